@@ -53,6 +53,10 @@ class Formulation:
         template: a commented instance file.
         figures: (tables, plan, folder) → pictures written there; None: it has none. Needs the ``plot`` extra.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
+        replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
+            JSON-ready report; None: plans of this formulation cannot be replayed.
+        deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
+        charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
     name: str
@@ -73,6 +77,9 @@ class Formulation:
     method_titles: Mapping[str, str] = field(default_factory=dict)
     figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
+    replay: Callable[..., Any] | None = None
+    deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

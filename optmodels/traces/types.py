@@ -1,0 +1,98 @@
+"""A request trace as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The prompt of every request as content blocks; equal ids mean equal tokens up to and including that block.
+
+    Attributes:
+        block_tokens: tokens a block holds.
+        start: (n + 1,) offsets into `ids`; request i has ``ids[start[i]:start[i + 1]]``.
+        ids: (m,) block ids.
+    """
+
+    block_tokens: int
+    start: Ints
+    ids: Ints
+
+    def of(self, request: int) -> Ints:
+        """Block ids of one request, first block first."""
+        return self.ids[self.start[request] : self.start[request + 1]]
+
+    def take(self, chosen: Ints) -> Prefixes:
+        """The prefixes of some requests, in the order given."""
+        lengths = self.start[chosen + 1] - self.start[chosen]
+        start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        within = np.arange(start[-1]) - np.repeat(start[:-1], lengths)
+        return Prefixes(self.block_tokens, start, self.ids[np.repeat(self.start[chosen], lengths) + within])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Requests in the order of their arrival.
+
+    Attributes:
+        name: what to call it.
+        arrival_s: (n,) seconds since the trace began, ascending, ≥ 0.
+        prompt_tokens: (n,) ≥ 1.
+        output_tokens: (n,) ≥ 1.
+        labels: coded columns by name, such as ``model``, ``region``, ``class`` or ``session``.
+        slo_factor: (n,) θ of the deadline θ·l·t_slice (MaaSO §III-C), or None where the instance sets it.
+        prefixes: content blocks of the prompts, or None where unknown.
+    """
+
+    name: str
+    arrival_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    slo_factor: Floats | None = None
+    prefixes: Prefixes | None = None
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the beginning to the last arrival."""
+        return float(self.arrival_s[-1]) if len(self) else 0.0
+
+    def take(self, chosen: Ints) -> Trace:
+        """Some of the requests, in the order given (which must keep arrivals ascending)."""
+        return replace(
+            self,
+            arrival_s=self.arrival_s[chosen],
+            prompt_tokens=self.prompt_tokens[chosen],
+            output_tokens=self.output_tokens[chosen],
+            labels={k: v.take(chosen) for k, v in self.labels.items()},
+            slo_factor=None if self.slo_factor is None else self.slo_factor[chosen],
+            prefixes=None if self.prefixes is None else self.prefixes.take(chosen),
+        )
+
+
+@dataclass(frozen=True)
+class Label:
+    """A column of names: ``names[codes[i]]`` is request i's.
+
+    Attributes:
+        names: the distinct values.
+        codes: (n,) index into `names`.
+    """
+
+    names: tuple[str, ...]
+    codes: Ints
+
+    def take(self, chosen: Ints) -> Label:
+        """The label of some requests."""
+        return Label(self.names, self.codes[chosen])
