@@ -51,6 +51,7 @@ from optmodels.heuristics import fleet as heuristics
 from optmodels.heuristics import fleet_columns
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
+from optmodels.plan.fleet_replay import replay
 from optmodels.plan.outcome import Outcome
 from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune
 from optmodels.points.reserve import largest_pools
@@ -742,6 +743,7 @@ FORMULATION = Formulation(
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     goal=lambda problem: GOALS[problem.objective],
+    replay=replay,
 )  # fmt: skip
 
 if __name__ == "__main__":
