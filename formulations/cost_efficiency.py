@@ -46,6 +46,7 @@ from optmodels.plan.outcome import Outcome
 from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune
 from optmodels.problem.cost_efficiency import CostEfficiency
 from optmodels.problem.templates import COST_EFFICIENCY as TEMPLATE
+from optmodels.reporting.charts.cost_efficiency import charts
 from optmodels.reporting.cost_efficiency import frames, summary
 from optmodels.solver import Settings, paused_gc, solve_model
 
@@ -298,6 +299,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
+    charts=charts,
 )
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
+Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -73,6 +74,7 @@ def solve(
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result._frames = lambda: form.frames(table, outcome.plan)
+    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result
@@ -140,7 +142,45 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
+    if find_spec("vl_convert") is not None:
+        report(result, out=folder / "report.html")
     return folder
+
+
+def report(
+    results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
+    figures: str | PathLike[str] | None = None, kind: str = "png", title: str | None = None, overwrite: bool = False,
+) -> str:  # fmt: skip
+    """One self-contained HTML page of one or several results or comparisons; needs the ``report`` extra.
+
+    Args:
+        results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
+        out: the HTML file to write.
+        figures: a folder to write every chart to, too.
+        kind: of those pictures: ``png`` or ``svg``.
+        title: of the page.
+        overwrite: replace existing files.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: a document that is none, a file that exists, a missing extra.
+    """
+    from optmodels.reporting import page
+    from optmodels.reporting.charts import numbered, save_figures
+
+    given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
+    found = page.articles(given)
+    text = page.render(found, title)
+    if kind not in ("png", "svg"):
+        raise InputError(Mistake(None, "kind", kind, "png or svg"))
+    if figures is not None:
+        drawn = [c for a in found for c in (a.charts() if len(found) == 1 else numbered(a.charts(), a.title))]
+        save_figures(drawn, Path(figures), kind, overwrite=overwrite)
+    if out is not None:
+        write_text(Path(out), text, overwrite=overwrite)
+    return text
 
 
 def compare(
