@@ -298,6 +298,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
+    limits=("slo", "budget_usd_per_hour", "objective"),
 )
 
 if __name__ == "__main__":
