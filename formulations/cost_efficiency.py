@@ -299,7 +299,11 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
+<<<<<<< HEAD
     charts=charts,
+=======
+    limits=("slo", "budget_usd_per_hour", "objective"),
+>>>>>>> sweep
 )
 
 if __name__ == "__main__":
