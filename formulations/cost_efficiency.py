@@ -43,7 +43,7 @@ from optmodels.heuristics import cost_efficiency as heuristics
 from optmodels.plan.cost_efficiency import CostPlan, make_plan, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
-from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune
+from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune, rebind
 from optmodels.problem.cost_efficiency import CostEfficiency
 from optmodels.problem.templates import COST_EFFICIENCY as TEMPLATE
 from optmodels.reporting.charts.cost_efficiency import charts
@@ -298,12 +298,10 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    rebind=rebind,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
-<<<<<<< HEAD
     charts=charts,
-=======
     limits=("slo", "budget_usd_per_hour", "objective"),
->>>>>>> sweep
 )
 
 if __name__ == "__main__":

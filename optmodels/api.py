@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
@@ -19,6 +19,9 @@ from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
+
+if TYPE_CHECKING:
+    from optmodels.study.explanation.document import Explanation
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
@@ -223,6 +226,42 @@ def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     if not bounds:
         return None
     return min(bounds) if sense == "max" else max(bounds)
+
+
+def explain(
+    source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
+    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+) -> Explanation:  # fmt: skip
+    """Why an instance has no plan and what would give it one; or what its plan hangs on.
+
+    Args:
+        source: instance file, mapping or problem; nothing may meet its limits.
+        time_limit: seconds for all solves together (default 120); what it cut off is listed as skipped.
+        max_solves: number of solves (default 1,000).
+        next_plans: how many of the best plans beside the first.
+        on_step: called before every solve with what it is for.
+        out: folder for ``explanation.json``; a new folder is made in it, nothing is overwritten.
+
+    Raises:
+        InputError: the instance or an argument is wrong.
+    """
+    from optmodels.study.explanation import run
+
+    problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
+    form = registry.get(problem.formulation)
+    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    for name, value in (("max_solves", max_solves), ("next_plans", next_plans + 1)):
+        if value is not None and value < 1:
+            raise InputError(Mistake(None, name, value, "a whole number ≥ 0" if name == "next_plans" else "≥ 1"))
+    document = run.explain(
+        form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
+        next_plans=next_plans, on_step=on_step,
+    )  # fmt: skip
+    document.optmodels_version = _version()
+    if out is not None:
+        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+        write_text(folder / "explanation.json", document.to_json())
+    return document
 
 
 def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:

@@ -30,6 +30,7 @@ class Options:
     time_limit: float | None = None
     gap: float = 0.0
     on_event: Callable[[Event], None] | None = None
+    answer_only: bool = False  # leave out worths, reasons and whatever else costs solves beside the answer
 
 
 def checked_options(
@@ -83,6 +84,8 @@ class Formulation:
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
+        rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
+            compute, else None; None: tables are always built anew.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
@@ -108,6 +111,7 @@ class Formulation:
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    rebind: Callable[[Any, Any], Any] | None = None
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""
