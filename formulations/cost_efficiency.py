@@ -40,7 +40,7 @@ import pyomo.environ as pyo
 
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import cost_efficiency as heuristics
-from optmodels.plan.cost_efficiency import CostPlan, make_plan, report
+from optmodels.plan.cost_efficiency import CostPlan, make_plan, nearest_miss, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
 from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune, rebind
@@ -264,7 +264,8 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
     pruned = prune(tables)
     seconds = {"prune": time.perf_counter() - clock}
     if not len(pruned.tables.skeletons):
-        return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts})
+        reason = {} if options.answer_only else {"reason": nearest_miss(tables)}
+        return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts} | reason)
     clock = time.perf_counter()
     model = build(problem, pruned.tables)
     seconds["build"] = time.perf_counter() - clock

@@ -44,6 +44,7 @@ class Limit:
         full: everything there is, for ``among``.
         inner: where the number may be inside the field's section; a plain number in its place works too.
         implied: (problem, section) → the value that an absent field stands for.
+        scope: it says what the problem is about, as a list of machines does; named as a reason only if nothing else is.
         rated: the objective is counted per this number, so that values before and after a change do not compare.
         detail: added to the words, with the inner section's fields: ``" (percentile {percentile:g})"``.
     """
@@ -56,6 +57,7 @@ class Limit:
     full: tuple[Any, ...] | None = None
     inner: str | None = None
     implied: Callable[[Any, Any], Any] | None = None
+    scope: bool = False
     rated: bool = False
     detail: str = ""
 

@@ -71,7 +71,7 @@ class PoolChoice(Entry):
 
     catalog: str | None = None
     region: str | None = None
-    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",))] = ("*",)
+    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = ("*",)
     exclude: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
     assumed_discounts: dict[Market, Fraction] = Field(

@@ -26,11 +26,12 @@ def reference(limit: Restriction) -> LimitRef:
 
 
 def candidates(oracle: Oracle, limits: Sequence[Restriction]) -> list[Restriction] | None:
-    """Limits that together have no plan: those of the file, or with defaults; None: there is no plan without any.
+    """Limits that together have no plan: those of the file, with defaults, with its scope; None: none are the reason.
 
     Numbers come last: the deletion filter prefers what comes last, and a number can be loosened by degrees.
     """
-    for chosen in ([r for r in limits if r.written], list(limits)):
+    plain = [r for r in limits if not r.marker.scope]
+    for chosen in ([r for r in plain if r.written], plain, list(limits)):
         if chosen and oracle.feasible(dict.fromkeys(chosen, DROPPED)):
             return sorted(chosen, key=lambda r: (r.number, r.written))
     return None
@@ -86,7 +87,7 @@ def relaxation(limit: Restriction, value: Any, not_enough: Any = None) -> Relaxa
         text = f"{limit.name}: {quantity(limit.value, limit.unit)} → {to}"
         if change is not None and limit.value:
             text += f" ({100 * change * (1 if value > limit.value else -1):+.3g} %)"
-    elif limit.marker.side == "among" and isinstance(value, tuple):
+    elif limit.marker.side == "among" and isinstance(value, tuple) and limit.marker.full is not None:
         change, text = 1.0, f"{limit.name}: also {', '.join(str(v) for v in value if v not in limit.value)}"
     else:
         change, text = 1.0, f"without “{limit.words()}”"
@@ -255,19 +256,29 @@ def together(
         skipped.append(f"the cheapest joint relaxation is not closed: {oracle.budget.why_over} was reached")
     if search.best is None:
         return None
-    lines = []
-    for limit, value in search.settings(search.best).items():
-        assert isinstance(limit, Restriction)
-        loose = limit.drop[1] if value is DROPPED and isinstance(limit.drop[1], tuple) else value
-        tidied = tidy(limit, value) if limit.number else (loose if isinstance(loose, tuple) else True)
-        lines.append(relaxation(limit, tidied))
+    chosen = search.settings(search.best)
+    for limit in chosen:
+        if not limit.number:
+            chosen[limit] = _fewest_or_dropped(oracle, limit, {k: v for k, v in chosen.items() if k is not limit})
+    lines = [
+        relaxation(k, tidy(k, v) if k.number else (v if isinstance(v, tuple) else True)) for k, v in chosen.items()
+    ]
     cost = sum(search.best)
-    proof = f"no joint loosening of these limits costs less than {100 * search.at_least:.4g} %"
     what = " and ".join(line.words for line in lines)
-    text = f"{what}: {100 * cost:.4g} % in sum; proved: {proof}"
+    text = f"{what}: {100 * cost:.4g} % in sum, proved to be at least {100 * search.at_least:.4g} %"
+    if len(lines) == 1 and len(over) > 1:
+        text = f"nothing is cheaper than one alone, {text}"
     return Joint(
         relaxations=lines, cost=cost, at_least=search.at_least, over=[r.where for r in over], words=text,
     )  # fmt: skip
+
+
+def _fewest_or_dropped(oracle: Oracle, limit: Restriction, others: Settings) -> Any:
+    try:
+        found = _fewest(oracle, limit, others)
+    except OutOfBudgetError:
+        return DROPPED
+    return found if isinstance(found, tuple) else DROPPED
 
 
 def conflict(oracle: Oracle, kept: Sequence[Restriction], proved: bool, among: Sequence[Restriction]) -> Conflict:
@@ -280,8 +291,8 @@ def conflict(oracle: Oracle, kept: Sequence[Restriction], proved: bool, among: S
             lines.append(member(oracle, r, others, off))
         except OutOfBudgetError:
             lines.append(Member(limit=reference(r), words=r.words()))
-    together_ = " and ".join(r.words() for r in kept)
-    text = f"{together_}: cannot hold together" if len(kept) > 1 else f"{together_}: nothing meets it"
+    which = "; ".join(r.words() for r in kept)
+    text = f"these cannot hold together: {which}" if len(kept) > 1 else f"nothing meets this: {which}"
     return Conflict(members=lines, irreducible=proved, words=text)
 
 

@@ -154,6 +154,15 @@ class Oracle:
             return answer, False
         return answer, bool(self.form.check(self.changed(settings), answer.data).ok)
 
+    def reason(self) -> str:
+        """Why the unchanged problem has no plan, in the formulation's own words; empty if it gives none."""
+        seconds = self.budget.take()
+        try:
+            outcome = self._method(self.problem, self.form.tables(self.problem), Options(time_limit=min(seconds, 20.0)))
+        except InputError as error:
+            return "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)
+        return str(outcome.log.get("reason", ""))
+
     def _solve(self, settings: Settings, gap: float) -> Answer:
         seconds = self.budget.take()
         problem = self.changed(settings)

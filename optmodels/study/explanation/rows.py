@@ -8,7 +8,7 @@ from optmodels.study.explanation.document import Conflict, Explanation, LimitRef
 from optmodels.study.explanation.oracle import Answer, Oracle
 
 
-def explain_rows(oracle: Oracle, base: Answer, document: Explanation, has_limits: bool) -> None:
+def explain_rows(oracle: Oracle, document: Explanation, has_limits: bool) -> None:
     """An irreducible set of the model's rows, named by constraint and index."""
     from optmodels.errors import InputError
     from optmodels.solver import InfeasibleModelError, compile_model
@@ -46,8 +46,8 @@ def explain_rows(oracle: Oracle, base: Answer, document: Explanation, has_limits
         words = f"{name}: {said_here}" if said_here else name
         ref = LimitRef(words=words, name=name, path="", value=None, unit="", side="row", written=True)
         members.append(Member(limit=ref, words=words))
-    text = " and ".join(kept)
-    document.conflicts.append(Conflict(members=members, irreducible=proved, words=f"{text}: cannot hold together"))
+    text = f"these rows cannot hold together: {', '.join(kept)}"
+    document.conflicts.append(Conflict(members=members, irreducible=proved, words=text))
 
 
 def _docstrings(model: Any) -> dict[str, str]:

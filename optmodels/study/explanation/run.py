@@ -59,7 +59,7 @@ def explain(
         if base.feasible:
             _feasible(oracle, base, document, next_plans)
         elif base.feasible is False:
-            _infeasible(oracle, base, document)
+            _infeasible(oracle, document)
         else:
             document.words = f"Neither a plan nor a proof that there is none: {base.reason or 'stopped at a limit'}."
     except OutOfBudgetError:
@@ -93,14 +93,17 @@ def _makes_sense(problem: Any, limit: Restriction, value: tuple[Any, ...]) -> bo
     return True
 
 
-def _infeasible(oracle: Oracle, base: Answer, document: Explanation) -> None:
+def _infeasible(oracle: Oracle, document: Explanation) -> None:
     document.status, budget = "infeasible", oracle.budget
     document.words = "Infeasible, proved: no plan meets every limit."
     limits = usable(oracle.problem)
     budget.what = "whether limits are the reason"
     among = why.candidates(oracle, limits)
+    if among is None or any(r.marker.scope for r in among):
+        reason = oracle.reason()
+        document.words += f" {_sentence(reason)}" if reason else ""
     if among is None:
-        explain_rows(oracle, base, document, bool(limits))
+        explain_rows(oracle, document, bool(limits))
         return
     budget.what = "which limits cannot hold together"
     found = why.conflicts(oracle, among)
@@ -116,14 +119,14 @@ def _infeasible(oracle: Oracle, base: Answer, document: Explanation) -> None:
     document.words += " " + " ".join(f"{_sentence(c.words)}" for c in document.conflicts)
     singles: list[tuple[Restriction, Any, Any]] = []
     budget.what = "loosening one limit alone"
-    ask = [*(found[0][0] if len(found) == 1 else []), *(r for r in limits if r not in among)]
+    ask = [*(found[0][0] if len(found) == 1 else []), *(r for r in limits if r not in among and not r.marker.scope)]
     try:
         for limit in ask:
             singles += why.alone(oracle, [limit])
     finally:
         lines = [why.relaxation(*s) for s in singles]
         document.alone = sorted(lines, key=lambda a: (a.change is None, a.change or 0.0))
-    known = [(r, v) for r, v, _ in singles if v is not None or not r.number]
+    known = [(r, v) for r, v, _ in singles if r in among and (v is not None or not r.number)]
     best = min(known, key=lambda s: why.relative_change(*s), default=None)
     over = list(dict.fromkeys([*everyone, *(r for r, _ in known)]))
     budget.what = "the cheapest joint loosening"
@@ -135,7 +138,7 @@ def _these(limits: list[Restriction]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
+    return text[0].upper() + text[1:].rstrip(".") + "."
 
 
 def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:

@@ -84,7 +84,7 @@ def least_change(
         if high == end or high == 0.0 or step > FARTHEST:
             return None
         low = high
-    while abs(high - low) > tolerance * max(abs(high), abs(low), 1e-9):
+    while abs(high - low) > tolerance * max(abs(high), abs(low), 0.01 * abs(limit.value), 1e-9):
         both = low > 0 and high > 0
         middle = math.sqrt(low * high) if both and max(low, high) > 4 * min(low, high) else (low + high) / 2.0
         verdict = enough(middle)
