@@ -72,6 +72,7 @@ def solve(
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    result._frames = lambda: form.frames(table, outcome.plan)
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result
