@@ -1,1 +1,1 @@
-"""Discrete-event simulation of plans on request traces."""
+"""Plans judged on traces: a discrete-event simulation of instances with slots, its policies and its summary."""
