@@ -209,7 +209,10 @@ class ReservedCapacity(Problem):
         services = []
         for k, s in enumerate(self.services):
             demand = s.demand.inline(names, case.demand_rps[:, :, k], case.start)
-            services.append(s.model_copy(update={"demand": demand, "workload": None}))
+            workload = s.workload
+            if workload is not None and isinstance(workload.model, str):
+                workload = workload.model_copy(update={"model": catalog.llms()[workload.model]})
+            services.append(s.model_copy(update={"demand": demand, "workload": workload}))
         machines = []
         for i, m in enumerate(self.machines):
             prices = {
@@ -221,7 +224,11 @@ class ReservedCapacity(Problem):
                                    prefill_s=float(case.prefill_s[i, k]))
                 for k, s in enumerate(self.services) if case.requests_per_second[i, k] > 0
             }  # fmt: skip
-            machines.append(m.model_copy(update={
+            listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
+            hardware: dict[str, Any] = {}
+            if listed and m.gpu is None:
+                hardware = {"gpu": listed[0].gpu, "gpu_count": listed[0].gpu_count, "vram_gib": m.vram_gib or listed[0].vram_gib}
+            machines.append(m.model_copy(update=hardware | {
                 "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
                 "regions": None, "serves": serves,
             }))  # fmt: skip
