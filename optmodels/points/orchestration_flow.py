@@ -10,8 +10,16 @@ Each request is meant for one configuration from its arrival on, so first come, 
 and a deadline is kept if and only if whoever waited at t − w has started by t:  M(t − w) ≤ X(t) in cumulative terms.
 Starts are spread over their bin, so a request keeps a slot busy for the share `busy_shares(d)` of each bin after it.
 
-This module states the matrix in numpy for speed; `formulations/orchestration.py` states the same in Pyomo, family by
-family, and a test holds the two equal.
+That is the *exact* form, for given instances. To choose them, the *pooled* form keeps one stock I_kt for each class:
+
+    I_kt ≤ I_k,t−1 + arrivals − Σ_c x_kct (the rest is refused),   I_kt ≤ arrivals of the last max_c w_kc seconds,
+    x_kct ≤ arrivals of the bin and of the w_kc seconds before it.
+
+It has a sixth of the rows, its stock and start limits are bounds, and it relaxes the exact form (Y summed over c is
+such an I), so its bound holds for every plan.
+
+This module states the matrix in numpy for speed; `formulations/orchestration.py` states the pooled form in Pyomo,
+family by family, and a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -142,8 +150,9 @@ class Columns:
     down: slice  # instances stopped
     short: slice  # missed attainment by model
     capped: slice  # T, where it could exceed 1
+    g: slice  # GPUs of each model: integer, to branch on
     x: slice  # starts, pair-major
-    Y: slice  # waiting, waiting-pair-major
+    Y: slice  # waiting, by waiting pair; pooled: by class
     total: int
 
 
@@ -164,10 +173,11 @@ class _Names:
 
 
 class FlowModel:
-    """The column form of `tables` as arrays; with `counts` the instances are fixed and the rest is an LP."""
+    """The column form of `tables` as arrays: pooled, to choose instances; with `counts` of them the exact form, an LP."""
 
-    def __init__(self, t: OrchestrationTables, counts: Ints | None = None) -> None:
+    def __init__(self, t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool | None = None) -> None:
         self.t, self.counts = t, counts
+        self.pooled = counts is None if pooled is None else pooled
         allowed = t.admissible if counts is None else t.admissible & (np.asarray(counts) > 0)[None, :]
         allowed = allowed & (t.classes.count > 0)[:, None]
         self.k, self.c = np.nonzero(allowed)
@@ -175,6 +185,8 @@ class FlowModel:
         wait = t.wait_s[self.k, self.c] / t.bin_s if self.P else np.zeros(0)
         self.waits = np.flatnonzero(wait >= NO_WAIT_BINS)  # pairs with a stock
         self.wait_bins = wait[self.waits]
+        self.classes, self.class_index = np.unique(self.k, return_inverse=True)
+        self.stocks = len(self.classes) if self.pooled else len(self.waits)
         units: list[list[int]] = [[] for _ in t.case.gpu_types]
         for x in t.configurations:
             units[x.gpu].append(x.unit)
@@ -190,8 +202,9 @@ class FlowModel:
         changes = C if p.change.running and (p.change.score_per_start or p.change.score_per_stop) else 0
         sizes = {
             "n": C, "y": patterns, "up": changes, "down": changes,
-            "short": len(t_short(self.t)) if p.slo.shortfall_penalty is not None else 0,
-            "capped": int(self.weights.capped), "x": self.P * self.T, "Y": len(self.waits) * self.T,
+            "short": len(kept_models(self.t)) if p.slo.shortfall_penalty is not None else 0,
+            "capped": int(self.weights.capped), "g": len(p.models) if self.counts is None else 0,
+            "x": self.P * self.T, "Y": self.stocks * self.T,
         }  # fmt: skip
         parts = {}
         for name, size in sizes.items():
@@ -204,12 +217,15 @@ class FlowModel:
         rows = _Rows(self.columns.total)
         lower, upper = np.zeros(self.columns.total), np.full(self.columns.total, np.inf)
         self._instances(rows, lower, upper)
-        self._arrivals(rows)
-        self._deadlines(rows, upper)
+        if self.pooled:
+            self._balance(rows, upper)
+        else:
+            self._arrivals(rows)
+            self._deadlines(rows, upper)
         self._occupancy(rows)
         self._attainment(rows)
         integer = np.zeros(self.columns.total, dtype=bool)
-        integer[self.columns.n] = integer[self.columns.y] = self.counts is None
+        integer[self.columns.n] = integer[self.columns.y] = integer[self.columns.g] = self.counts is None
         costs = self._costs(rows, upper)
         A, low, high, names = rows.matrix()
         return Compiled(
@@ -232,6 +248,12 @@ class FlowModel:
                 at = self._packing(rows, room, g, mine, at)
                 if room.stock is not None and len(mine):
                     rows.add(f"stock[{g}]", n[mine], t.gpus_of[mine].astype(float), high=float(room.stock))
+        for m in range(cols.g.stop - cols.g.start):
+            mine = np.flatnonzero(t.model_of == m)
+            upper[cols.g.start + m] = float(sum(room.gpus for room in self.rooms))
+            rows.add(
+                f"gpus_of_model[{m}]", np.append(n[mine], cols.g.start + m), np.append(t.gpus_of[mine], -1.0), 0.0, 0.0
+            )
         for m, served in enumerate(p.models):
             mine = np.flatnonzero(t.model_of == m) if len(n) else np.zeros(0, dtype=np.int64)
             low, high = served.minimum_instances, served.maximum_instances
@@ -280,9 +302,33 @@ class FlowModel:
             np.concatenate((np.ones(len(pair)), np.ones(has.sum()), -np.ones(earlier.sum()))),
         )
 
+    def _balance(self, rows: _Rows, upper: Array) -> None:
+        """Pooled: Σ_c x_kct + I_kt − I_k,t−1 ≤ arrivals, with the arrivals still young enough as bounds of x and I."""
+        T, K, bin_s = self.T, self.stocks, self.t.bin_s
+        k, bin_ = np.repeat(np.arange(K), T), np.tile(np.arange(T), K)
+        stock, later = self.columns.Y.start + np.arange(K * T), bin_ > 0
+        row = np.repeat(self.class_index, T) * T + np.tile(np.arange(T), self.P)
+        rows.block(
+            "balance", K * T, np.concatenate((row, k * T + bin_, np.flatnonzero(later))),
+            np.concatenate((np.arange(self.columns.x.start, self.columns.x.stop), stock, stock[later] - 1)),
+            np.concatenate((np.ones(len(row) + K * T), -np.ones(int(later.sum())))),
+            high=self.t.classes.arrivals[self.classes].ravel(),
+        )  # fmt: skip
+        total = np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.t.classes.arrivals, axis=1)))
+        edges = np.arange(T + 1) * bin_s
+        for i in range(self.P):
+            k_, wait = self.k[i], self.t.wait_s[self.k[i], self.c[i]]
+            at = self.columns.x.start + i * T
+            upper[at : at + T] = total[k_, 1:] - np.interp(edges[:-1] - wait, edges, total[k_])
+        for i, k_ in enumerate(self.classes):
+            longest = self.t.wait_s[k_, self.c[self.k == k_]].max()
+            at = self.columns.Y.start + i * T
+            upper[at : at + T] = total[k_, 1:] - np.interp(edges[1:] - longest, edges, total[k_])
+            upper[at + T - 1] = 0.0  # nobody waits at the end
+
     def _arrivals(self, rows: _Rows) -> None:
         """Σ_c m_kct ≤ arrivals of the class in the bin."""
-        used, index = np.unique(self.k, return_inverse=True)
+        used, index = self.classes, self.class_index
         pair, bin_ = np.repeat(np.arange(self.P), self.T), np.tile(np.arange(self.T), self.P)
         position, column, value = self._admitted(pair, bin_)
         row = index[pair[position]] * self.T + bin_[position]
@@ -336,7 +382,7 @@ class FlowModel:
     def _attainment(self, rows: _Rows) -> None:
         """Requests of a model in time ≥ attainment_at_least of them, less the shortfall where it may be missed."""
         t, soft = self.t, self.columns.short.start < self.columns.short.stop
-        for i, m in enumerate(t_short(t)):
+        for i, m in enumerate(kept_models(t)):
             least = t.case.problem.models[m].attainment_at_least or 0.0
             count = float(t.classes.count[t.classes.model == m].sum())
             if count <= 0:
@@ -377,7 +423,8 @@ class FlowModel:
         return -np.array(parts)
 
     def assignment(self, x: Array) -> Assignment:
-        """The assignment of a solution."""
+        """The assignment of a solution of the exact form."""
+        assert not self.pooled
         cols, T = self.columns, self.T
         started = np.maximum(x[cols.x].reshape(self.P, T), 0.0)
         waiting = np.zeros((self.P, T))
@@ -387,7 +434,7 @@ class FlowModel:
         return Assignment(counts, self.k, self.c, np.maximum(started + waiting - before, 0.0), started, waiting)
 
 
-def t_short(t: OrchestrationTables) -> list[int]:
+def kept_models(t: OrchestrationTables) -> list[int]:
     """Models with an attainment to hold."""
     return [m for m, s in enumerate(t.case.problem.models) if s.attainment_at_least is not None]
 
@@ -482,7 +529,7 @@ def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
     listed = bool(p.change.running)
     changes = p.change.score_per_start * started + p.change.score_per_stop * stopped if listed else 0.0
     short = {}
-    for m in t_short(t):
+    for m in kept_models(t):
         count = float(q.count[q.model == m].sum())
         missing = (p.models[m].attainment_at_least or 0.0) - (
             float(served[q.model[k] == m].sum()) / count if count else 1.0

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -19,7 +20,7 @@ from optmodels.latency.strategies import Variant
 from optmodels.latency.work import Precision
 from optmodels.problem.base import Problem
 from optmodels.problem.traces import TraceSpec, load_trace
-from optmodels.traces.types import Trace
+from optmodels.traces.types import Label, Trace
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, TokensPerSecond, Unit
 
 Array = npt.NDArray[np.float64]
@@ -30,6 +31,7 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Metric = Literal["attainment", "latency", "throughput"]
 MOST_GPUS = 10_000_000
 MOST_BINS = 2_000
+MOST_ROWS = 100_000  # requests written into a plan file
 
 
 class Servers(Entry):
@@ -139,10 +141,56 @@ class RequestClass(Entry):
     weight: Share = 1.0
 
 
+class RequestRows(Entry):
+    """Requests one by one, as columns in the order of their arrival."""
+
+    arrival_s: tuple[Share, ...] = Field(min_length=1)
+    output_tokens: tuple[PositiveInt, ...]
+    prompt_tokens: tuple[PositiveInt, ...] | None = None
+    model: tuple[str, ...] | None = None
+    slo_factor: tuple[Positive, ...] | None = None
+
+    @model_validator(mode="after")
+    def _equally_long(self) -> RequestRows:
+        n = len(self.arrival_s)
+        for key in ("output_tokens", "prompt_tokens", "model", "slo_factor"):
+            column = getattr(self, key)
+            if column is not None and len(column) != n:
+                raise ValueError(f"{key} of {n} requests like arrival_s (it has {len(column)})")
+        if any(a > b for a, b in pairwise(self.arrival_s)):
+            raise ValueError("arrival_s in ascending order")
+        return self
+
+    @classmethod
+    def of(cls, trace: Trace) -> RequestRows:
+        """The requests of a trace."""
+        label = trace.labels.get("model")
+        return cls(
+            arrival_s=tuple(trace.arrival_s.tolist()), output_tokens=tuple(trace.output_tokens.tolist()),
+            prompt_tokens=tuple(trace.prompt_tokens.tolist()),
+            model=None if label is None else tuple(label.names[i] for i in label.codes),
+            slo_factor=None if trace.slo_factor is None else tuple(trace.slo_factor.tolist()),
+        )  # fmt: skip
+
+    def trace(self) -> Trace:
+        """The same as arrays."""
+        n = len(self.arrival_s)
+        labels = {}
+        if self.model is not None:
+            names, codes = np.unique(np.array(self.model), return_inverse=True)
+            labels["model"] = Label(tuple(map(str, names)), codes.astype(np.int64))
+        return Trace(
+            "rows", np.array(self.arrival_s), np.array(self.prompt_tokens or (1,) * n, dtype=np.int64),
+            np.array(self.output_tokens, dtype=np.int64), labels,
+            None if self.slo_factor is None else np.array(self.slo_factor),
+        )  # fmt: skip
+
+
 class Requests(Entry):
-    """What comes: a trace (file or generated), or classes with their rates."""
+    """What comes: a trace (file or generated), the requests themselves, or classes with their rates."""
 
     trace: TraceSpec | None = None
+    rows: RequestRows | None = None
     classes: tuple[RequestClass, ...] | None = Field(default=None, min_length=1)
     duration_s: Seconds | None = Field(default=None, description="of constant rates")
     classes_bin_s: Seconds | None = Field(default=None, description="width of the bins of rates given as a list")
@@ -150,8 +198,8 @@ class Requests(Entry):
 
     @model_validator(mode="after")
     def _one(self) -> Requests:
-        if (self.trace is None) == (self.classes is None):
-            raise ValueError("exactly one of trace and classes")
+        if sum(v is not None for v in (self.trace, self.rows, self.classes)) != 1:
+            raise ValueError("exactly one of trace, rows and classes")
         if self.classes is not None:
             listed = {len(c.requests_per_s) for c in self.classes if isinstance(c.requests_per_s, tuple)}
             if len(listed) > 1:
@@ -259,15 +307,17 @@ class Orchestration(Problem):
         return self._case
 
     def inline(self) -> Orchestration:
-        """The same problem with measurements and small traces written out; a large trace stays a reference."""
+        """The same problem with measurements and requests from files written out (a very long trace stays a file)."""
         from optmodels.points.orchestration_rates import measured_rows
 
         update: dict[str, Any] = {}
         case = self.resolve()
         if self.latency.measured is not None:
             update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
-        if self.requests.trace is not None and case.trace is not None:
-            update["requests"] = self.requests.model_copy(update={"trace": self.requests.trace.inline(case.trace)})
+        spec = self.requests.trace
+        if spec is not None and spec.file is not None and case.trace is not None and len(case.trace) <= MOST_ROWS:
+            rows = RequestRows.of(case.trace)
+            update["requests"] = self.requests.model_copy(update={"trace": None, "rows": rows})
         return self.model_copy(update=update)
 
 
@@ -417,10 +467,14 @@ def _requests(p: Orchestration, names: list[str], wrong: _Wrong) -> tuple[Trace 
     for i, c in enumerate(p.requests.classes or ()):
         if c.model not in names:
             wrong.unknown(f"requests.classes[{i}].model", c.model, "a model of this file", names)
-    if p.requests.trace is None:
+    if p.requests.classes is not None:
         return nothing
     try:
-        trace = load_trace(p.requests.trace, p, "requests.trace")
+        if p.requests.rows is not None:
+            trace = p.requests.rows.trace()
+        else:
+            assert p.requests.trace is not None
+            trace = load_trace(p.requests.trace, p.beside, "requests.trace")
     except InputError as error:
         wrong.extend(error.mistakes)
         return nothing

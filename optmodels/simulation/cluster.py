@@ -41,6 +41,7 @@ Policy = Literal[
 Speed = Literal["worst_case", "load"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    @property
+    def due_s(self) -> Floats:
+        """(n,) absolute deadlines; `TOLERANCE` forgives rounding."""
+        return self.arrival_s + self.deadline_s * (1 + TOLERANCE)
 
     def take(self, chosen: Any) -> Requests:
         """Some of the requests: an index or mask that keeps their order."""
@@ -190,11 +196,10 @@ class Outcomes:
         return self.instance >= 0
 
     def met(self, requests: Requests) -> Bools:
-        """(n,) whether the deadline was met; `TOLERANCE` forgives rounding."""
-        return self.finish_s <= requests.arrival_s + requests.deadline_s * (1 + TOLERANCE)
+        """(n,) whether it was served within its deadline."""
+        return self.served & (self.finish_s <= requests.due_s)
 
 
-TOLERANCE = 1e-9
 _NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros((1, 0, 0)))
 
 
@@ -225,27 +230,31 @@ def simulate(
         InputError: unknown policy or speed, shares missing, arrays of the wrong shape, a slot without a rate.
     """
     _validate(requests, cluster, policy, speed, shares)
-    from optmodels.simulation.engine import run
+    from optmodels.simulation import engine
 
-    n, used = len(requests), shares if policy == "planned_shares" and shares is not None else _NO_SHARES
+    used = shares if policy == "planned_shares" and shares is not None else _NO_SHARES
     full = cluster.full_tokens_per_s
-    rates = np.ascontiguousarray(
-        np.broadcast_to(full[:, None], cluster.tokens_per_s.shape) if speed == "worst_case" else cluster.tokens_per_s
-    )
+    rates = cluster.tokens_per_s if speed == "load" else np.repeat(full[:, None], cluster.tokens_per_s.shape[1], axis=1)
+    x = np.zeros(len(cluster), engine.INSTANCE)
+    for key, values in (
+        ("slots", cluster.slots), ("full", full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
+        ("prefill_s_per_token", cluster.prefill_s_per_token), ("available_from", cluster.available_from_s),
+        ("kind", used.kind if len(used.kind) else -1),
+    ):  # fmt: skip
+        x[key] = values
+    r = np.empty(len(requests), engine.REQUEST)
+    for key, values in (
+        ("arrival", requests.arrival_s), ("prompt", requests.prompt_tokens), ("output", requests.output_tokens),
+        ("due", requests.due_s), ("model", requests.model), ("group", requests.group), ("klass", requests.klass),
+    ):  # fmt: skip
+        r[key] = values
     start_of, members = by_model(cluster)
-    instance = np.full(n, -1, np.int64)
-    start, first, finish = (np.full(n, np.inf) for _ in range(3))
-    promised, busy = np.zeros(n, np.bool_), np.zeros(len(cluster))
-    run(
-        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.model,
-        requests.deadline_s * (1 + TOLERANCE), requests.group, requests.klass,
-        cluster.slots, rates, full, cluster.prefill_s, cluster.prefill_s_per_token, cluster.group,
-        cluster.available_from_s, start_of, members,
-        POLICIES.index(policy), overflow_protection, seed,
-        used.kind, np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
-        instance, start, first, finish, promised, busy,
+    engine.run(
+        x, r, rates, start_of, members, POLICIES.index(policy), overflow_protection, seed,
+        np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
     )  # fmt: skip
-    return Outcomes(instance, start, first, finish, promised, busy)
+    instance, start, first, finish = (np.ascontiguousarray(r[k]) for k in ("instance", "start", "first", "finish"))
+    return Outcomes(instance, start, first, finish, r["promised"] != 0, np.ascontiguousarray(x["busy"]))
 
 
 def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
