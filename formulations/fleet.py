@@ -51,6 +51,7 @@ from optmodels.heuristics import fleet as heuristics
 from optmodels.heuristics import fleet_columns
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
+from optmodels.plan.fleet_replay import replay
 from optmodels.plan.outcome import Outcome
 from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune, rebind
 from optmodels.points.reserve import largest_pools
@@ -745,6 +746,7 @@ FORMULATION = Formulation(
     rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
     limits=("budget_usd_per_hour",),
+    replay=replay,
 )  # fmt: skip
 
 if __name__ == "__main__":
