@@ -198,6 +198,8 @@ def min_replicas(m: Any, t: int, i: int) -> Any:
 
 def one_level(m: Any, t: int, j: int) -> Any:
     """Σ_k y_tjk ≤ 1."""
+    if not m.data.levels[j]:  # so unreliable that `pool_size` keeps it empty
+        return pyo.Constraint.Skip
     return sum(m.y[t, j, k] for k in range(len(m.data.levels[j]))) <= 1
 
 
@@ -224,7 +226,7 @@ def survives(m: Any, t: int, j: int) -> Any:
 def few_pools(m: Any, t: int) -> Any:
     """Σ y_tjk ≤ pools: the union bound counts so many."""
     reserve = m.data.tables.case.problem.reserve
-    if reserve.survive_probability is None:
+    if reserve.survive_probability is None or not any(m.data.levels[j] for j in m.J):
         return pyo.Constraint.Skip
     return pyo.quicksum(m.y[t, j, k] for j in m.J for k in range(len(m.data.levels[j]))) <= reserve.pools
 
