@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from optmodels.errors import InputError
 from optmodels.study.design import axes, points
 from optmodels.study.frontier import frontier
 from optmodels.study.journal import Journal
+from optmodels.study.pool import DIED, pool
 from optmodels.study.sweep import SweepInterrupted
 
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml"
@@ -426,3 +428,12 @@ def test_hostile_values_do_no_harm(cli, write, tiny, folder, hostile):
     run.assert_clean()
     assert "\x1b" not in run.out + run.err
     assert {p.name for p in folder.iterdir()} <= {"instance.yaml", "results"}
+
+
+def test_an_item_that_kills_its_worker_costs_one_row():
+    """SIGCHLD does nothing to a process, SIGKILL ends it; the others under way then are done again."""
+    with pool(2, None) as hands:
+        items = {str(i): signal.SIGKILL if i == 5 else signal.SIGCHLD for i in range(12)}
+        found = dict(entry for batch in hands.run(operator.call, signal.raise_signal, items, str) for entry in batch)
+    assert found.pop("5") == DIED
+    assert found == dict.fromkeys(items.keys() - {"5"})
