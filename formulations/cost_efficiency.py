@@ -298,6 +298,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
+    plan=CostPlan,
     limits=("slo", "budget_usd_per_hour", "objective"),
 )
 

@@ -742,6 +742,7 @@ FORMULATION = Formulation(
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     goal=lambda problem: GOALS[problem.objective],
+    plan=FleetPlan,
     limits=("budget_usd_per_hour",),
 )  # fmt: skip
 

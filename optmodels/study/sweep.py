@@ -485,7 +485,9 @@ def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None
     document = found.document() | {
         "vary": vary, "seed": options.seed, "time_limit": options.time_limit, "problem": dict(found.task.document),
     }  # fmt: skip
-    write_text(folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False), overwrite=True)
+    write_text(
+        folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False, default=str), overwrite=True
+    )
     try:
         from optmodels.reporting.sweep_plots import save_plots
     except ImportError:  # without the plot extra
