@@ -212,10 +212,10 @@ def test_values_that_clash_together_are_named():
 
 def test_dates_of_an_instance_survive(tmp_path):
     source = ROOT / "instances/reserved_capacity/week-32-aws.yaml"
-    found = optmodels.sweep(source, {"services[chat].demand.noise": [0.05]}, method="on_demand", out=tmp_path / "s")
+    found = optmodels.sweep(source, {"services[chat].demand.noise": [0.05]}, out=tmp_path / "s")
     assert found.exit_status == 0
     document = json.loads((tmp_path / "s/sweep.json").read_text(encoding="utf-8"))
-    again = optmodels.sweep(document["problem"], {"services[chat].demand.noise": [0.05]}, method="on_demand")
+    again = optmodels.sweep(document["problem"], {"services[chat].demand.noise": [0.05]})
     pd.testing.assert_frame_equal(again.frame, found.frame)
 
 
