@@ -302,6 +302,7 @@ FORMULATION = Formulation(
     rebind=rebind,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
     charts=charts,
+    plan=CostPlan,
     limits=("slo", "budget_usd_per_hour", "objective"),
 )
 

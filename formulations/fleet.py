@@ -747,6 +747,7 @@ FORMULATION = Formulation(
                    **heuristics.TITLES},
     rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
+    plan=FleetPlan,
     limits=("budget_usd_per_hour",),
     replay=replay,
 )  # fmt: skip

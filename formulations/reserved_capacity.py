@@ -271,6 +271,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     figures=_figures,
+    plan=ReservedPlan,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
         "full": "the full flow formulation by HiGHS",

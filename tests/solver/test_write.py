@@ -60,9 +60,8 @@ def awkward():
     m.cap = pyo.Constraint(expr=sum(m.x[n] for n in m.names) + m.e1 - m.free <= 7.25)
     m.between = pyo.Constraint(expr=pyo.inequality(-1, m.e1 + m.free, 10))
     m.st = pyo.Constraint(expr=m.End + m.e1 == 5.5)
-    m.value = pyo.Objective(
-        expr=sum((i + 1) * m.x[n] for i, n in enumerate(m.names)) + 0.1 * m.e1 - m.free - m.End + 12.5, sense=pyo.maximize
-    )  # fmt: skip
+    worth = sum((i + 1) * m.x[n] for i, n in enumerate(m.names)) + 0.1 * m.e1 - m.free - m.End + 12.5
+    m.value = pyo.Objective(expr=worth, sense=pyo.maximize)
     return m
 
 
@@ -88,7 +87,7 @@ def test_names_keep_the_mathematics_and_are_unique():
 
 
 def test_only_known_endings_and_never_over_a_file(tmp_path):
-    with pytest.raises(InputError, match="mps or .lp"):
+    with pytest.raises(InputError, match=r"mps or \.lp"):
         write_model(awkward(), tmp_path / "m.txt")
     path = tmp_path / "m.lp"
     write_model(awkward(), path)
