@@ -56,6 +56,7 @@ from optmodels.points.fleet import FleetTables, build_tables, changes_matter, pr
 from optmodels.points.reserve import largest_pools
 from optmodels.problem.fleet import Fleet
 from optmodels.problem.fleet_template import FLEET as TEMPLATE
+from optmodels.reporting.charts.fleet import charts
 from optmodels.reporting.fleet import frames, report, summary
 from optmodels.solver import Compiled, Report, Settings, compile_model, paused_gc, solve_compiled
 from optmodels.solver.conflict import irreducible
@@ -739,6 +740,7 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     goal=lambda problem: GOALS[problem.objective],

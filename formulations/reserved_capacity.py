@@ -51,6 +51,7 @@ from optmodels.plan.reserved_capacity_check import check
 from optmodels.points.reserved_capacity import ReservedTables, build_tables, deviations
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.problem.templates import RESERVED_CAPACITY as TEMPLATE
+from optmodels.reporting.charts.reserved_capacity import charts
 from optmodels.reporting.reserved_capacity import frames, report, summary
 from optmodels.solver import Settings, paused_gc, solve_model
 
@@ -270,6 +271,7 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
     figures=_figures,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -20,7 +20,7 @@ from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
-Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
+Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -74,6 +74,7 @@ def solve(
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    result._frames = lambda: form.frames(table, outcome.plan)
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result

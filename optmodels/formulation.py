@@ -1,10 +1,14 @@
-"""What a formulation offers, and how one is found: the entry-point group ``optmodels.formulations``."""
+"""What a formulation offers, and how one is found: the entry-point group ``optmodels.formulations``.
+
+A method for somebody else's formulation registers in the group ``optmodels.methods`` as ``FORMULATION.NAME``; it is
+listed, solved, compared and checked like the formulation's own.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +19,7 @@ from optmodels.plan.outcome import CheckReport, Outcome
 from optmodels.solver.highs import Event
 
 GROUP = "optmodels.formulations"
+METHODS = "optmodels.methods"
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,11 @@ def _registered() -> dict[str, Any]:
     return {e.name: e for e in entry_points(group=GROUP)}
 
 
+@cache
+def _added_methods() -> tuple[Any, ...]:
+    return tuple(sorted(entry_points(group=METHODS), key=lambda e: e.name))
+
+
 def names() -> list[str]:
     """Registered formulations."""
     return sorted(_registered())
@@ -121,4 +131,9 @@ def get(name: str) -> Formulation:
         hint = f"did you mean {near[0]}?" if near else None
         raise InputError(Mistake(None, "formulation", name, f"one of {', '.join(sorted(found))}", hint=hint))
     loaded: Formulation = found[name].load()
-    return loaded
+    added = {e.name.removeprefix(f"{name}."): e.load() for e in _added_methods() if e.name.startswith(f"{name}.")}
+    titles = {k: (method.__doc__ or "").partition("\n")[0] for k, method in added.items()}
+    if not added:
+        return loaded
+    methods = {**loaded.methods, **{k: v for k, v in added.items() if k not in loaded.methods}}  # nobody's is replaced
+    return replace(loaded, methods=methods, method_titles={**titles, **loaded.method_titles})

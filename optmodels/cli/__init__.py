@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import latency, planning
+from optmodels.cli import latency, planning, reporting
 from optmodels.cli.console import report_mistakes
 from optmodels.errors import InputError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 planning.register(app)
 latency.register(app)
+reporting.register(app)
 
 
 def run(arguments: list[str] | None = None) -> int:

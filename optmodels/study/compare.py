@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from optmodels.plan.files import new_folder, write_frame
+from optmodels.plan.files import new_folder, write_frame, write_text
 
 
 def comparison_table(rows: list[dict[str, Any]]) -> list[Any]:
@@ -49,9 +49,18 @@ def comparison_frame(rows: list[dict[str, Any]]) -> Any:
 
 
 def save_comparison(rows: list[dict[str, Any]], parent: Path) -> Path:
-    """Write compare.csv, and compare.png where matplotlib is installed, into a new folder; returns the folder."""
+    """Write compare.csv and compare.json into a new folder; returns the folder.
+
+    Also compare.png where matplotlib is installed, and report.html where the ``report`` extra is.
+    """
+    from optmodels import api
+    from optmodels.reporting import page
+
     folder = new_folder(parent, "compare")
     write_frame(folder / "compare.csv", comparison_frame(rows))
+    write_text(folder / "compare.json", api.to_json(rows))
+    if page.available():
+        api.report([rows], out=folder / "report.html")
     try:
         from optmodels.reporting.plots import gap_plot
     except ImportError:
