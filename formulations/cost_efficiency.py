@@ -40,6 +40,7 @@ import pyomo.environ as pyo
 
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import cost_efficiency as heuristics
+from optmodels.plan import deploy
 from optmodels.plan.cost_efficiency import CostPlan, make_plan, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
@@ -300,6 +301,7 @@ FORMULATION = Formulation(
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
     charts=charts,
+    deployments=deploy.cost_efficiency,
 )
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ from formulations.fleet_melange import melange
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import fleet as heuristics
 from optmodels.heuristics import fleet_columns
+from optmodels.plan import deploy
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
 from optmodels.plan.outcome import Outcome
@@ -741,6 +742,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     charts=charts,
+    deployments=deploy.fleet,
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     goal=lambda problem: GOALS[problem.objective],

@@ -45,6 +45,7 @@ from formulations.reserved_capacity_cuts import exact
 from optmodels.errors import SolverError
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import reserved_capacity as heuristics
+from optmodels.plan import deploy
 from optmodels.plan.outcome import Outcome
 from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
 from optmodels.plan.reserved_capacity_check import check
@@ -272,6 +273,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     charts=charts,
+    deployments=deploy.reserved_capacity,
     figures=_figures,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optmodels.api import check, compare, listing, new, report, save, solve, tables
+    from optmodels.api import check, compare, export, listing, new, report, save, solve, tables
     from optmodels.problem.load import load
 
-__all__ = ["check", "compare", "listing", "load", "new", "report", "save", "solve", "tables"]
+__all__ = ["check", "compare", "export", "listing", "load", "new", "report", "save", "solve", "tables"]
 
 
 def __getattr__(name: str) -> Any:

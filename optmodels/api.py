@@ -18,6 +18,7 @@ from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.targets import Export
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
@@ -243,34 +244,86 @@ def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     return min(bounds) if sense == "max" else max(bounds)
 
 
+def export(
+    source: str | PathLike[str] | Mapping[str, Any] | Result, to: str, *, out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Export:  # fmt: skip
+    """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
+
+    Args:
+        source: plan file or document.
+        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        out: folder to write the files to.
+        overwrite: replace existing files.
+
+    Returns:
+        The files by name, and notes: what the plan says and the target cannot express.
+
+    Raises:
+        InputError: no plan document, an unknown target, nothing in the plan for the target, a file that exists.
+    """
+    from optmodels import targets
+
+    if to not in targets.NAMES:
+        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    document, name = _document(source)
+    problem = _embedded(document, name)
+    form = registry.get(problem.formulation)
+    if to in targets.MODELS:
+        made = targets.of_model(form.build(problem, form.tables(problem)), to, problem.name or form.name)
+    else:
+        plan = document.get("plan")
+        if not isinstance(plan, Mapping):
+            raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
+        if form.deployments is None:
+            raise InputError(Mistake(name, "formulation", form.name, f"one whose plans can be exported to {to}"))
+        verdict = form.check(problem, plan)
+        if not verdict.ok:
+            first = verdict.violations[0]
+            raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
+        made = targets.of_plan(form.deployments(problem, plan), to)
+    if out is not None:
+        for file, text in made.files.items():
+            write_text(Path(out) / safe_name(file), text, overwrite=overwrite)
+    return made
+
+
 def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:
     """Verify a plan file (or document) against the instance it carries, or another one.
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
-    if isinstance(source, Result):
-        document: Mapping[str, Any] = source.model_dump(mode="json", by_alias=True)
-        name = None
-    elif isinstance(source, Mapping):
-        document, name = source, None
-    else:
-        name = str(source)
-        document = _read_result(Path(source))
-    plan, embedded = document.get("plan"), document.get("problem")
+    document, name = _document(source)
+    plan = document.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
-    if instance is None and not isinstance(embedded, Mapping):
+    problem = _embedded(document, name) if instance is None else _problem(instance)
+    return registry.get(problem.formulation).check(problem, plan)
+
+
+def _document(source: str | PathLike[str] | Mapping[str, Any] | Result) -> tuple[Mapping[str, Any], str | None]:
+    """A result document and the file it comes from."""
+    if isinstance(source, Result):
+        return source.model_dump(mode="json", by_alias=True), None
+    if isinstance(source, Mapping):
+        return source, None
+    return _read_result(Path(source)), str(source)
+
+
+def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
+    """The instance that a result document carries."""
+    embedded = document.get("problem")
+    if not isinstance(embedded, Mapping):
         raise InputError(Mistake(name, "problem", embedded, "the instance the plan was made for"))
     try:
-        problem = _problem(instance if instance is not None else dict(embedded or {}))
+        return _problem(dict(embedded))
     except InputError as error:
         from dataclasses import replace
 
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
-    return registry.get(problem.formulation).check(problem, plan)
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:

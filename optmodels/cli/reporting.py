@@ -8,12 +8,15 @@ from typing import Annotated
 
 import typer
 
+from optmodels.errors import printable
+
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's verbs."""
     app.command()(report)
+    app.command()(export)
 
 
 def report(
@@ -35,6 +38,26 @@ def report(
         import webbrowser
 
         webbrowser.open(target.resolve().as_uri())
+    return 0
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(help="plan.json of a result.")],
+    to: Annotated[str, typer.Option(help="vllm, kubernetes, skypilot, terraform, mps or lp.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
+    force: Force = False,
+) -> int:
+    """What to run and buy next: vLLM commands, Kubernetes manifests, SkyPilot tasks, Terraform variables, the model."""
+    from optmodels import api
+
+    made = api.export(plan, to, out=out, overwrite=force)
+    for note in made.notes:
+        sys.stderr.write(f"note: {' '.join(printable(note).split())}\n")
+    for name, text in made.files.items():
+        if out is not None:
+            sys.stdout.write(f"{out / name}\n")
+        else:
+            sys.stdout.write((f"# --- {name}\n" if len(made.files) > 1 else "") + text)
     return 0
 
 
