@@ -302,6 +302,7 @@ FORMULATION = Formulation(
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
     charts=charts,
     deployments=deploy.cost_efficiency,
+    limits=("slo", "budget_usd_per_hour", "objective"),
 )
 
 if __name__ == "__main__":

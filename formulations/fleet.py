@@ -746,6 +746,7 @@ FORMULATION = Formulation(
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     goal=lambda problem: GOALS[problem.objective],
+    limits=("budget_usd_per_hour",),
 )  # fmt: skip
 
 if __name__ == "__main__":

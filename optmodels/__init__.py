@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from optmodels.api import check, compare, export, listing, new, report, save, solve, tables
     from optmodels.problem.load import load
+    from optmodels.study.sweep import sweep
 
-__all__ = ["check", "compare", "export", "listing", "load", "new", "report", "save", "solve", "tables"]
+__all__ = [
+    "check", "compare", "export", "listing", "load", "new", "report", "save", "solve", "sweep", "tables",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from optmodels.problem.load import load
 
         return load
+    if name == "sweep":
+        from optmodels.study.sweep import sweep
+
+        return sweep
     if name in __all__:
         from optmodels import api
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
-from optmodels.formulation import Formulation, Options
+from optmodels.formulation import Formulation, checked_options
 from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
@@ -68,7 +69,7 @@ def solve(
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
-    options = Options(_seed(seed), _positive("time_limit", time_limit), _gap(gap), on_event)
+    options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
@@ -83,24 +84,6 @@ def solve(
 
 def _shown(source: Source, problem: Problem) -> str:
     return str(source) if isinstance(source, str | PathLike) else problem.name
-
-
-def _positive(name: str, value: float | None) -> float | None:
-    if value is not None and not value > 0:
-        raise InputError(Mistake(None, name, value, "seconds > 0"))
-    return value
-
-
-def _seed(value: int) -> int:
-    if not 0 <= value < 2**31:
-        raise InputError(Mistake(None, "seed", value, "a whole number from 0 to 2147483647"))
-    return value
-
-
-def _gap(value: float) -> float:
-    if not 0 <= value < 1:
-        raise InputError(Mistake(None, "gap", value, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)"))
-    return value
 
 
 def _result(
@@ -135,7 +118,9 @@ def _result(
 
 
 def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
-    """Write plan.json and the tables as CSV into a new folder below `parent`; returns the folder."""
+    """Write plan.json, the tables as CSV, pictures and report.html into a new folder below `parent`; returns it."""
+    from optmodels.reporting import page
+
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
@@ -143,8 +128,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    if find_spec("vl_convert") is not None:
-        report(result, out=folder / "report.html")
+    page.write_page([result], folder)
     return folder
 
 
@@ -186,19 +170,28 @@ def report(
 
 def compare(
     sources: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
-    seed: int = 0, on_row: Callable[[dict[str, Any]], None] | None = None,
+    seed: int = 0, seeds: Iterable[int] | None = None, replay: bool = False,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Every method on every instance, one row each, with the certified gap to the best proved bound.
 
     Args:
         sources: instances, possibly of different formulations.
         methods: names; default: all of each instance's formulation.
+        time_limit: seconds of each method on each instance.
+        seed: of the solver or heuristic.
+        seeds: several, in place of `seed`: a row for each.
+        replay: simulate every plan on its instance's trace; what was seen is in columns ``replay.…``.
         on_row: called with every row as it is found.
 
     Returns:
-        Rows of the compare document: a solve document without plan, plus ``gap_to_bound``.
+        Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
+        the seconds ``to_first`` solution and ``to_proof``. A method that refuses an instance has a row with its reason.
     """
+    from optmodels.study.rows import replayed, solved_row
+
     wanted = None if methods is None else list(methods)
+    runs = [checked_options(s, time_limit) for s in ([seed] if seeds is None else seeds)]
     rows: list[dict[str, Any]] = []
     problems = [(s, _problem(s)) for s in sources]
     for _, problem in problems:  # every name is checked before the first solve
@@ -206,29 +199,19 @@ def compare(
             registry.get(problem.formulation).method(name)
     for source, problem in problems:
         form = registry.get(problem.formulation)
-        sense, unit = form.goal_of(problem)
         clock = time.perf_counter()
         table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
-        for name in wanted or form.methods:
-            began = time.perf_counter()
-            outcome = form.method(name)(problem, table, Options(_seed(seed), _positive("time_limit", time_limit)))
-            objective = None if outcome.plan is None else form.objective(outcome.plan)
-            verdict = None if outcome.plan is None else form.check(problem, outcome.plan.model_dump(mode="json"))
-            seconds = outcome.seconds | {"tables": table_seconds}
-            seconds["build"] = outcome.seconds.get("build", 0.0) + outcome.seconds.get("prune", 0.0) + table_seconds
-            seconds.setdefault("solve", 0.0)
-            seconds["total"] = table_seconds + time.perf_counter() - began
-            mine.append({
-                "instance": _shown(source, problem), "formulation": form.name, "method": name, "status": outcome.status,
-                "limit": outcome.limit, "objective": objective, "sense": sense, "unit": unit,
-                "bound": outcome.bound, "gap": relative_gap(objective, outcome.bound), "seconds": seconds,
-                "size": {"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
-                "check": None if verdict is None else verdict.model_dump(mode="json"),
-                "headline": outcome.plan.headline() if outcome.plan is not None else outcome.log.get("reason", ""),
-            })  # fmt: skip
-        best = _best_bound(mine, sense)
+        for name, options in itertools.product(wanted or form.methods, runs):
+            row, plan = solved_row(form, problem, table, name, options)
+            seconds = row["seconds"]
+            for phase in ("build", "total", "to_first", "to_proof"):
+                seconds[phase] = None if seconds[phase] is None else seconds[phase] + table_seconds
+            seconds |= {"tables": table_seconds}
+            extra = replayed(form, problem, plan) if replay else {}
+            mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
+        best = _best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
             row["gap_to_bound"] = relative_gap(row["objective"], best)
             rows.append(row)
@@ -389,16 +372,6 @@ def _instances(folder: Path) -> list[dict[str, Any]]:
 
 def to_json(data: Any) -> str:
     """JSON text of rows or documents; infinities and NaN become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False)
+    from optmodels.study.rows import finite
 
-
-def _finite(data: Any) -> Any:
-    import math
-
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    if isinstance(data, Mapping):
-        return {k: _finite(v) for k, v in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(v) for v in data]
-    return data
+    return json.dumps(finite(data), indent=2, ensure_ascii=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import latency, planning, reporting
+from optmodels.cli import latency, planning, reporting, sweeping
 from optmodels.cli.console import report_mistakes
 from optmodels.errors import InputError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 planning.register(app)
 latency.register(app)
 reporting.register(app)
+sweeping.register(app)
 
 
 def run(arguments: list[str] | None = None) -> int:

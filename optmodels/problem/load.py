@@ -13,18 +13,19 @@ from optmodels.problem.base import Problem
 from optmodels.problem.files import read_document, validate
 
 
-def load(source: str | PathLike[str] | Mapping[str, Any]) -> Problem:
+def load(source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None) -> Problem:
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
+        folder: where a mapping's files are; None: it names none.
 
     Raises:
         InputError: every mistake found, with file, path, value and what was expected.
     """
     from optmodels import formulation
 
-    file, folder, data = None, None, source
+    file, data = None, source
     line: Any = lambda _: None  # noqa: E731
     if not isinstance(source, Mapping):
         path = Path(source)

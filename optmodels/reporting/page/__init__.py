@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.files import safe_name
+from optmodels.plan.files import safe_name, write_text
 from optmodels.reporting.charts import CONFIG, Chart
 from optmodels.reporting.page.articles import Article, Code
 from optmodels.reporting.page.documents import articles
 from optmodels.reporting.page.words import Grid, Paragraph
 
-__all__ = ["articles", "available", "render"]
+__all__ = ["articles", "available", "render", "write_page"]
 
 
 def available() -> bool:
@@ -67,6 +68,15 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
         scripts=[Markup(s) for s in scripts],  # noqa: S704
         data=Markup(_json({"config": CONFIG, "specs": [p.chart.spec for p in pictures]})),  # noqa: S704
     )  # fmt: skip
+
+
+def write_page(documents: Iterable[Any], folder: Path, *, overwrite: bool = False) -> Path | None:
+    """``report.html`` in a folder of results; None without the ``report`` extra."""
+    if not available():
+        return None
+    path = folder / "report.html"
+    write_text(path, render(articles(documents)), overwrite=overwrite)
+    return path
 
 
 def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from optmodels.errors import InputError, Mistake, printable
 from optmodels.plan.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
+from optmodels.reporting.page.sweep import of_sweep
 
-FILES = ("plan.json", "compare.json")  # what a folder of results may hold
-EXPECTED = "a result (plan.json), or a comparison (compare.json)"
+FILES = ("plan.json", "compare.json", "sweep.json")  # what a folder of results may hold
+EXPECTED = "a result (plan.json), a comparison (compare.json) or a sweep (sweep.json)"
 
 
 def articles(given: Iterable[Any]) -> list[Article]:
@@ -40,6 +41,8 @@ def _article(item: Any) -> Article:
         name, item = str(path), _read(path)
     if _is_comparison(item):
         return of_comparison(item)
+    if isinstance(item, Mapping) and "keys" in item and isinstance(item.get("rows"), list):
+        return of_sweep(item)
     if not isinstance(item, Mapping) or "formulation" not in item or "status" not in item:
         raise InputError(Mistake(name, "", item, EXPECTED))
     try:
