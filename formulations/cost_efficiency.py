@@ -40,6 +40,7 @@ import pyomo.environ as pyo
 
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import cost_efficiency as heuristics
+from optmodels.plan import deploy
 from optmodels.plan.cost_efficiency import CostPlan, make_plan, nearest_miss, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
@@ -303,6 +304,7 @@ FORMULATION = Formulation(
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
     charts=charts,
     plan=CostPlan,
+    deployments=deploy.cost_efficiency,
     limits=("slo", "budget_usd_per_hour", "objective"),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.targets import Export
 
 if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
-Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
+Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -122,7 +123,9 @@ def _result(
 
 
 def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
-    """Write plan.json and the tables as CSV into a new folder below `parent`; returns the folder."""
+    """Write plan.json, the tables as CSV, pictures and report.html into a new folder below `parent`; returns it."""
+    from optmodels.reporting import page
+
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
@@ -130,8 +133,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    if find_spec("vl_convert") is not None:
-        report(result, out=folder / "report.html")
+    page.write_page([result], folder)
     return folder
 
 
@@ -266,6 +268,50 @@ def explain(
     return document
 
 
+def export(
+    source: PlanSource, to: str, *, out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Export:  # fmt: skip
+    """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
+
+    Args:
+        source: plan file or document.
+        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        out: folder to write the files to.
+        overwrite: replace existing files.
+
+    Returns:
+        The files by name, and notes: what the plan says and the target cannot express.
+
+    Raises:
+        InputError: no plan document, an unknown target, nothing in the plan for the target, a file that exists.
+    """
+    from optmodels import targets
+
+    if to not in targets.NAMES:
+        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    document, name = _document(source)
+    problem = _embedded(document, name)
+    form = registry.get(problem.formulation)
+    if to in targets.MODELS:
+        made = targets.of_model(form.build(problem, form.tables(problem)), to, problem.name or form.name)
+    else:
+        plan = document.get("plan")
+        if not isinstance(plan, Mapping):
+            raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
+        if form.deployments is None:
+            raise InputError(Mistake(name, "formulation", form.name, f"one whose plans can be exported to {to}"))
+        verdict = form.check(problem, plan)
+        if not verdict.ok:
+            first = verdict.violations[0]
+            raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
+        made = targets.of_plan(form.deployments(problem, plan), to)
+    if out is not None:
+        for file, text in made.files.items():
+            write_text(Path(out) / safe_name(file), text, overwrite=overwrite)
+    return made
+
+
 def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
     """Verify a plan file (or document) against the instance it carries, or another one.
 
@@ -282,28 +328,35 @@ def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapp
     Raises:
         InputError: no plan document, or it holds no plan.
     """
-    if isinstance(source, Result):
-        document: Mapping[str, Any] = source.model_dump(mode="json", by_alias=True)
-        name = None
-    elif isinstance(source, Mapping):
-        document, name = source, None
-    else:
-        name = str(source)
-        document = _read_result(Path(source))
-    plan, embedded = document.get("plan"), document.get("problem")
+    document, name = _document(source)
+    plan = document.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
-    if instance is None and not isinstance(embedded, Mapping):
+    return _embedded(document, name) if instance is None else _problem(instance), plan, document
+
+
+def _document(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
+    """A result document and the file it comes from."""
+    if isinstance(source, Result):
+        return source.model_dump(mode="json", by_alias=True), None
+    if isinstance(source, Mapping):
+        return source, None
+    return _read_result(Path(source)), str(source)
+
+
+def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
+    """The instance that a result document carries."""
+    embedded = document.get("problem")
+    if not isinstance(embedded, Mapping):
         raise InputError(Mistake(name, "problem", embedded, "the instance the plan was made for"))
     try:
-        problem = _problem(instance if instance is not None else dict(embedded or {}))
+        return _problem(dict(embedded))
     except InputError as error:
         from dataclasses import replace
 
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
-    return problem, plan, document
 
 
 def replay(
