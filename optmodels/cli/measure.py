@@ -45,6 +45,7 @@ def measure(
     sources: Annotated[
         list[Path] | None, typer.Option("--from", help="Read a benchmark's results instead; may be repeated.")
     ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files for --from.")] = None,
     format_: Annotated[str | None, typer.Option("--format", help="Their format, if it is not to be detected.")] = None,
     fixed: Annotated[
         list[str] | None, typer.Option("--set", help="With --from: a value the file lacks, e.g. concurrency=16.")
@@ -55,6 +56,8 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure step latencies here, or read the results of a benchmark: one file that `calibrate` reads."""
+    if more and not sources:
+        raise InputError(Mistake(None, "FILE", str(more[0]), "files only after --from"))
     if (model is None) == (not sources):
         raise InputError(Mistake(None, "--model, --from", model, "either a model to measure or files to read"))
     if out is not None:
@@ -63,7 +66,9 @@ def measure(
         if out.exists() and not force:
             raise InputError(Mistake(str(out), "", "an existing file", "a new file, or --force to overwrite"))
     if sources:
-        _imported(sources, format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json)
+        _imported(
+            [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
+        )
         return
     for option, value in (("--format", format_), ("--set", fixed), ("--column", column)):
         if value:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -86,6 +87,8 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     Raises:
         InputError: an architecture, device or journal that cannot be used.
     """
+    import torch
+
     from optmodels.measure.parallel import opened
     from optmodels.measure.transformer import LEFT_OUT, check
 
@@ -140,7 +143,11 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
                     session.close()
                 session, tp = opened(replace(setup, tp=point.tp)), point.tp
             began = time.monotonic()
-            timing = session.measure(point)
+            try:
+                timing = session.measure(point)
+            except torch.OutOfMemoryError:
+                left_out[name] = "did not fit the device's memory"
+                continue
             budget.observe(expected[point] * (timing.repeats + 3), time.monotonic() - began)
             log.note(name, asdict(timing))
             say(
@@ -296,24 +303,29 @@ def _setup(c: Campaign, held: int) -> Setup:
 
 
 def _fits(c: Campaign, setup: Setup, p: Point) -> bool:
-    """Whether a point's KV and activations fit beside the weights (host copies of offloaded KV included on a CPU)."""
+    """Whether a point's KV and activations fit beside the weights, and what is offloaded fits where it goes."""
+    from optmodels.measure.offload import HOST_BYTES
     from optmodels.measure.transformer import Shard
 
     shard = Shard(c.arch, p.tp)
+    layer = 2.0 * p.kv_tokens * shard.kv_width
+    wide = c.arch.ffn if c.arch.moe is None else max(c.arch.ffn, c.arch.moe.active * c.arch.moe.expert_ffn)
+    activations = 2.0 * p.tokens * (6 * c.arch.hidden + 3 * wide // p.tp)
     weights = 2.0 * (shard.head_elements + setup.held * shard.layer_elements(c.arch.layers - 1))
-    kv = 2.0 * setup.held * p.kv_tokens * shard.kv_width
-    copies = p.alpha if p.family in ("kvo_ram", "ao") else 0.0
-    wide = c.arch.ffn if c.arch.moe is None else c.arch.moe.active * c.arch.moe.expert_ffn
-    activations = 2.0 * p.tokens * (6 * c.arch.hidden + 3 * max(wide, c.arch.ffn) // p.tp)
+    near = weights + setup.held * layer + activations
+    far = 0.0
+    if p.family == "kvo_ram":
+        far = min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
+    elif p.family == "ao":
+        far = setup.held * p.alpha * layer
+    elif p.family == "kvo_disk" and setup.held * p.alpha * layer > MEMORY_SHARE * shutil.disk_usage(c.folder).free:
+        return False
     if c.device.startswith("cuda"):
-        return weights + kv + activations <= MEMORY_SHARE * devices_total(c.device) and (
-            kv * copies <= MEMORY_SHARE * devices.memory_bytes("cpu")
-        )
-    ranks = p.tp
-    return ranks * (weights + kv * (1 + copies) + activations) <= MEMORY_SHARE * devices_total("cpu")
+        return near <= MEMORY_SHARE * _memory(c.device) and far <= MEMORY_SHARE * _memory("cpu")
+    return p.tp * near + far <= MEMORY_SHARE * _memory("cpu")
 
 
-def devices_total(device: str) -> float:
+def _memory(device: str) -> float:
     """All memory of the device, bytes."""
     if device.startswith("cuda"):
         import torch
