@@ -199,7 +199,7 @@ class _Journal:
         self.stream: Any = None
         if path is None:
             return
-        lines = _whole_lines(path) if path.exists() else []
+        lines, size = _whole_lines(path) if path.exists() else ([], 0)
         if lines and lines[0].get("sha256") != self.digest:
             raise InputError(
                 Mistake(
@@ -214,25 +214,26 @@ class _Journal:
                 self.done[entry["point"]] = entry["timing"]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = "".join(json.dumps(entry) + "\n" for entry in lines)
-            self.stream = path.open("w", encoding="utf-8")
+            self.stream = path.open("ab")
+            self.stream.truncate(size)
         except OSError as error:
             raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
-        self._write(kept or json.dumps({"sha256": self.digest, "identity": identity}) + "\n")
+        if not lines:
+            self._write({"sha256": self.digest, "identity": identity})
 
     def note(self, point: str, timing: dict[str, Any]) -> None:
         """A point is done."""
         self.done[point] = timing
-        self._write(json.dumps({"point": point, "timing": timing}) + "\n")
+        self._write({"point": point, "timing": timing})
 
     def note_probe(self, probe: dict[str, Any]) -> None:
         """The device's best rates."""
         self.probe = probe
-        self._write(json.dumps({"probe": probe}) + "\n")
+        self._write({"probe": probe})
 
-    def _write(self, text: str) -> None:
+    def _write(self, entry: dict[str, Any]) -> None:
         if self.stream is not None:
-            self.stream.write(text)
+            self.stream.write(json.dumps(entry).encode() + b"\n")
             self.stream.flush()
             os.fsync(self.stream.fileno())
 
@@ -242,18 +243,19 @@ class _Journal:
             self.stream.close()
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The journal's lines; one that a crash tore, and what follows it, is dropped."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The journal's lines and their bytes; one that a crash tore, and what follows it, is dropped."""
+    found, size = [], 0
+    for line in path.read_bytes().splitlines(keepends=True):
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             break
-        if not isinstance(entry, dict) or not line.endswith("\n"):
+        if not isinstance(entry, dict) or not line.endswith(b"\n"):
             break
         found.append(entry)
-    return found
+        size += len(line)
+    return found, size
 
 
 class _Budget:
