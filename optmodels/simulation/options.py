@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optmodels.simulation.cluster import Speed
+from optmodels.simulation.cluster import Queue, Speed
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class ReplayOptions:
         policy: who gets a request; None: what the formulation replays by default.
         speed: of decoding: ``load`` as the batch is, ``worst_case`` as if it were always full.
         overflow_protection: refuse a request where a timeout is predicted; None: as the policy is by default.
+        queue: order in which an instance serves, ``fifo`` or ``deadline``; None: as the policy is by default.
         seed: of everything drawn.
         keep: called with the name of a run and its columns, one row a request, where somebody wants them written.
     """
@@ -27,5 +28,6 @@ class ReplayOptions:
     policy: str | None = None
     speed: Speed = "load"
     overflow_protection: bool | None = None
+    queue: Queue | None = None
     seed: int = 0
     keep: Callable[[str, Mapping[str, Any]], None] | None = None

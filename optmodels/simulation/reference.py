@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from optmodels.latency.controllers import Controller, Observation
-from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Shares, Speed, validate
+from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Queue, Requests, Shares, Speed, validate
 
 
 @dataclass
@@ -73,12 +73,12 @@ class _Instance:
 
 class _Simulation:
     def __init__(
-        self, requests: Requests, cluster: Cluster, policy: Policy, speed: Speed, protect: bool,
+        self, requests: Requests, cluster: Cluster, policy: Policy, speed: Speed, protect: bool, queue: Queue,
         shares: Shares | None, seed: int, controllers: Sequence[Controller | None] | None,
     ) -> None:  # fmt: skip
         n = len(requests)
         self.requests, self.cluster, self.policy, self.protect = requests, cluster, policy, protect
-        self.shares, self.seed = shares, seed
+        self.shares, self.seed, self.urgent_first = shares, seed, queue == "deadline"
         self.controllers = controllers or [None] * len(cluster)
         full = cluster.full_tokens_per_s
         self.instances = [
@@ -104,26 +104,40 @@ class _Simulation:
         """Prefill and decoding at the full-batch rate."""
         return self.prefill(i, j) + float(self.requests.output_tokens[i]) / self.instances[j].full
 
-    def predicted(self, i: int, j: int) -> float:
-        """Finish of a request if it is sent to an instance now: its queue played out at the full-batch rate."""
+    def latest(self, i: int, j: int) -> float:
+        """Start that meets a request's deadline."""
+        return float(self.requests.due_s[i]) - self.worst(i, j)
+
+    def play(self, j: int, queue: list[int]) -> dict[int, float]:
+        """Starts of a queue at the full-batch rate."""
         inst = self.instances[j]
         release = [self.now + s.prefill_s + s.tokens / inst.full for s in inst.active]
         heapq.heapify(release)
-        finish = 0.0
-        for k in [*inst.queue, i]:
+        starts = {}
+        for k in queue:
             start = self.now
             while len(release) >= inst.limit:
                 start = heapq.heappop(release)
-            finish = start + self.worst(k, j)
-            heapq.heappush(release, finish)
-        return finish
+            starts[k] = start
+            heapq.heappush(release, start + self.worst(k, j))
+        return starts
+
+    def predicted(self, i: int, j: int) -> float:
+        """Finish of a request if it is sent to an instance now and waits its turn; by urgency: if it is the first."""
+        ahead = [] if self.urgent_first else self.instances[j].queue
+        return self.play(j, [*ahead, i])[i] + self.worst(i, j)
 
     def may(self, i: int, j: int) -> bool:
         """Whether a request may go to an instance of its model."""
         g, own = int(self.requests.group[i]), int(self.cluster.group[j])
         if self.cluster.available_from_s[j] > self.now or (g >= 0 and own >= 0 and g != own):
             return False
-        return not self.protect or self.predicted(i, j) <= self.requests.due_s[i]
+        if not self.protect:
+            return True
+        if self.urgent_first and self.instances[j].queue:
+            queue = sorted([*self.instances[j].queue, i], key=lambda k: (self.latest(k, j), k))
+            return all(start <= self.latest(k, j) for k, start in self.play(j, queue).items())
+        return self.predicted(i, j) <= self.requests.due_s[i]
 
     def least_loaded(self, i: int, among: list[int]) -> int:
         able = [j for j in among if self.may(i, j)]
@@ -205,6 +219,8 @@ class _Simulation:
 
     def fill(self, inst: _Instance) -> None:
         """Put waiting requests into free slots."""
+        if self.urgent_first:
+            inst.queue.sort(key=lambda k: (self.latest(k, inst.index), k))
         while inst.queue and len(inst.active) < inst.limit:
             i = inst.queue.pop(0)
             prefill, output = self.prefill(i, inst.index), float(self.requests.output_tokens[i])
@@ -275,6 +291,7 @@ def simulate_slowly(
     *,
     speed: Speed = "load",
     overflow_protection: bool = True,
+    queue: Queue = "fifo",
     shares: Shares | None = None,
     seed: int = 0,
     controllers: Sequence[Controller | None] | None = None,
@@ -282,12 +299,14 @@ def simulate_slowly(
     """What `cluster.simulate` computes, some thousand times as slow.
 
     Args:
-        requests, cluster, policy, speed, overflow_protection, shares, seed: as there.
+        requests, cluster, policy, speed, overflow_protection, queue, shares, seed: as there.
         controllers: of the instances; None: the batch limit is the slots. Overflow predictions take the limit of the
             moment, so that with a controller an admitted request may miss its deadline.
 
     Raises:
         InputError: as there.
     """
-    validate(requests, cluster, policy, speed, shares)
-    return _Simulation(requests, cluster, policy, speed, overflow_protection, shares, seed, controllers).run()
+    validate(requests, cluster, policy, speed, overflow_protection, queue, shares)
+    return _Simulation(
+        requests, cluster, policy, speed, overflow_protection, queue, shares, seed, controllers
+    ).run()  # fmt: skip

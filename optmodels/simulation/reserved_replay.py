@@ -156,7 +156,9 @@ def chat_of(input_tokens: int, output_tokens: int) -> Chat:
         if user >= 0.2 * input_tokens or turns == 1.0:
             break
     user = max(user, 1.0)
-    return Chat(turns, user, float(output_tokens), system_tokens=min(32, input_tokens), template_tokens=0, templated=0.0)
+    return Chat(
+        turns, user, float(output_tokens), system_tokens=min(32, input_tokens), template_tokens=0, templated=0.0
+    )
 
 
 def _work(
@@ -285,7 +287,9 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     )  # fmt: skip
 
 
-def stated_engine(rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tbt_s: float) -> tuple[Engine, int]:
+def stated_engine(
+    rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tbt_s: float
+) -> tuple[Engine, int]:
     """A made-up replica, and how many of them a machine has, that serve `rps` mean requests per second together.
 
     So many replicas that none spends more than half its time on prefills; the batch follows from
@@ -353,7 +357,9 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
     return [o.lose]
 
 
-def _run(work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, seed: int) -> dict[str, Any]:
+def _run(
+    work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, seed: int
+) -> dict[str, Any]:
     if not len(fleet.region):
         return {"survives": False, "finished_share": 0.0, "metrics": None}
     end = OVERRUN * seconds + OVERRUN_S

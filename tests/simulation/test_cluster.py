@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
 from optmodels.points.queueing import erlang_c, variability
-from optmodels.simulation.cluster import POLICIES, SPEEDS, Cluster, Requests, Shares, simulate
+from optmodels.simulation.cluster import POLICIES, QUEUES, SPEEDS, Cluster, Requests, Shares, simulate
 from optmodels.simulation.reference import simulate_slowly
 
 # Sixteenths and powers of two are added, multiplied and divided without rounding, so that ties are ties in both.
@@ -50,6 +50,9 @@ def cases(draw):
     return requests, cluster, shares
 
 
+PROTECTED = [(True, q) for q in QUEUES]
+
+
 def assert_same(one, other):
     np.testing.assert_array_equal(one.instance, other.instance)
     for name in ("start_s", "first_token_s", "finish_s", "busy_s"):
@@ -59,21 +62,21 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("policy", POLICIES)
-@given(case=cases(), protect=st.booleans(), seed=st.integers(0, 5))
-@settings(max_examples=30)
-def test_equals_the_slow_reference(policy, speed, case, protect, seed):
+@given(case=cases(), rule=st.sampled_from([(False, "fifo"), *PROTECTED]), seed=st.integers(0, 5))
+@settings(max_examples=40)
+def test_equals_the_slow_reference(policy, speed, case, rule, seed):
     requests, cluster, shares = case
-    arguments = {"speed": speed, "overflow_protection": protect, "shares": shares, "seed": seed}
+    arguments = {"speed": speed, "overflow_protection": rule[0], "queue": rule[1], "shares": shares, "seed": seed}
     fast = simulate(requests, cluster, policy, **arguments)
     assert_same(fast, simulate_slowly(requests, cluster, policy, **arguments))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@given(case=cases(), speed=st.sampled_from(SPEEDS))
+@given(case=cases(), speed=st.sampled_from(SPEEDS), queue=st.sampled_from(QUEUES))
 @settings(max_examples=20)
-def test_what_holds_in_every_run(policy, case, speed):
+def test_what_holds_in_every_run(policy, case, speed, queue):
     requests, cluster, shares = case
-    seen = simulate(requests, cluster, policy, speed=speed, shares=shares)
+    seen = simulate(requests, cluster, policy, speed=speed, queue=queue, shares=shares)
     served = seen.served
     assert seen.met(requests)[served].all()  # overflow protection keeps every promise
     assert (cluster.model[seen.instance[served]] == requests.model[served]).all()
@@ -85,7 +88,8 @@ def test_what_holds_in_every_run(policy, case, speed):
         step = np.concatenate([np.ones(mine.sum()), -np.ones(mine.sum())])
         order = np.lexsort((step, edges))  # a slot freed at a time may be taken at it
         assert np.cumsum(step[order]).max(initial=0) <= cluster.slots[j]
-        assert (np.diff(seen.start_s[mine]) >= 0).all()  # first come, first served
+        if queue == "fifo":
+            assert (np.diff(seen.start_s[mine]) >= 0).all()  # first come, first served
 
 
 def test_load_by_hand():
@@ -105,6 +109,18 @@ def test_a_later_admission_makes_an_earlier_one_late():
     seen = simulate(requests, cluster, overflow_protection=False)
     assert seen.promised.all() and seen.met(requests).tolist() == [False, True]
     assert simulate(requests, cluster).instance.tolist() == [-1, 0]  # 8 tokens at 2 tokens/s are predicted late
+
+
+def test_who_has_time_waits_for_who_has_not():
+    """One slot, 10 tokens/s: taken to 1 s; 10 tokens due at 9 s, then 10 due at 2.5 s, then 10 due at 3.5 s."""
+    cluster = Cluster.of([1], [[10.0]])
+    requests = Requests.of([0.0, 0.1, 0.2, 0.3], 1, 10, deadline_s=[2.0, 8.9, 2.3, 3.2])
+    urgent = simulate(requests, cluster, queue="deadline")
+    np.testing.assert_allclose(urgent.finish_s, [1.0, 4.0, 2.0, 3.0])
+    assert simulate(requests, cluster).served.tolist() == [True, True, False, True]
+    # One more that is due at 4 s would make the second late were it due at 4.5 s, and is refused for its sake.
+    more = Requests.of([0.0, 0.1, 0.2, 0.3, 0.4], 1, 10, deadline_s=[2.0, 4.4, 2.3, 3.2, 3.6])
+    assert simulate(more, cluster, queue="deadline").served.tolist() == [True, True, True, True, False]
 
 
 def test_prefill_takes_the_slot_and_delays_the_first_token():
@@ -175,6 +191,8 @@ def test_nothing_to_do_is_fine():
         (([0.0], 1, 1), ([1], [[0.0]]), {}, "tokens_per_s"),
         (([0.0], 1, 1), ([1], [[1.0]]), {"policy": "fastest"}, "one of"),
         (([0.0], 1, 1), ([1], [[1.0]]), {"speed": "warp"}, "one of"),
+        (([0.0], 1, 1), ([1], [[1.0]]), {"queue": "lifo"}, "one of"),
+        (([0.0], 1, 1), ([1], [[1.0]]), {"queue": "deadline", "overflow_protection": False}, "fifo"),
         (([0.0], 1, 1), ([1], [[1.0]]), {"policy": "planned_shares"}, "shares"),
     ],
 )
