@@ -367,6 +367,7 @@ def replay(
     policy: str | None = None,
     speed: Literal["load", "worst_case"] = "load",
     overflow_protection: bool | None = None,
+    queue: Literal["fifo", "deadline"] | None = None,
     rate_factor: float = 1.0,
     first_s: float | None = None,
     seed: int = 0,
@@ -382,6 +383,7 @@ def replay(
         policy: who gets a request; None: what the formulation replays by default.
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        queue: instances serve in order of arrival, or whoever must start first; None: as the policy is by default.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         seed: of everything drawn.
@@ -394,13 +396,15 @@ def replay(
     Raises:
         InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
     """
-    from optmodels.simulation.cluster import SPEEDS
+    from optmodels.simulation.cluster import QUEUES, SPEEDS
     from optmodels.simulation.options import ReplayOptions
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
     if speed not in SPEEDS:
         raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
+    if queue is not None and queue not in QUEUES:
+        raise InputError(Mistake(None, "queue", queue, f"one of {', '.join(QUEUES)}"))
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
     if trace is None and (rate_factor != 1 or first_s is not None):
@@ -421,12 +425,14 @@ def replay(
     read = time.perf_counter()
     kept: dict[str, Mapping[str, Any]] = {}
     options = ReplayOptions(
-        policy, speed, overflow_protection, checked.seed, kept.__setitem__ if out is not None else None
-    )
+        policy=policy, speed=speed, overflow_protection=overflow_protection, queue=queue, seed=checked.seed,
+        keep=kept.__setitem__ if out is not None else None,
+    )  # fmt: skip
     found: dict[str, Any] = {
         "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
-        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "rate_factor": rate_factor,
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
+        "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
     }  # fmt: skip
