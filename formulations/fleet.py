@@ -52,7 +52,7 @@ from optmodels.heuristics import fleet_columns
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
 from optmodels.plan.outcome import Outcome
-from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune
+from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune, rebind
 from optmodels.points.reserve import largest_pools
 from optmodels.problem.fleet import Fleet
 from optmodels.problem.fleet_template import FLEET as TEMPLATE
@@ -521,7 +521,7 @@ def _one_part(
     seconds |= solved.seconds
     report_ = solved.report
     log |= {"solver": report_.message, "nodes": report_.nodes}
-    if report_.status == "infeasible":
+    if report_.status == "infeasible" and not options.answer_only:
         clock = time.perf_counter()
         log |= explain(problem, tables, solved, options)
         seconds["explain"] = time.perf_counter() - clock
@@ -529,7 +529,8 @@ def _one_part(
     if answer is not None and not plain:
         plan = make_plan(tables, answer)
         clock = time.perf_counter()
-        plan.worth = worth(problem, tables, plan, solved, settings)
+        if not options.answer_only:
+            plan.worth = worth(problem, tables, plan, solved, settings)
         seconds["worth"] = time.perf_counter() - clock
         answer = plan
     return Outcome(
@@ -575,7 +576,7 @@ def _dinkelbach(
             seconds[k] += v
         size, r = solved.compiled.size, solved.report
         if r.status == "infeasible" and best is None:
-            log |= explain(problem, tables, solved, options)
+            log |= {} if options.answer_only else explain(problem, tables, solved, options)
             return Outcome("infeasible", None, None, None, seconds, size, log)
         if r.bound is not None:
             bound = min(bound, ratio + max(0.0, -r.bound) / cheapest)
@@ -741,9 +742,9 @@ FORMULATION = Formulation(
     template=TEMPLATE,
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
+    rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
     plan=FleetPlan,
-    limits=("budget_usd_per_hour",),
 )  # fmt: skip
 
 if __name__ == "__main__":

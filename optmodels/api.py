@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
@@ -20,7 +20,11 @@ from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
 
+if TYPE_CHECKING:
+    from optmodels.study.explanation.document import Explanation
+
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
+Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -73,6 +77,8 @@ def solve(
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    result._frames = lambda: form.frames(table, outcome.plan)
+    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result
@@ -122,7 +128,45 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
+    if find_spec("vl_convert") is not None:
+        report(result, out=folder / "report.html")
     return folder
+
+
+def report(
+    results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
+    figures: str | PathLike[str] | None = None, kind: str = "png", title: str | None = None, overwrite: bool = False,
+) -> str:  # fmt: skip
+    """One self-contained HTML page of one or several results or comparisons; needs the ``report`` extra.
+
+    Args:
+        results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
+        out: the HTML file to write.
+        figures: a folder to write every chart to, too.
+        kind: of those pictures: ``png`` or ``svg``.
+        title: of the page.
+        overwrite: replace existing files.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: a document that is none, a file that exists, a missing extra.
+    """
+    from optmodels.reporting import page
+    from optmodels.reporting.charts import numbered, save_figures
+
+    given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
+    found = page.articles(given)
+    text = page.render(found, title)
+    if kind not in ("png", "svg"):
+        raise InputError(Mistake(None, "kind", kind, "png or svg"))
+    if figures is not None:
+        drawn = [c for a in found for c in (a.charts() if len(found) == 1 else numbered(a.charts(), a.title))]
+        save_figures(drawn, Path(figures), kind, overwrite=overwrite)
+    if out is not None:
+        write_text(Path(out), text, overwrite=overwrite)
+    return text
 
 
 def compare(
@@ -182,6 +226,42 @@ def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     if not bounds:
         return None
     return min(bounds) if sense == "max" else max(bounds)
+
+
+def explain(
+    source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
+    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+) -> Explanation:  # fmt: skip
+    """Why an instance has no plan and what would give it one; or what its plan hangs on.
+
+    Args:
+        source: instance file, mapping or problem; nothing may meet its limits.
+        time_limit: seconds for all solves together (default 120); what it cut off is listed as skipped.
+        max_solves: number of solves (default 1,000).
+        next_plans: how many of the best plans beside the first.
+        on_step: called before every solve with what it is for.
+        out: folder for ``explanation.json``; a new folder is made in it, nothing is overwritten.
+
+    Raises:
+        InputError: the instance or an argument is wrong.
+    """
+    from optmodels.study.explanation import run
+
+    problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
+    form = registry.get(problem.formulation)
+    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    for name, value in (("max_solves", max_solves), ("next_plans", next_plans + 1)):
+        if value is not None and value < 1:
+            raise InputError(Mistake(None, name, value, "a whole number ≥ 0" if name == "next_plans" else "≥ 1"))
+    document = run.explain(
+        form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
+        next_plans=next_plans, on_step=on_step,
+    )  # fmt: skip
+    document.optmodels_version = _version()
+    if out is not None:
+        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+        write_text(folder / "explanation.json", document.to_json())
+    return document
 
 
 def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:
