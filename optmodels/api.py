@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
+from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 
@@ -62,7 +65,8 @@ def solve(
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
-        on_event: called with solver progress.
+        on_event: called with solver progress; what it raises ends the solve and is raised.
+        cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
         InputError: the instance or an argument is wrong.
@@ -75,7 +79,8 @@ def solve(
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    outcome = run(problem, table, options)
+    with cancellable(cancel):
+        outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
