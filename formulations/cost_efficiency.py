@@ -40,6 +40,7 @@ import pyomo.environ as pyo
 
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import cost_efficiency as heuristics
+from optmodels.plan import deploy
 from optmodels.plan.cost_efficiency import CostPlan, make_plan, nearest_miss, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
@@ -301,8 +302,9 @@ FORMULATION = Formulation(
     template=TEMPLATE,
     rebind=rebind,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
-    plan=CostPlan,
     charts=charts,
+    plan=CostPlan,
+    deployments=deploy.cost_efficiency,
 )
 
 if __name__ == "__main__":

@@ -11,42 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optmodels.api import check, compare, explain, listing, new, report, save, solve, tables
+    from optmodels.api import check, compare, explain, export, listing, new, replay, report, save, solve, tables
     from optmodels.problem.load import load
     from optmodels.study.sweep import sweep
 
-_API = "optmodels.api"
-_HOME = {
-    "check": _API,
-    "compare": _API,
-    "explain": _API,
-    "listing": _API,
-    "load": "optmodels.problem.load",
-    "new": _API,
-    "report": _API,
-    "save": _API,
-    "solve": _API,
-    "sweep": "optmodels.study.sweep",
-    "tables": _API,
-}
+_ELSEWHERE = {"load": "optmodels.problem.load", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
-    "check",
-    "compare",
-    "explain",
-    "listing",
-    "load",
-    "new",
-    "report",
-    "save",
-    "solve",
-    "sweep",
+    "check", "compare", "explain", "export", "listing", "load", "new", "replay", "report", "save", "solve", "sweep",
     "tables",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import optmodels`` stays light."""
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in __all__:
+        return getattr(import_module(_ELSEWHERE.get(name, "optmodels.api")), name)
     raise AttributeError(f"module 'optmodels' has no attribute {name!r}")

@@ -6,11 +6,11 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
@@ -21,12 +21,15 @@ from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.targets import Export
 
 if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
+    from optmodels.traces.types import Trace
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
-Document = str | PathLike[str] | Mapping[str, Any] | list[Mapping[str, Any]] | Result
+PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
+Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -125,7 +128,9 @@ def _result(
 
 
 def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
-    """Write plan.json and the tables as CSV into a new folder below `parent`; returns the folder."""
+    """Write plan.json, the tables as CSV, pictures and report.html into a new folder below `parent`; returns it."""
+    from optmodels.reporting import page
+
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
@@ -133,8 +138,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    if find_spec("vl_convert") is not None:
-        report(result, out=folder / "report.html")
+    page.write_page([result], folder)
     return folder
 
 
@@ -269,34 +273,185 @@ def explain(
     return document
 
 
-def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:
+def export(
+    source: PlanSource, to: str, *, out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Export:  # fmt: skip
+    """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
+
+    Args:
+        source: plan file or document.
+        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        out: folder to write the files to.
+        overwrite: replace existing files.
+
+    Returns:
+        The files by name, and notes: what the plan says and the target cannot express.
+
+    Raises:
+        InputError: no plan document, an unknown target, nothing in the plan for the target, a file that exists.
+    """
+    from optmodels import targets
+
+    if to not in targets.NAMES:
+        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    document, name = _document(source)
+    problem = _embedded(document, name)
+    form = registry.get(problem.formulation)
+    if to in targets.MODELS:
+        made = targets.of_model(form.build(problem, form.tables(problem)), to, problem.name or form.name)
+    else:
+        plan = document.get("plan")
+        if not isinstance(plan, Mapping):
+            raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
+        if form.deployments is None:
+            raise InputError(Mistake(name, "formulation", form.name, f"one whose plans can be exported to {to}"))
+        verdict = form.check(problem, plan)
+        if not verdict.ok:
+            first = verdict.violations[0]
+            raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
+        made = targets.of_plan(form.deployments(problem, plan), to)
+    if out is not None:
+        for file, text in made.files.items():
+            write_text(Path(out) / safe_name(file), text, overwrite=overwrite)
+    return made
+
+
+def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
     """Verify a plan file (or document) against the instance it carries, or another one.
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
-    if isinstance(source, Result):
-        document: Mapping[str, Any] = source.model_dump(mode="json", by_alias=True)
-        name = None
-    elif isinstance(source, Mapping):
-        document, name = source, None
-    else:
-        name = str(source)
-        document = _read_result(Path(source))
-    plan, embedded = document.get("plan"), document.get("problem")
+    problem, plan, _ = _planned(source, instance)
+    return registry.get(problem.formulation).check(problem, plan)
+
+
+def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:
+    """The problem, the plan and the document of a plan file.
+
+    Raises:
+        InputError: no plan document, or it holds no plan.
+    """
+    document, name = _document(source)
+    plan = document.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
-    if instance is None and not isinstance(embedded, Mapping):
+    return _embedded(document, name) if instance is None else _problem(instance), plan, document
+
+
+def _document(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
+    """A result document and the file it comes from."""
+    if isinstance(source, Result):
+        return source.model_dump(mode="json", by_alias=True), None
+    if isinstance(source, Mapping):
+        return source, None
+    return _read_result(Path(source)), str(source)
+
+
+def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
+    """The instance that a result document carries."""
+    embedded = document.get("problem")
+    if not isinstance(embedded, Mapping):
         raise InputError(Mistake(name, "problem", embedded, "the instance the plan was made for"))
     try:
-        problem = _problem(instance if instance is not None else dict(embedded or {}))
+        return _problem(dict(embedded))
     except InputError as error:
         from dataclasses import replace
 
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
-    return registry.get(problem.formulation).check(problem, plan)
+
+
+def replay(
+    source: PlanSource,
+    trace: str | PathLike[str] | Trace | None = None,
+    *,
+    instance: Source | None = None,
+    policy: str | None = None,
+    speed: Literal["load", "worst_case"] = "load",
+    overflow_protection: bool | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    requests_as: Literal["csv", "parquet"] = "csv",
+) -> dict[str, Any]:
+    """Simulate a plan on a request trace: what was predicted beside what a simulation sees.
+
+    Args:
+        source: plan file, result document or result.
+        trace: requests or a file of them; None: those of the instance, where its formulation knows them.
+        instance: replay the plan for this instance, not the one in the file.
+        policy: who gets a request; None: what the formulation replays by default.
+        speed: decoding as the batch is, or always as in a full batch.
+        overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        rate_factor: the trace arrives so many times as fast.
+        first_s: only so many seconds of the trace.
+        seed: of everything drawn.
+        out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
+        requests_as: file format of those tables.
+
+    Returns:
+        The replay document: ``report`` is the formulation's (see `simulation.options.ReplayOptions`).
+
+    Raises:
+        InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
+    """
+    from optmodels.simulation.cluster import SPEEDS
+    from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    if speed not in SPEEDS:
+        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
+    if requests_as not in ("csv", "parquet"):
+        raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
+    if trace is None and (rate_factor != 1 or first_s is not None):
+        raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
+    problem, plan, document = _planned(source, instance)
+    form = registry.get(problem.formulation)
+    if form.replay is None:
+        able = [n for n in registry.names() if registry.get(n).replay is not None]
+        raise InputError(Mistake(None, "formulation", form.name, f"a plan of {', '.join(able)}: others have no replay"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    checked = checked_options(seed)
+    began = time.perf_counter()
+    requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    if requests is not None:
+        requests = part(requests, 0.0, first_s) if first_s is not None else requests
+        requests = sped_up(requests, rate_factor)
+    read = time.perf_counter()
+    kept: dict[str, Mapping[str, Any]] = {}
+    options = ReplayOptions(
+        policy, speed, overflow_protection, checked.seed, kept.__setitem__ if out is not None else None
+    )
+    found: dict[str, Any] = {
+        "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
+        "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
+        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
+    }  # fmt: skip
+    if out is not None:
+        found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+    return found
+
+
+def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], parent: Path, ending: str) -> Path:
+    """Write replay.json and every run's requests into a new folder below `parent`."""
+    import pandas as pd
+
+    from optmodels.plan.files import write_frame
+
+    name = Path(str(found["instance"] or found["formulation"])).stem
+    folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    for run, columns in kept.items():
+        write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
+    write_text(folder / "replay.json", to_json(found))
+    return folder
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:

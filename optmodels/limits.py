@@ -41,10 +41,12 @@ class Limit:
         unit: of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section says.
         off: the value that means no limit, or `ELEMENT`. A field whose value this is restricts nothing.
         top: loosest number allowed, if `off` is not a number.
+        tight: tightest number asked about, where the field's range ends before its nature does.
         full: everything there is, for ``among``.
         inner: where the number may be inside the field's section; a plain number in its place works too.
         implied: (problem, section) → the value that an absent field stands for.
         scope: it says what the problem is about, as a list of machines does; named as a reason only if nothing else is.
+        signed: the number may be negative.
         rated: the objective is counted per this number, so that values before and after a change do not compare.
         detail: added to the words, with the inner section's fields: ``" (percentile {percentile:g})"``.
     """
@@ -54,10 +56,12 @@ class Limit:
     unit: str = ""
     off: Any = None
     top: float | None = None
+    tight: float | None = None
     full: tuple[Any, ...] | None = None
     inner: str | None = None
     implied: Callable[[Any, Any], Any] | None = None
     scope: bool = False
+    signed: bool = False
     rated: bool = False
     detail: str = ""
 
@@ -118,17 +122,17 @@ class Restriction:
         """Its path as in messages: ``workloads[0].slo.ttft_s``."""
         return shown(self.at)
 
-    def words(self, value: Any = None) -> str:
+    def words(self, value: Any = None, detail: bool = True) -> str:
         """The limit in words, at its own or another value."""
         value = self.value if value is None else value
         match self.marker.side:
             case "most" | "least":
                 sign = "at most" if self.marker.side == "most" else "at least"
-                return f"{self.name} {sign} {quantity(value, self.unit)}{self.detail}"
+                return f"{self.name} {sign} {quantity(value, self.unit)}" + (self.detail if detail else "")
             case "among":
                 return f"{self.name} only {', '.join(map(str, value))}"
             case _:
-                return self.name
+                return self.name + (self.detail if detail else "")
 
     def looser(self, a: Any, b: Any) -> bool:
         """Whether value a allows at least what b allows."""
@@ -149,7 +153,7 @@ class Restriction:
             return self.marker.top
         if isinstance(self.marker.off, int | float) and not isinstance(self.marker.off, bool):
             return float(self.marker.off) if abs(self.marker.off) < float("inf") else None
-        return 0.0 if self.marker.side == "least" else None
+        return 0.0 if self.marker.side == "least" and not self.marker.signed else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,7 @@
-"""`measure`: step latencies of this machine, or the logs of benchmarks, as a file that `calibrate` reads."""
+"""`measure`: step latencies of this machine, or the logs of benchmarks, as a file that `calibrate` reads.
+
+`operating-points`: what a fitted model makes of a workload, as a file that an instance reads.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ NEEDS = "PyTorch: pip install 'optmodels[measure]'"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
+    """Add the verbs to the command line."""
     app.command("measure")(measure)
+    app.command("operating-points")(operating_points)
 
 
 def measure(
@@ -45,6 +49,7 @@ def measure(
     sources: Annotated[
         list[Path] | None, typer.Option("--from", help="Read a benchmark's results instead; may be repeated.")
     ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files for --from.")] = None,
     format_: Annotated[str | None, typer.Option("--format", help="Their format, if it is not to be detected.")] = None,
     fixed: Annotated[
         list[str] | None, typer.Option("--set", help="With --from: a value the file lacks, e.g. concurrency=16.")
@@ -55,6 +60,8 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Measure step latencies here, or read the results of a benchmark: one file that `calibrate` reads."""
+    if more and not sources:
+        raise InputError(Mistake(None, "FILE", str(more[0]), "files only after --from"))
     if (model is None) == (not sources):
         raise InputError(Mistake(None, "--model, --from", model, "either a model to measure or files to read"))
     if out is not None:
@@ -63,7 +70,9 @@ def measure(
         if out.exists() and not force:
             raise InputError(Mistake(str(out), "", "an existing file", "a new file, or --force to overwrite"))
     if sources:
-        _imported(sources, format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json)
+        _imported(
+            [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
+        )
         return
     for option, value in (("--format", format_), ("--set", fixed), ("--column", column)):
         if value:
@@ -222,3 +231,49 @@ def _records(frame: Any) -> list[dict[str, Any]]:
     """Rows for JSON, which has no NaN."""
     found: list[dict[str, Any]] = frame.astype(object).where(frame.notna(), None).to_dict("records")
     return found
+
+
+def operating_points(
+    model: Annotated[Path, typer.Argument(help="Model file from `calibrate`, or the name of a shipped model.")],
+    machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
+    batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
+    input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
+    output_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of each.")],
+    replicas: Annotated[str, typer.Option(help="Numbers of machines that share the batch.")] = "1",
+    passes: Annotated[str, typer.Option(help="Numbers of passes on one machine, besides one.")] = "1",
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
+    capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
+    safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
+    out: OutFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """A fitted model at a workload, as operating points of an instance."""
+    from optmodels.latency.fit import operating
+    from optmodels.latency.fit.document import read_latency_model
+    from optmodels.plan.files import write_frame
+
+    _positive(("--capacity-tokens", capacity_tokens))
+    w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))
+    counts = {
+        name: tuple(int(x) for x in _numbers(text, name, 1, batch))
+        for name, text in (("--replicas", replicas), ("--passes", passes))
+    }
+    frame, said = operating.operating_points(
+        read_latency_model(model), machine, w,
+        replicas=counts["--replicas"], passes=counts["--passes"], safety=safety,
+    )  # fmt: skip
+    if capacity_tokens is None:
+        said = (*said, "memory is not checked without --capacity-tokens")
+    if out is not None:
+        write_frame(out, frame, overwrite=force)
+    lines = [
+        f"{r['name']}: E2E {r['e2e_s']:.4g} s"
+        + ("" if r["ttft_s"] is None else f", TTFT {r['ttft_s']:.4g} s, TBT {1e3 * r['tbt_s']:.4g} ms")
+        for r in _records(frame)
+    ]
+    lines += [f"warning: {w}" for w in said]
+    if out is not None:
+        lines.append(f"written: {out}")
+    print_result({"operating_points": _records(frame), "warnings": list(said)}, as_json, lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import Assignment, dispatch, metrics
 from optmodels.points.orchestration_packing import rooms
-from optmodels.points.orchestration_place import place
+from optmodels.points.orchestration_rounding import Fits
 from optmodels.problem.orchestration import Orchestration
 from optmodels.simulation.cluster import Policy
 from optmodels.solver.highs import Settings
@@ -57,7 +57,9 @@ class Deployment:
         """The plan with its dispatcher: policy, the split θ, and every instance's sub-cluster."""
         used = np.flatnonzero(self.counts(t))
         sides = {int(c): [g.side for g in self.groups if g.configuration == c for _ in range(g.count)] for c in used}
-        instances = [x.model_copy(update={"subcluster": sides[int(used[x.configuration])].pop()}) for x in plan.instances]
+        instances = [
+            x.model_copy(update={"subcluster": sides[int(used[x.configuration])].pop()}) for x in plan.instances
+        ]
         dispatcher = Dispatcher(policy=self.policy, overflow_protection=self.protect,
                                 strict_slo_factor=self.strict_slo_factor)  # fmt: skip
         return plan.model_copy(update={"instances": instances, "dispatcher": dispatcher})
@@ -82,9 +84,7 @@ def maaso_star(problem: Orchestration, tables: OrchestrationTables, options: Opt
     return maaso(problem, tables, options, (1.0, TIE, TIE))
 
 
-def maaso(
-    problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal
-) -> Outcome[OrchestrationPlan]:
+def maaso(problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal) -> Outcome[OrchestrationPlan]:
     """Algorithms 1 and 2 for a goal."""
     clock = time.perf_counter()
     trials = Trials(t, sample(t, options.seed), "maaso")
@@ -99,12 +99,12 @@ def searched(
     """Search, assign; where a model misses its attainment_at_least, again with more weight on it."""
     weight = [1.0] * len(t.case.models)
     wanted = [s.attainment_at_least or 0.0 for s in t.case.problem.models]
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS):
         groups = deploy(trials, usable, goal, sides, weight)
         found = Deployment(tuple(groups), trials.policy, trials.protect,
                            trials.threshold if any(g.side != BOTH for g in groups) else None)  # fmt: skip
         outcome = finish(t, found, goal, options, clock, trials)
-        if outcome.plan is not None and not outcome.plan.shortfalls or not any(wanted):
+        if not any(wanted) or (outcome.plan is not None and not outcome.plan.shortfalls):
             break
         weight = [w * (8.0 if wanted[m] else 1.0) for m, w in enumerate(weight)]
     return outcome
@@ -137,10 +137,14 @@ def deploy(
 
 def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
     """The groups less what does not fit the servers: of the largest instances one at a time."""
+    units: list[list[int]] = [[] for _ in t.case.gpu_types]
+    for x in t.configurations:
+        units[x.gpu].append(x.unit)
+    fits = Fits(t, rooms(t.case, units))
     kept = list(groups)
-    while kept and place(t, Deployment(tuple(kept), "maaso").counts(t)) is None:
+    while kept and not fits(Deployment(tuple(kept), "maaso").counts(t)):
         i = max(range(len(kept)), key=lambda i: (t.configurations[kept[i].configuration].unit, kept[i].count))
-        kept[i] = Group(kept[i].configuration, kept[i].side, kept[i].count - 1)
+        kept[i] = replace(kept[i], count=kept[i].count - 1)
         kept = [g for g in kept if g.count]
     return kept
 
@@ -148,7 +152,7 @@ def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
 def finish(
     t: OrchestrationTables, found: Deployment, goal: Goal, options: Options, clock: float, trials: Trials | None = None
 ) -> Outcome[OrchestrationPlan]:
-    """The plan of a deployment: requests assigned by reservations, or exactly where these miss an attainment to hold."""
+    """The plan of a deployment: requests assigned by reservations, exactly where these miss an attainment."""
     at = time.perf_counter()
     seconds = {"search": at - clock}
     log: dict[str, object] = {"policy": found.policy}

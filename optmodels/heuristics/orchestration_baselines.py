@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-import numpy as np
-
 from optmodels.formulation import Options
 from optmodels.heuristics.orchestration import TIE, Deployment, finish, fitting, searched
 from optmodels.heuristics.orchestration_search import Group

@@ -8,6 +8,7 @@ over the instances. `simulation.engine` knows better: queues by instance, speeds
 from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
+
 import numpy as np
 from numba import njit
 
@@ -60,5 +61,3 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
         if served == n and waited - prefill.sum() < 1e-3 * n:
             return found[:count]
     return found
-
-

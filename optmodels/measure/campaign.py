@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -86,6 +87,8 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     Raises:
         InputError: an architecture, device or journal that cannot be used.
     """
+    import torch
+
     from optmodels.measure.parallel import opened
     from optmodels.measure.transformer import LEFT_OUT, check
 
@@ -140,7 +143,11 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
                     session.close()
                 session, tp = opened(replace(setup, tp=point.tp)), point.tp
             began = time.monotonic()
-            timing = session.measure(point)
+            try:
+                timing = session.measure(point)
+            except torch.OutOfMemoryError:
+                left_out[name] = "did not fit the device's memory"
+                continue
             budget.observe(expected[point] * (timing.repeats + 3), time.monotonic() - began)
             log.note(name, asdict(timing))
             say(
@@ -192,7 +199,7 @@ class _Journal:
         self.stream: Any = None
         if path is None:
             return
-        lines = _whole_lines(path) if path.exists() else []
+        lines, size = _whole_lines(path) if path.exists() else ([], 0)
         if lines and lines[0].get("sha256") != self.digest:
             raise InputError(
                 Mistake(
@@ -207,25 +214,26 @@ class _Journal:
                 self.done[entry["point"]] = entry["timing"]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = "".join(json.dumps(entry) + "\n" for entry in lines)
-            self.stream = path.open("w", encoding="utf-8")
+            self.stream = path.open("ab")
+            self.stream.truncate(size)
         except OSError as error:
             raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
-        self._write(kept or json.dumps({"sha256": self.digest, "identity": identity}) + "\n")
+        if not lines:
+            self._write({"sha256": self.digest, "identity": identity})
 
     def note(self, point: str, timing: dict[str, Any]) -> None:
         """A point is done."""
         self.done[point] = timing
-        self._write(json.dumps({"point": point, "timing": timing}) + "\n")
+        self._write({"point": point, "timing": timing})
 
     def note_probe(self, probe: dict[str, Any]) -> None:
         """The device's best rates."""
         self.probe = probe
-        self._write(json.dumps({"probe": probe}) + "\n")
+        self._write({"probe": probe})
 
-    def _write(self, text: str) -> None:
+    def _write(self, entry: dict[str, Any]) -> None:
         if self.stream is not None:
-            self.stream.write(text)
+            self.stream.write(json.dumps(entry).encode() + b"\n")
             self.stream.flush()
             os.fsync(self.stream.fileno())
 
@@ -235,18 +243,19 @@ class _Journal:
             self.stream.close()
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The journal's lines; one that a crash tore, and what follows it, is dropped."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+def _whole_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The journal's lines and their bytes; one that a crash tore, and what follows it, is dropped."""
+    found, size = [], 0
+    for line in path.read_bytes().splitlines(keepends=True):
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError:
+        except ValueError:
             break
-        if not isinstance(entry, dict) or not line.endswith("\n"):
+        if not isinstance(entry, dict) or not line.endswith(b"\n"):
             break
         found.append(entry)
-    return found
+        size += len(line)
+    return found, size
 
 
 class _Budget:
@@ -296,24 +305,29 @@ def _setup(c: Campaign, held: int) -> Setup:
 
 
 def _fits(c: Campaign, setup: Setup, p: Point) -> bool:
-    """Whether a point's KV and activations fit beside the weights (host copies of offloaded KV included on a CPU)."""
+    """Whether a point's KV and activations fit beside the weights, and what is offloaded fits where it goes."""
+    from optmodels.measure.offload import HOST_BYTES
     from optmodels.measure.transformer import Shard
 
     shard = Shard(c.arch, p.tp)
+    layer = 2.0 * p.kv_tokens * shard.kv_width
+    wide = c.arch.ffn if c.arch.moe is None else max(c.arch.ffn, c.arch.moe.active * c.arch.moe.expert_ffn)
+    activations = 2.0 * p.tokens * (6 * c.arch.hidden + 3 * wide // p.tp)
     weights = 2.0 * (shard.head_elements + setup.held * shard.layer_elements(c.arch.layers - 1))
-    kv = 2.0 * setup.held * p.kv_tokens * shard.kv_width
-    copies = p.alpha if p.family in ("kvo_ram", "ao") else 0.0
-    wide = c.arch.ffn if c.arch.moe is None else c.arch.moe.active * c.arch.moe.expert_ffn
-    activations = 2.0 * p.tokens * (6 * c.arch.hidden + 3 * max(wide, c.arch.ffn) // p.tp)
+    near = weights + setup.held * layer + activations
+    far = 0.0
+    if p.family == "kvo_ram":
+        far = min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
+    elif p.family == "ao":
+        far = setup.held * p.alpha * layer
+    elif p.family == "kvo_disk" and setup.held * p.alpha * layer > MEMORY_SHARE * shutil.disk_usage(c.folder).free:
+        return False
     if c.device.startswith("cuda"):
-        return weights + kv + activations <= MEMORY_SHARE * devices_total(c.device) and (
-            kv * copies <= MEMORY_SHARE * devices.memory_bytes("cpu")
-        )
-    ranks = p.tp
-    return ranks * (weights + kv * (1 + copies) + activations) <= MEMORY_SHARE * devices_total("cpu")
+        return near <= MEMORY_SHARE * _memory(c.device) and far <= MEMORY_SHARE * _memory("cpu")
+    return p.tp * near + far <= MEMORY_SHARE * _memory("cpu")
 
 
-def devices_total(device: str) -> float:
+def _memory(device: str) -> float:
     """All memory of the device, bytes."""
     if device.startswith("cuda"):
         import torch

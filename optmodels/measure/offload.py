@@ -21,6 +21,7 @@ import torch
 
 PAGE = 4096
 DEPTH = 2
+HOST_BYTES = 1 << 30
 
 
 def aligned(elements: int, dtype: torch.dtype, device: Any) -> torch.Tensor:
@@ -74,15 +75,15 @@ class HostMemory(Mover):
 
     def __init__(self, buffers: list[torch.Tensor], write: bool) -> None:
         super().__init__(buffers, write)
-        self.host = [torch.empty_like(b, device="cpu", pin_memory=self.cuda) for b in buffers]
-        for h in self.host:
-            h.zero_()
+        # As many as make HOST_BYTES, far more than any cache of the host; further layers use them again.
+        count = min(len(buffers), max(1, -(-HOST_BYTES // (buffers[0].numel() * buffers[0].element_size()))))
+        self.host = [torch.zeros_like(b, device="cpu", pin_memory=self.cuda) for b in buffers[:count]]
         self.where = "host memory, pinned, second stream" if self.cuda else "second buffer in memory, copying thread"
 
     def start(self, i: int) -> None:
         """Copy on the other stream, or thread."""
-        j = i % len(self.buffers)
-        source, target = (self.buffers[j], self.host[j]) if self.write else (self.host[j], self.buffers[j])
+        near, far = self.buffers[i % len(self.buffers)], self.host[i % len(self.host)]
+        source, target = (near, far) if self.write else (far, near)
         if self.pool is not None:
             self.pending[i] = self.pool.submit(target.copy_, source)
             return

@@ -76,6 +76,7 @@ class Group:
             process.join(timeout=10)
             if process.is_alive():
                 process.terminate()
+                process.join()
 
 
 def opened(setup: Setup) -> Session | Group:

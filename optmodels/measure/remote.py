@@ -165,6 +165,7 @@ class Remote:
         self.process.join(timeout=5)
         if self.process.is_alive():
             self.process.terminate()
+            self.process.join()
 
 
 def rows_elsewhere(point: Point) -> int:

@@ -62,7 +62,7 @@ class Session:
         torch.set_num_threads(setup.threads)
         self.setup, self.rank, self.group = setup, rank, group
         self.cuda = setup.device.startswith("cuda")
-        self.device = f"cuda:{rank}" if self.cuda and setup.tp > 1 else setup.device
+        self.device = f"cuda:{rank}" if setup.device == "cuda" or (self.cuda and setup.tp > 1) else setup.device
         if self.cuda:
             torch.cuda.set_device(self.device)
         self.dtype = DTYPES[setup.dtype]
@@ -86,6 +86,9 @@ class Session:
                 return self._time(step)
             finally:
                 step.close()
+                del step
+                if self.cuda:
+                    torch.cuda.empty_cache()  # a graph's memory is the next point's
 
     def _time(self, step: Step) -> Timing:
         ready = self._graph(step) if self.setup.graphs and self.cuda and step.in_graph else None

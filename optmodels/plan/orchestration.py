@@ -11,6 +11,7 @@ from optmodels.plan.outcome import Document
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import Assignment, Metrics, metrics
 from optmodels.points.orchestration_place import place
+from optmodels.simulation.cluster import Policy
 
 
 class InstanceLine(Document):
@@ -94,7 +95,7 @@ class ScoreLines(Document):
 class Dispatcher(Document):
     """How requests are sent to instances while the plan runs."""
 
-    policy: str = "planned_shares"
+    policy: Policy = "planned_shares"
     overflow_protection: bool = True
     strict_slo_factor: float | None = Field(
         default=None, description="requests with θ up to this go to sub-cluster 0, others to 1"

@@ -47,7 +47,7 @@ def dominated(t: OrchestrationTables) -> Pruned:
     cut: dict[int, str] = {}
     p = t.case.problem
     running = running_counts(t) > 0
-    priced = bool(p.change.score_per_start or p.change.score_per_stop)
+    priced = bool(p.change.running) and bool(p.change.score_per_start or p.change.score_per_stop)
     present = t.classes.count > 0
     useful = t.admissible & present[:, None]
     prefill = np.array([x.prefill_s_per_token for x in t.configurations])
@@ -85,9 +85,10 @@ def _copies(a: Configuration, b: Configuration, single: bool) -> int:
 
 
 def paper_rules(t: OrchestrationTables) -> Pruned:
-    """The two rules of MaaSO §IV-D as printed."""
+    """The two rules of MaaSO §IV-D as printed; what runs already is left alone."""
     keep = np.ones(len(t.configurations), dtype=bool)
     cut: dict[int, str] = {}
+    running = running_counts(t) > 0
     share = admitted_share(t)
     groups: dict[tuple[int, int], list[int]] = {}
     for c, x in enumerate(t.configurations):
@@ -95,14 +96,14 @@ def paper_rules(t: OrchestrationTables) -> Pruned:
     for members in groups.values():
         for b in members:
             x = t.configurations[b]
-            for a in members:
+            for a in members if not running[b] else ():
                 y = t.configurations[a]
                 if y.gpus < x.gpus and y.tokens_per_s[0] >= x.tokens_per_s[0]:
                     keep[b], cut[b] = False, f"parallelism: no faster than {y.parallelism} with fewer GPUs"
                     break
         for b in members:
             x = t.configurations[b]
-            if not keep[b]:
+            if not keep[b] or running[b]:
                 continue
             if share[b] <= 0:
                 keep[b], cut[b] = False, "batch: too slow for any request"

@@ -153,7 +153,7 @@ class Latency(Entry):
 
     variant: Variant = "roofline"
     calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
-    safety: Annotated[float | None, Limit("probability that latencies stay below", "least", "%")] = Field(
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
     )
     operating_points: str | tuple[OperatingPoint, ...] | None = Field(default=None, description="a CSV file or rows")

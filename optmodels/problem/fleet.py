@@ -304,8 +304,8 @@ class Fleet(Problem):
     interruptions: tuple[Interruption, ...] = ()
     reserve: Annotated[
         Reserve | None,
-        Limit("deployments a pool can lose", "least", inner="lost"),
-        Limit("probability that every pool keeps its load", "least", "%", inner="survive_probability"),
+        Limit("deployments a pool can lose", "least", inner="lost", tight=20),
+        Limit("chance that all pools keep their load", "least", "%", inner="survive_probability", tight=1 - 1e-6),
     ] = None
     running: tuple[Running, ...] | None = None
     change: Change = Change()

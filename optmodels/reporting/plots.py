@@ -14,6 +14,7 @@ from optmodels.reporting.colours import FAMILY_COLOURS
 
 __all__ = ["FAMILY_COLOURS", "gap_plot", "plt", "save_figure"]
 
+
 def save_figure(figure: Any, path: Path) -> None:
     """Write and close a figure; the format is the path's ending."""
     figure.savefig(path, dpi=150, bbox_inches="tight")

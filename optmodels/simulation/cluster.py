@@ -229,7 +229,7 @@ def simulate(
     Raises:
         InputError: unknown policy or speed, shares missing, arrays of the wrong shape, a slot without a rate.
     """
-    _validate(requests, cluster, policy, speed, shares)
+    validate(requests, cluster, policy, speed, shares)
     from optmodels.simulation import engine
 
     used = shares if policy == "planned_shares" and shares is not None else _NO_SHARES
@@ -264,7 +264,13 @@ def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
     return start, np.argsort(cluster.model, kind="stable").astype(np.int64)
 
 
-def _validate(requests: Requests, cluster: Cluster, policy: str, speed: str, shares: Shares | None) -> None:
+def validate(requests: Requests, cluster: Cluster, policy: str, speed: str, shares: Shares | None) -> None:
+    """Refuse what cannot be simulated.
+
+    Raises:
+        InputError: the first thing wrong.
+    """
+
     def wrong(path: str, value: object, expected: str) -> InputError:
         return InputError(Mistake(None, path, value, expected))
 

@@ -245,11 +245,9 @@ def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, prot
         elif policy == MAASO:
             a, b = float(x[j].waiting), here / x[j].slots
         elif policy == BEST_FIT:
-            b = _predicted(x, r, i, j)
-            if b <= due:
-                a, b = x[j].full - 1e300, here / x[j].slots
-            else:
-                a = 0.0
+            a = _predicted(x, r, i, j)
+            if a <= due:  # before all that are late, the slowest first
+                a, b = -1.0 / x[j].full, here / x[j].slots
         if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, i, j, protect):
             continue
         if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output / x[j].full > due:
@@ -336,11 +334,13 @@ def run(x, r, rates, start_of, members, policy, protect, seed, weight, bin_s, re
     last = np.full((max(models, 1), groups), -1, np.int64)
     credit = np.zeros((weight.shape[1], weight.shape[2] + 1))
     for i in range(len(r)):
-        r[i].instance, r[i].start, r[i].first, r[i].finish = -1, INF, INF, INF
+        r[i].instance, r[i].start, r[i].first, r[i].finish, r[i].promised = -1, INF, INF, INF, 0
         m = r[i].model
         if m < 0 or m >= models:
             continue
         low, high = start_of[m], start_of[m + 1]
+        if low == high:
+            continue
         j = -1
         if policy in (ROUND_ROBIN, RANDOM):
             turn = max(r[i].group, -1) + 1

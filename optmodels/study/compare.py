@@ -136,16 +136,21 @@ def events_frame(rows: Rows) -> Any:
 def save_comparison(rows: Rows, parent: Path) -> Path:
     """Write compare.csv, compare.json, events.csv, with several seeds seeds.csv, and pictures; returns the new folder.
 
+    Also report.html, where the ``report`` extra is installed.
+
     Args:
         rows: of `optmodels.compare`.
         parent: where the folder ``compare`` (or ``compare-2``, …) is made.
     """
+    from optmodels.reporting.page import write_page
+
     folder = new_folder(parent, "compare")
     write_frame(folder / "compare.csv", comparison_frame(rows))
     write_frame(folder / "events.csv", events_frame(rows))
     write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
     if len({r["seed"] for r in rows}) > 1:
         write_frame(folder / "seeds.csv", statistics_frame(rows))
+    write_page([list(rows)], folder)
     try:
         from optmodels.reporting.compare_plots import save_plots
         from optmodels.reporting.plots import gap_plot

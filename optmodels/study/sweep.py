@@ -484,7 +484,9 @@ class _Run:
 
 
 def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None:
-    """Write the tables and pictures; each appears whole or not at all."""
+    """Write the tables, pictures and report.html; each appears whole or not at all."""
+    from optmodels.reporting.page import write_page
+
     write_frame(folder / "sweep.csv", found.frame, overwrite=True)
     write_frame(folder / "sweep.parquet", found.frame, overwrite=True)
     write_frame(folder / "seconds.csv", found.seconds, overwrite=True)
@@ -496,6 +498,7 @@ def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None
     write_text(
         folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False, default=str), overwrite=True
     )
+    write_page([finite(document)], folder, overwrite=True)
     try:
         from optmodels.reporting.sweep_plots import save_plots
     except ImportError:  # without the plot extra

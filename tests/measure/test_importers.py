@@ -279,7 +279,7 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
         words = [sys.executable, "-m", "optmodels", *map(str, arguments)]
         return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
 
-    words = ["measure", *(w for r in runs for w in ("--from", r))]
+    words = ["measure", "--from", *runs]
     done = run(*words, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["kind"] == "served" and len(json.loads(done.stdout)["rows"]) == 12
@@ -289,6 +289,7 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
     for arguments, said in (
         ([*words, "--out", out], "existing file"),
         (["measure"], "--model, --from"),
+        (["measure", runs[0]], "only after --from"),
         (["measure", "--from", runs[0], "--model", "llama-3.1-8b"], "--model, --from"),
         (["measure", "--from", runs[0], "--format", "excel"], "vllm-serve"),
         (["measure", "--from", tmp_path / "none.json"], "no such file"),

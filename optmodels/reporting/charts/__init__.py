@@ -48,7 +48,9 @@ class Chart:
     spec: dict[str, Any]
 
 
-def chart(title: str, caption: str, rows: Iterable[Mapping[str, Any]], spec: Mapping[str, Any], height: int = 300) -> Chart:
+def chart(
+    title: str, caption: str, rows: Iterable[Mapping[str, Any]], spec: Mapping[str, Any], height: int = 300
+) -> Chart:
     """A chart over rows of data, as wide as its page.
 
     Args:
@@ -69,14 +71,18 @@ def _short(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+def shortened(name: str, limit: int = 44) -> str:
+    """A printable label of a name, cut in the middle where it is too long."""
+    text = printable(name).replace("\n", " ")
+    return text if len(text) <= limit else f"{text[: limit // 2 - 1]}…{text[-(limit // 2 - 1) :]}"
+
+
 def labels(names: Iterable[str], limit: int = 44) -> dict[str, str]:
-    """Distinct short labels of names: printable, cut in the middle where they are too long."""
+    """Distinct short labels of names."""
     out: dict[str, str] = {}
     taken: set[str] = set()
     for name in dict.fromkeys(names):
-        text = printable(name).replace("\n", " ")
-        if len(text) > limit:
-            text = f"{text[: limit // 2 - 1]}…{text[-(limit // 2 - 1) :]}"
+        text = shortened(name, limit)
         label, number = text, 2
         while label in taken:
             label, number = f"{text} ({number})", number + 1

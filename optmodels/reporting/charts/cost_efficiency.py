@@ -21,7 +21,7 @@ from optmodels.points.cost_efficiency import (
 )
 from optmodels.problem.cost_efficiency import CostEfficiency, Limits
 from optmodels.problem.load import load
-from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.charts import Chart, chart, labels, shortened
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
 
 NOTHING = "nothing feasible"
@@ -110,8 +110,8 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
          "encoding": encoding},
     ]  # fmt: skip
     if plan is not None:
-        ce = (plan.ce_capped if p.objective == "capped" else plan.ce_uncapped).tokens_per_usd
-        mark = {"budget": plan.usd_per_hour, "ce": ce}
+        value = (plan.ce_capped if p.objective == "capped" else plan.ce_uncapped).tokens_per_usd
+        mark = {"budget": plan.usd_per_hour, "ce": value}
         layers.append({
             "data": {"values": [mark]}, "mark": {"type": "point", "shape": "diamond", "size": 220, "stroke": "#111",
                                                  "strokeWidth": 2.5, "filled": False},
@@ -153,7 +153,7 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
         return None
     top = max(float(every.max()), plan.usd_per_hour if plan is not None else 0.0) * 1.1
     budgets = np.geomspace(float(every.min()), top, BUDGETS)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for factor, (order, cost) in zip(TIGHTNESS, grids, strict=True):
         for budget in budgets:
             affordable = np.flatnonzero(cost <= budget * (1 + 1e-9))
@@ -231,7 +231,8 @@ def _alternatives(tables: CostTables, plan: CostPlan, report: Mapping[str, Any])
         named.append(("without spot", report["without_spot"]))
     named += [(f"no. {i}", n) for i, n in enumerate(report.get("next") or [], 2)]
     named += [("best of its family", f["plan"]) for f in report.get("families") or [] if f.get("plan")]
-    rows, seen = [], set()
+    rows: list[dict[str, Any]] = []
+    seen = set()
     for role, data in named:
         other = CostPlan.model_validate(data)
         key = (other.headline(), round(other.usd_per_hour, 9))
@@ -246,11 +247,12 @@ def _alternatives(tables: CostTables, plan: CostPlan, report: Mapping[str, Any])
         return None
     rows.sort(key=lambda r: -r["ce"])
     for rank, row in enumerate(rows, 1):
-        row["bar"] = labels([f"{rank}. {row['plan'].partition(':')[0]}"])[f"{rank}. {row['plan'].partition(':')[0]}"]
-        row["plan"] = labels([row["plan"]], 90)[row["plan"]]
+        row["bar"] = shortened(f"{rank}. {row['plan'].partition(':')[0]}")
+        row["plan"] = shortened(row["plan"], 90)
     encoding = {
         "y": {"field": "bar", "type": "nominal", "sort": None, "title": None},
-        "x": {"field": "ce", "type": "quantitative", "title": "tokens per USD", "axis": {"format": "~s", "tickCount": 6}},
+        "x": {"field": "ce", "type": "quantitative", "title": "tokens per USD",
+              "axis": {"format": "~s", "tickCount": 6}},
         "color": _colour([r["family"] for r in rows]),
         "tooltip": [{"field": "role"}, {"field": "plan"}, {"field": "ce", "title": "tokens/USD", "format": ",.0f"},
                     {"field": "usd", "title": "USD/h", "format": ".4~f"},

@@ -14,13 +14,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.files import safe_name
+from optmodels.plan.files import safe_name, write_text
 from optmodels.reporting.charts import CONFIG, Chart
 from optmodels.reporting.page.articles import Article, Code
+from optmodels.reporting.page.documents import articles
 from optmodels.reporting.page.words import Grid, Paragraph
+
+__all__ = ["articles", "available", "render", "write_page"]
 
 
 def available() -> bool:
@@ -35,11 +39,11 @@ class _Picture:
     file: str
 
 
-def render(articles: Sequence[Article], title: str | None = None) -> str:
+def render(found: Sequence[Article], title: str | None = None) -> str:
     """The page of some articles.
 
     Args:
-        articles: at least one.
+        found: at least one article.
         title: of the page; default: the only article's, or a count.
 
     Raises:
@@ -52,16 +56,27 @@ def render(articles: Sequence[Article], title: str | None = None) -> str:
     from optmodels.reporting.page import bundle
 
     pictures: list[_Picture] = []
-    shown = [_typed(a, pictures) for a in articles]
+    shown = [_typed(a, pictures) for a in found]
     scripts = [bundle.script(), _text("page.js")] if pictures else [_text("page.js")]
     style = _text("style.css")
-    single = articles[0] if len(articles) == 1 else None
+    single = found[0] if len(found) == 1 else None
+    # What is marked as safe: this package's own files, the bundle out of vl-convert, and JSON without any `<`.
     return _template().render(
-        articles=shown, title=title or (single.title if single else f"{len(articles)} results"),
+        articles=shown, title=title or (single.title if single else f"{len(found)} results"),
         kicker=single.kicker if single else "optmodels", badge=single.badge if single else None,
-        policy=_policy(scripts, style), style=Markup(style), scripts=[Markup(s) for s in scripts], version=_version(),
-        data=Markup(_json({"config": CONFIG, "specs": [p.chart.spec for p in pictures]})),
+        policy=_policy(scripts, style), style=Markup(style), version=_version(),  # noqa: S704
+        scripts=[Markup(s) for s in scripts],  # noqa: S704
+        data=Markup(_json({"config": CONFIG, "specs": [p.chart.spec for p in pictures]})),  # noqa: S704
     )  # fmt: skip
+
+
+def write_page(documents: Iterable[Any], folder: Path, *, overwrite: bool = False) -> Path | None:
+    """``report.html`` in a folder of results; None without the ``report`` extra."""
+    if not available():
+        return None
+    path = folder / "report.html"
+    write_text(path, render(articles(documents)), overwrite=overwrite)
+    return path
 
 
 def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Section:
     """A titled part of an article."""
 
     title: str
-    items: list[Item]
+    items: Sequence[Item]
     lead: bool = False
 
 
@@ -66,7 +66,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
     method = document.get("method", "")
     kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
     article = Article(cut(str(title), 300), cut(kicker, 300), STATUS_WORDS.get(document.get("status", "")))
-    words = list(blocks(form.summary(document))) if form else []
+    words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
     lead: list[Any] = []
     if plan is None:
         reason = (document.get("log") or {}).get("reason") or "No plan was found."
@@ -78,7 +78,7 @@ def of_result(document: Mapping[str, Any]) -> Article:
         figures = _objective_figure(document) + key_figures(plan)
         article.sections.append(Section("Key figures", [_distinct(figures)]))
     article.sections.append(Section("Certificate", _certificate(document)))
-    charts = ((form.charts(document) if form and form.charts else []) + result_charts(document))
+    charts = (form.charts(document) if form and form.charts else []) + result_charts(document)
     if charts:
         article.sections.append(Section("Charts", list(charts)))
     if words:
@@ -118,11 +118,11 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
     rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
-    rows.append(("Stopped early by", document.get("limit") or "nothing"))
+    rows.append(("Stopped early", f"by the {document['limit']} limit" if document.get("limit") else "no"))
     verdict = document.get("check")
     if verdict is not None:
         rows.append(("Independent check", "passed" if verdict["ok"] else "FAILED"))
-    items: list[Any] = [Paragraph([Span(_promise(status, document.get("sense"), gap))]), _facts(rows)]
+    items: list[Any] = [Paragraph([Span(_promise(document))]), _facts(rows)]
     if verdict is not None and verdict.get("violations"):
         items.append(made("What the check found", ["requirement", "plan", "limit", "unit"],
                           [[v["requirement"], v["value"], v["limit"], v.get("unit", "")]
@@ -133,13 +133,17 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     return [*items, _facts(work, "Effort")] if work else items
 
 
-def _promise(status: str, sense: Any, gap: float | None) -> str:
-    better = "higher" if sense == "max" else "lower"
+def _promise(document: Mapping[str, Any]) -> str:
+    status, gap, verdict = document.get("status"), document.get("gap"), document.get("check")
+    better = "higher" if document.get("sense") == "max" else "lower"
+    if verdict is not None and not verdict["ok"]:
+        return "The independent check refutes this plan: do not use it. What it found is listed below."
     if status == "optimal":
-        return (
+        checked = " An independent checker, sharing no code with the solver, recomputed every figure of the plan."
+        proof = (
             f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."
-            " An independent checker, which shares no code with the solver, recomputed every figure of the plan."
         )
+        return proof + (checked if verdict is not None else "")
     if status == "feasible" and gap is not None:
         return f"A better plan may exist, but none that is more than {gap:.2%} better: that is what the bound proves."
     if status == "feasible":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from optmodels.errors import InputError
@@ -15,7 +17,7 @@ def script() -> str:
     """The bundle; the first one made on a machine is kept in the user's cache folder, as making it takes seconds."""
     import vl_convert
 
-    kept = _cache_folder() / f"vega-{vl_convert.__version__}.js"
+    kept = _cache_folder() / f"vega-{version('vl-convert-python')}.js"
     try:
         text = kept.read_text(encoding="utf-8")
         if text.endswith(_END):
@@ -24,10 +26,8 @@ def script() -> str:
         pass
     bundled: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     bundled = bundled.replace("</script", "<\\/script") + _END
-    try:
+    with contextlib.suppress(InputError):  # a home that cannot be written costs time, nothing else
         write_text(kept, bundled, overwrite=True)
-    except InputError:
-        pass  # a home that cannot be written costs time, nothing else
     return bundled
 
 

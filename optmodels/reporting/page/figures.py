@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 # Ending of a name → unit; the first that fits.
 UNITS: tuple[tuple[str, str], ...] = (
-    ("usd_per_million_tokens", "USD per million tokens"), ("usd_per_hour", "USD/h"), ("usd_per_month", "USD/month"),
-    ("tokens_per_usd", "tokens/USD"), ("tps_per_usd_per_hour", "tokens/s per USD/h"), ("tps", "tokens/s"),
+    ("tps_per_usd_per_hour", "tokens/s per USD/h"), ("usd_per_million_tokens", "USD per million tokens"),
+    ("usd_per_hour", "USD/h"), ("usd_per_month", "USD/month"), ("tokens_per_usd", "tokens/USD"), ("tps", "tokens/s"),
     ("requests_per_second", "requests/s"), ("requests_per_s", "requests/s"), ("per_s", "/s"), ("usd", "USD"),
-    ("hours", "h"), ("_ms", "ms"), ("_s", "s"), ("share", "%"), ("probability", "%"), ("bytes", "bytes"), ("gib", "GiB"),
+    ("hours", "h"), ("_ms", "ms"), ("_s", "s"), ("share", "%"), ("probability", "%"), ("bytes", "bytes"),
+    ("gib", "GiB"),
 )  # fmt: skip
-ACRONYMS = {"ttft": "TTFT", "tbt": "TBT", "e2e": "E2E", "tps": "throughput", "ce": "CE", "ao": "AO", "slo": "SLO",
-            "usd": "USD", "kv": "KV"}  # fmt: skip
+KEPT = {"share": "share", "probability": "probability", "hours": "hours", "tps": "throughput"}  # of an ending
+ACRONYMS = {"ttft": "TTFT", "tbt": "TBT", "e2e": "E2E", "ce": "CE", "ao": "AO", "slo": "SLO", "usd": "USD", "kv": "KV"}
 MOST = 12
 
 
@@ -41,31 +42,24 @@ def unit_of(name: str) -> str:
     return next((unit for ending, unit in UNITS if name.endswith(ending)), "")
 
 
-def _label(path: tuple[str, ...]) -> str:
-    words: list[str] = []
-    for part in path:
-        for ending, unit in UNITS:
-            if part.endswith(ending):
-                keep = "" if "usd" in ending.lower() or ending.startswith("_") or "per" in unit else ending
-                part = part[: -len(ending)] + ("_" + keep if keep else "")
-                break
-        words += [w for w in part.split("_") if w]
-    text = " ".join(ACRONYMS.get(w, w) for w in dict.fromkeys(words))
+def _label(name: str) -> str:
+    """``served_share`` as ``Served share``, ``ttft_s`` as ``TTFT``: the name without its unit."""
+    for ending, _ in UNITS:
+        if name.endswith(ending):
+            name = f"{name[: -len(ending)]}_{KEPT.get(ending, '')}"
+            break
+    text = " ".join(ACRONYMS.get(w, w) for w in name.split("_") if w)
     return text[:1].upper() + text[1:]
 
 
 def key_figures(plan: Mapping[str, Any]) -> list[Figure]:
     """Numbers at the top of a plan, one level of sections included."""
-
-    def numbers() -> Iterator[tuple[tuple[str, ...], float]]:
-        for name, value in plan.items():
-            inner = value.items() if isinstance(value, Mapping) else [("", value)]
-            for key, v in inner:
-                if isinstance(v, int | float) and not isinstance(v, bool) and unit_of(key or name):
-                    yield ((name, key) if key else (name,)), v
-
     found = []
-    for path, value in numbers():
-        unit = unit_of(path[-1])
-        found.append(Figure(_label(path) or "Cost", number(value, unit), unit))
+    for section, value in plan.items():
+        inner = value if isinstance(value, Mapping) else {section: value}
+        for name, v in inner.items():
+            unit = unit_of(name)
+            if isinstance(v, int | float) and not isinstance(v, bool) and unit:
+                label = _label(name) or (_label(section) if inner is value else "")
+                found.append(Figure(label or "Cost", number(v, unit), unit))
     return found[:MOST]

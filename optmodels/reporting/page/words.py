@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from rich.errors import MarkupError
@@ -59,7 +60,7 @@ def spans(item: Any, limit: int = LINE) -> list[Span]:
     plain = text.plain
     edges = sorted({0, len(plain), *(min(max(x, 0), len(plain)) for s in text.spans for x in (s.start, s.end))})
     found = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         words = {w for s in text.spans if s.start <= start and end <= s.end for w in str(s.style).split()}
         found.append(Span(printable(plain[start:end]), " ".join(CLASSES[w] for w in sorted(words) if w in CLASSES)))
     return found

@@ -11,6 +11,7 @@ from optmodels.study.explanation.document import Conflict, Joint, LimitRef, Memb
 from optmodels.study.explanation.oracle import DROPPED, Oracle, OutOfBudgetError, Settings
 from optmodels.study.explanation.thresholds import TOLERANCE, least_change, loosened, relative_change, tidy
 
+MOST_CONFLICTS = 4
 MOST_TOGETHER = 6  # limits loosened together
 CLOSE = 0.02  # relative gap at which the joint search stops
 JOINT_QUESTIONS = 120
@@ -38,7 +39,10 @@ def candidates(oracle: Oracle, limits: Sequence[Restriction]) -> list[Restrictio
 
 
 def conflicts(oracle: Oracle, among: Sequence[Restriction]) -> list[tuple[list[Restriction], bool]]:
-    """Irreducible conflicts that share no limit, until the instance without all their members has a plan."""
+    """Irreducible conflicts that share no limit, until the instance without all their members has a plan.
+
+    At most `MOST_CONFLICTS`.
+    """
     found: list[tuple[list[Restriction], bool]] = []
     gone: list[Restriction] = []
     while not oracle.feasible(dict.fromkeys(gone, DROPPED)):
@@ -50,7 +54,7 @@ def conflicts(oracle: Oracle, among: Sequence[Restriction]) -> list[tuple[list[R
 
         kept, proved = deletion_filter(rest, infeasible_without)
         found.append((kept, proved))
-        if not kept:
+        if not kept or len(found) == MOST_CONFLICTS:
             break
         gone = [*gone, *kept]
     return found
@@ -63,6 +67,8 @@ def needed(oracle: Oracle, limit: Restriction, others: Settings) -> tuple[Any, A
     found = least_change(limit, lambda v: oracle.feasible({**others, limit: v}))
     if found is None:
         return None
+    if found[0] == 0 and limit.marker.side == "least" and limit.marker.off is None:
+        return None  # a limit of nothing is none
     enough = tidy(limit, found[0])
     return (enough if oracle.feasible({**others, limit: enough}) else found[0]), found[1]
 
@@ -102,7 +108,9 @@ def member(oracle: Oracle, limit: Restriction, others: Sequence[Restriction], of
         return Member(limit=reference(limit), words=limit.words())
     best = quantity(found[0], limit.unit)
     which = "least" if limit.marker.side == "most" else "most"
-    beside = "whatever the other limits" if not others else "with " + " and ".join(o.words() for o in others)
+    beside = (
+        "whatever the other limits" if not others else "with " + " and ".join(o.words(detail=False) for o in others)
+    )
     text = f"{limit.words()}; {beside} the {which} that can be had is {best}"
     return Member(limit=reference(limit), needed=found[0], words=text)
 
@@ -291,7 +299,7 @@ def conflict(oracle: Oracle, kept: Sequence[Restriction], proved: bool, among: S
             lines.append(member(oracle, r, others, off))
         except OutOfBudgetError:
             lines.append(Member(limit=reference(r), words=r.words()))
-    which = "; ".join(r.words() for r in kept)
+    which = "; ".join(r.words(detail=False) for r in kept)
     text = f"these cannot hold together: {which}" if len(kept) > 1 else f"nothing meets this: {which}"
     return Conflict(members=lines, irreducible=proved, words=text)
 

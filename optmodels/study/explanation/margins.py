@@ -6,26 +6,15 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from optmodels.limits import Offer, Restriction, bought, offers, quantity
+from optmodels.limits import Offer, Restriction, bought, quantity
 from optmodels.study.explanation.conflicts import reference
 from optmodels.study.explanation.document import LimitEffect, NextPlan, PriceRange
 from optmodels.study.explanation.oracle import DROPPED, Answer, Oracle, OutOfBudgetError
-from optmodels.study.explanation.purchases import Key, purchases, same_purchases
+from optmodels.study.explanation.purchases import Key
 from optmodels.study.explanation.thresholds import direction, least_change, tidy
 
 RANGE_TOLERANCE = 5e-3  # relative, of where a plan changes
 MOST_TIMES = 64.0  # how many times dearer or cheaper a price is tried
-
-
-def kinds(answer: Answer) -> dict[Key, float]:
-    """What a plan buys."""
-    return purchases(answer.data)
-
-
-def same_plan(a: Answer, b: Answer) -> bool:
-    """Whether two plans buy the same; plans that name no machines are compared by their headline."""
-    mine, other = kinds(a), kinds(b)
-    return same_purchases(mine, other) if mine or other else a.plan.headline() == b.plan.headline()
 
 
 # -------------------------------------------------------------------------------------------------------- limits
@@ -40,7 +29,7 @@ def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> Limit
         line.words += ": not found out whether it binds"
         return line
     rated = limit.marker.rated
-    line.binds = not same_plan(base, free) if rated else not oracle.same(free.objective, base.objective)
+    line.binds = not base.same_as(free) if rated else not oracle.same(free.objective, base.objective)
     if not rated:
         line.objective_without = free.objective
         line.gain_without = max(0.0, oracle.better(free.objective, base.objective)) if line.binds else 0.0
@@ -60,7 +49,7 @@ def _stays(oracle: Oracle, limit: Restriction, base: Answer, value: Any, rated: 
         return None
     if not answer.feasible or answer.objective is None or base.objective is None:
         return False
-    return same_plan(base, answer) if rated else oracle.same(answer.objective, base.objective)
+    return base.same_as(answer) if rated else oracle.same(answer.objective, base.objective)
 
 
 def _changes(oracle: Oracle, limit: Restriction, base: Answer, rated: bool) -> Any:
@@ -127,18 +116,20 @@ def _gain(value: float, unit: str) -> str:
 # -------------------------------------------------------------------------------------------------- next best plans
 
 
-def next_plans(oracle: Oracle, base: Answer, wanted: int, unit: str) -> Iterable[tuple[NextPlan, Answer]]:
+def next_plans(
+    oracle: Oracle, every: Sequence[Offer], base: Answer, wanted: int, unit: str
+) -> Iterable[tuple[NextPlan, Answer]]:
     """The best plans, each of which does without a kind of machine (type, region, market) of every better one.
 
     Every plan that does not buy all that an earlier plan buys lies in a branch that excludes one of its kinds; the
     branches are solved and taken in the order of their optima, so the order is proved.
     """
     by_key: dict[Key, list[Offer]] = {}
-    for offer in offers(oracle.problem):
+    for offer in every:
         by_key.setdefault(offer.key, []).append(offer)
     sign = 1.0 if oracle.sense == "min" else -1.0
     seen: set[frozenset[Key]] = set()
-    listed: list[tuple[frozenset[Key], Answer]] = [(frozenset(kinds(base)), base)]
+    listed: list[tuple[frozenset[Key], Answer]] = [(frozenset(base.buys), base)]
     heap: list[tuple[float, int, frozenset[Key], Answer]] = []
 
     def branch(without: frozenset[Key], avoid: Iterable[Key]) -> None:
@@ -149,13 +140,13 @@ def next_plans(oracle: Oracle, base: Answer, wanted: int, unit: str) -> Iterable
             seen.add(excluded)
             settings = {offer: DROPPED for k in excluded for offer in by_key[k]}
             answer = oracle.best(settings)
-            if answer.optimal and answer.objective is not None and not excluded & set(kinds(answer)):
+            if answer.optimal and answer.objective is not None and not excluded & set(answer.buys):
                 heapq.heappush(heap, (sign * answer.objective, len(seen), excluded, answer))
 
     branch(frozenset(), listed[0][0])
     while heap and len(listed) <= wanted:
         _, _, without, answer = heapq.heappop(heap)
-        mine = frozenset(kinds(answer))
+        mine = frozenset(answer.buys)
         inside = next((k for k, _ in listed if k <= mine), None)
         if inside is None:
             listed.append((mine, answer))
@@ -171,10 +162,10 @@ def _next_line(oracle: Oracle, base: Answer, answer: Answer, without: frozenset[
     names = sorted(bought(k) for k in without)
     worse = f"worse by {quantity(behind, unit)} ({100 * relative:.3g} %)"
     equal = oracle.same(answer.objective, base.objective)
-    text = f"{answer.plan.headline()}: {'as good' if equal else worse}"
+    text = f"{answer.headline}: {'as good' if equal else worse}"
     return NextPlan(
-        objective=answer.objective, headline=answer.plan.headline(), without=names, words=text,
-        buys={bought(k): v for k, v in sorted(kinds(answer).items())},
+        objective=answer.objective, headline=answer.headline, without=names, words=text,
+        buys={bought(k): v for k, v in sorted(answer.buys.items())},
     )  # fmt: skip
 
 
@@ -188,7 +179,7 @@ def price_range(oracle: Oracle, offer: Offer, base: Answer, is_bought: bool) -> 
         answer = oracle.best({offer: value})
         if not answer.optimal:
             return None if answer.feasible is not False else True
-        return not same_plan(base, answer)
+        return not base.same_as(answer)
 
     low = _reach(offer.value, 1 / MOST_TIMES, changes)
     high = _reach(offer.value, MOST_TIMES, changes) if is_bought else None
@@ -222,8 +213,8 @@ def _reach(value: float, farthest: float, changes: Any) -> float | None:
 
 def worth_asking(base: Answer, following: Sequence[Answer], every: Sequence[Offer]) -> list[tuple[Offer, bool]]:
     """Prices that can change the plan soonest: of what it buys, and of what the next best plans buy instead."""
-    mine: Mapping[Key, float] = kinds(base)
-    others = {k for a in following for k in kinds(a)} - set(mine)
+    mine: Mapping[Key, float] = base.buys
+    others = {k for a in following for k in a.buys} - set(mine)
     chosen = [(o, True) for o in every if o.key in mine]
     return chosen + [(o, False) for o in every if o.key in others]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from optmodels.errors import InputError, UnattainableError
 from optmodels.formulation import Formulation, Options
-from optmodels.limits import Restriction, changed
+from optmodels.limits import Offer, Restriction, changed, offers, restrictions
+from optmodels.study.explanation.purchases import Key, purchases, same_purchases
 
 Settings = Mapping[Any, Any]  # limit or offer → a new value, or DROPPED
 
@@ -81,30 +84,50 @@ class Answer:
     reason: str = ""
 
     @property
-    def data(self) -> dict[str, Any]:
-        """The plan as JSON data."""
-        found: dict[str, Any] = self.plan.model_dump(mode="json")
-        return found
+    def headline(self) -> str:
+        """The plan in a line."""
+        return str(self.plan.headline())
+
+    @cached_property
+    def buys(self) -> dict[Key, float]:
+        """What the plan buys."""
+        return purchases(self.plan.model_dump(mode="json"))
+
+    def same_as(self, other: Answer) -> bool:
+        """Whether two plans buy the same; plans that name no machines are compared by their headline."""
+        if self.buys or other.buys:
+            return same_purchases(self.buys, other.buys)
+        return self.headline == other.headline
 
 
-class Oracle:
-    """Answers for one problem with some of its limits and prices changed."""
+class Oracle(ABC):
+    """Answers for one problem with some of its limits and prices changed; it remembers what it was asked."""
 
-    def __init__(self, form: Formulation, problem: Any, budget: Budget) -> None:
-        self.form = form
-        self.problem = problem
+    def __init__(self, budget: Budget, sense: str) -> None:
         self.budget = budget
-        self.sense = form.goal_of(problem)[0]
-        self._method = form.methods["exact"] if "exact" in form.methods else next(iter(form.methods.values()))
+        self.sense = sense
         self._known: list[tuple[dict[Any, Any], bool]] = []
         self._best: dict[frozenset[Any], Answer] = {}
-        self._tables: Any = None
 
-    def changed(self, settings: Settings) -> Any:
-        """The problem with these settings."""
-        paths = [r.drop if v is DROPPED else (r.at if isinstance(r, Restriction) else r.path, v)
-                 for r, v in settings.items()]  # fmt: skip
-        return changed(self.problem, dict(paths)) if paths else self.problem
+    @abstractmethod
+    def limits(self) -> list[Restriction]:
+        """What may be loosened, tightened and dropped."""
+
+    def examined(self) -> tuple[list[Restriction], str]:
+        """The limits whose effect on the optimum is examined, and what is left out, in words."""
+        return self.limits(), ""
+
+    @abstractmethod
+    def priced(self) -> tuple[Oracle, list[Offer]]:
+        """An oracle for changed prices, and the prices."""
+
+    @abstractmethod
+    def solve(self, settings: Settings, gap: float) -> Answer:
+        """One solve with these settings, up to a relative gap."""
+
+    @abstractmethod
+    def checked(self, settings: Settings) -> tuple[Answer, bool]:
+        """Some plan, and whether a check that shares nothing with the solver accepts it."""
 
     def feasible(self, settings: Settings) -> bool | None:
         """Whether there is a plan; None: not found out.
@@ -119,7 +142,7 @@ class Oracle:
             if _looser(settings, known) if answer else _looser(known, settings):
                 self.budget.reused += 1
                 return answer
-        found = self._solve(settings, ANY_PLAN).feasible
+        found = self.solve(settings, ANY_PLAN).feasible
         if found is not None:
             self._known.append((dict(settings), found))
         return found
@@ -134,7 +157,7 @@ class Oracle:
         if key in self._best:
             self.budget.reused += 1
         else:
-            self._best[key] = answer = self._solve(settings, 0.0)
+            self._best[key] = answer = self.solve(settings, 0.0)
             if answer.feasible is not None and all(isinstance(r, Restriction) for r in settings):
                 self._known.append((dict(settings), answer.feasible))
         return self._best[key]
@@ -147,12 +170,56 @@ class Oracle:
         """Whether two objectives are equal up to the solver's tolerance."""
         return abs(a - b) <= 2e-6 * max(abs(a), abs(b), 1e-9)
 
+
+class InstanceOracle(Oracle):
+    """Changes fields of the instance and asks the formulation's exact method."""
+
+    def __init__(self, form: Formulation, problem: Any, budget: Budget) -> None:
+        super().__init__(budget, form.goal_of(problem)[0])
+        self.form = form
+        self.problem = problem
+        self._method = form.methods["exact"] if "exact" in form.methods else next(iter(form.methods.values()))
+        self._tables: Any = None
+
+    def changed(self, settings: Settings) -> Any:
+        """The problem with these settings."""
+        paths = [r.drop if v is DROPPED else (r.at if isinstance(r, Restriction) else r.path, v)
+                 for r, v in settings.items()]  # fmt: skip
+        return changed(self.problem, dict(paths)) if paths else self.problem
+
+    def limits(self) -> list[Restriction]:
+        """The marked fields; lists are widened by what makes an instance, such as markets that have prices."""
+        found = []
+        for limit in restrictions(self.problem):
+            full = limit.drop[1]
+            if limit.marker.side == "among" and isinstance(full, tuple) and not self._makes_sense(limit, full):
+                extra = [v for v in full if v not in limit.value and self._makes_sense(limit, (*limit.value, v))]
+                if extra:
+                    found.append(replace(limit, drop=(limit.path, (*limit.value, *extra))))
+            else:
+                found.append(limit)
+        return found
+
+    def _makes_sense(self, limit: Restriction, value: tuple[Any, ...]) -> bool:
+        try:
+            changed(self.problem, {limit.path: value}).resolve()
+        except UnattainableError:
+            return True
+        except InputError:
+            return False
+        return True
+
+    def priced(self) -> tuple[Oracle, list[Offer]]:
+        """The instance written out, catalogue prices included."""
+        inline = self.problem.inline()
+        return InstanceOracle(self.form, inline, self.budget), offers(inline)
+
     def checked(self, settings: Settings) -> tuple[Answer, bool]:
         """Some plan, and whether the independent checker accepts it for the changed problem."""
-        answer = self._solve(settings, ANY_PLAN)
+        answer = self.solve(settings, ANY_PLAN)
         if not answer.feasible:
             return answer, False
-        return answer, bool(self.form.check(self.changed(settings), answer.data).ok)
+        return answer, bool(self.form.check(self.changed(settings), answer.plan.model_dump(mode="json")).ok)
 
     def reason(self) -> str:
         """Why the unchanged problem has no plan, in the formulation's own words; empty if it gives none."""
@@ -163,7 +230,8 @@ class Oracle:
             return "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)
         return str(outcome.log.get("reason", ""))
 
-    def _solve(self, settings: Settings, gap: float) -> Answer:
+    def solve(self, settings: Settings, gap: float) -> Answer:
+        """Tables and the exact method on the changed problem."""
         seconds = self.budget.take()
         problem = self.changed(settings)
         try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from optmodels.limits import Restriction
 
 TOLERANCE = 1e-3  # relative, of a needed value
-FARTHEST = 2.0**40  # times the value, beyond which a number is not searched
+STEPS = 40  # doublings beyond which a number is not searched
+HALVINGS = 12
 
 
 def direction(limit: Restriction) -> int:
@@ -21,8 +22,10 @@ def tidy(limit: Restriction, value: float, looser: bool = True) -> float | int:
     """The value with four significant digits, rounded to the looser (or tighter) side; whole where it counts."""
     if limit.whole:
         return int(value)
-    if value == 0 or not math.isfinite(value):
+    if not math.isfinite(value):
         return value
+    if abs(value) <= 1e-5 * (abs(limit.value) or 1.0):
+        return 0.0
     step = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
     up = (direction(limit) > 0) == looser
     rounded = (math.ceil(value / step - 1e-9) if up else math.floor(value / step + 1e-9)) * step
@@ -57,33 +60,24 @@ def least_change(
 
     Returns:
         (enough, not enough), whole numbers next to each other, others within `tolerance`; None: nowhere up to
-        `FARTHEST`, or `enough` did not find out.
+        `STEPS` doublings, or `enough` did not find out.
     """
     sign = direction(limit) * (1 if looser else -1)
+    end = limit.loosest if looser else _tightest(limit)
     low: float = limit.value
-    end = limit.loosest if looser else (None if sign > 0 else 0.0)
-    if not looser and limit.marker.top is not None and sign > 0:
-        end = limit.marker.top
-    if not looser and sign > 0 and limit.unit == "%":
-        end = 1.0
     if end is not None and end == low:
         return None
     if limit.whole:
         return _whole(int(low), sign, None if end is None else int(end), enough)
-    high, step = low, 1.0
-    while True:
-        step *= 2.0
-        high = (low * 2.0 if sign > 0 else low / 2.0) if low else sign * step / 2.0
-        if (end is not None and (high - end) * sign >= 0) or (step > 64 and sign < 0):
-            high = 0.0 if end is None else end
+    for high in _outwards(limit, sign, end):
         verdict = enough(high)
         if verdict is None:
             return None
         if verdict:
             break
-        if high == end or high == 0.0 or step > FARTHEST:
-            return None
         low = high
+    else:
+        return None
     while abs(high - low) > tolerance * max(abs(high), abs(low), 0.01 * abs(limit.value), 1e-9):
         both = low > 0 and high > 0
         middle = math.sqrt(low * high) if both and max(low, high) > 4 * min(low, high) else (low + high) / 2.0
@@ -95,6 +89,36 @@ def least_change(
         else:
             low = middle
     return high, low
+
+
+def _tightest(limit: Restriction) -> float | None:
+    """The end of the scale on the tight side, if it has one."""
+    if limit.marker.tight is not None:
+        return limit.marker.tight
+    if limit.whole and direction(limit) > 0:
+        return 0.0
+    return 1.0 if limit.unit == "%" and direction(limit) < 0 else None
+
+
+def _outwards(limit: Restriction, sign: int, end: float | None) -> Iterator[float]:
+    """Values farther and farther from the limit's own, the end of the scale last.
+
+    Steps double the value or halve it; a number that may be negative moves by doubling steps.
+    """
+    value, scale = limit.value, abs(limit.value) or 1.0
+    for k in range(1, STEPS + 1):
+        if limit.marker.signed:
+            high = value + sign * scale * 2.0 ** (k - 1)
+        elif sign > 0:
+            high = value * 2.0**k if value else 2.0 ** (k - 1)
+        else:
+            high = value / 2.0**k if k <= HALVINGS else 0.0
+        if end is not None and (high - end) * sign >= 0:
+            yield end
+            return
+        if high == 0.0:  # a latency of nothing is no limit one could ask about
+            return
+        yield high
 
 
 def _whole(low: int, sign: int, end: int | None, enough: Callable[[Any], bool | None]) -> tuple[int, int] | None:
@@ -110,7 +134,7 @@ def _whole(low: int, sign: int, end: int | None, enough: Callable[[Any], bool | 
             return None
         if verdict:
             break
-        if high == end or (sign < 0 and high <= 0) or step > FARTHEST:
+        if high == end or (sign < 0 and high <= 0) or step > 2**STEPS:
             return None
         low, step = high, step * 2
     while abs(high - low) > 1:
