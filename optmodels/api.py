@@ -219,7 +219,7 @@ def compare(
             for phase in ("build", "total", "to_first", "to_proof"):
                 seconds[phase] = None if seconds[phase] is None else seconds[phase] + table_seconds
             seconds |= {"tables": table_seconds}
-            extra = replayed(form, problem, plan) if replay else {}
+            extra = replayed(form, problem, plan, options.seed) if replay else {}
             mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
         best = _best_bound(mine, form.goal_of(problem)[0])
         for row in mine:

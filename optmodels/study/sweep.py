@@ -28,7 +28,7 @@ from optmodels.problem.load import load
 from optmodels.problem.paths import Location, find, put
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
-from optmodels.study.identity import canonical, digest, named_file, written_out
+from optmodels.study.identity import canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
 from optmodels.study.rows import Row, figures, finite, solved_row
@@ -367,7 +367,7 @@ def run_sweep(
     whole = {k: all(p.whole for p in found) for k, found in places.items()}
     design = points(given, whole, samples, seed)
     locations = {k: tuple(p.location for p in found) for k, found in places.items()}
-    identity = digest(base.document, base.problem, base.folder)
+    identity = resolved_digest(base.document, base.problem, base.folder)
     task = Task(base.document, base.folder, identity, locations, method, options)
     _checked(task, base, design)
     keys = tuple(a.key for a in given)
