@@ -342,6 +342,7 @@ FORMULATION = Formulation(
     template=TEMPLATE,
     figures=_figures,
     replay=_replay,
+    plan=OrchestrationPlan,
     method_titles=TITLES,
 )
 
