@@ -21,12 +21,13 @@ EXPECTED = "a result (plan.json), a comparison (compare.json) or a sweep (sweep.
 
 
 def articles(given: Iterable[Any]) -> list[Article]:
-    """An article for every document.
+    """An article for every document; the rows of one comparison are one document.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
     """
-    found = [_article(item) for item in given]
+    items = list(given)
+    found = [of_comparison(items)] if _is_comparison(items) else [_article(item) for item in items]
     if not found:
         raise InputError(Mistake(None, "results", [], EXPECTED))
     return found
