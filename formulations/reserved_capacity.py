@@ -275,6 +275,7 @@ FORMULATION = Formulation(
     charts=charts,
     deployments=deploy.reserved_capacity,
     figures=_figures,
+    plan=ReservedPlan,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
         "full": "the full flow formulation by HiGHS",

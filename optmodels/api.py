@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
@@ -21,7 +21,12 @@ from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
 
+if TYPE_CHECKING:
+    from optmodels.study.explanation.document import Explanation
+    from optmodels.traces.types import Trace
+
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
+PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
 Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
@@ -75,8 +80,8 @@ def solve(
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
-    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     result._frames = lambda: form.frames(table, outcome.plan)
+    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result
@@ -227,8 +232,44 @@ def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     return min(bounds) if sense == "max" else max(bounds)
 
 
+def explain(
+    source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
+    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+) -> Explanation:  # fmt: skip
+    """Why an instance has no plan and what would give it one; or what its plan hangs on.
+
+    Args:
+        source: instance file, mapping or problem; nothing may meet its limits.
+        time_limit: seconds for all solves together (default 120); what it cut off is listed as skipped.
+        max_solves: number of solves (default 1,000).
+        next_plans: how many of the best plans beside the first.
+        on_step: called before every solve with what it is for.
+        out: folder for ``explanation.json``; a new folder is made in it, nothing is overwritten.
+
+    Raises:
+        InputError: the instance or an argument is wrong.
+    """
+    from optmodels.study.explanation import run
+
+    problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
+    form = registry.get(problem.formulation)
+    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    for name, value in (("max_solves", max_solves), ("next_plans", next_plans + 1)):
+        if value is not None and value < 1:
+            raise InputError(Mistake(None, name, value, "a whole number ≥ 0" if name == "next_plans" else "≥ 1"))
+    document = run.explain(
+        form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
+        next_plans=next_plans, on_step=on_step,
+    )  # fmt: skip
+    document.optmodels_version = _version()
+    if out is not None:
+        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+        write_text(folder / "explanation.json", document.to_json())
+    return document
+
+
 def export(
-    source: str | PathLike[str] | Mapping[str, Any] | Result, to: str, *, out: str | PathLike[str] | None = None,
+    source: PlanSource, to: str, *, out: str | PathLike[str] | None = None,
     overwrite: bool = False,
 ) -> Export:  # fmt: skip
     """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
@@ -271,8 +312,18 @@ def export(
     return made
 
 
-def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:
+def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
     """Verify a plan file (or document) against the instance it carries, or another one.
+
+    Raises:
+        InputError: no plan document, or it holds no plan.
+    """
+    problem, plan, _ = _planned(source, instance)
+    return registry.get(problem.formulation).check(problem, plan)
+
+
+def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:
+    """The problem, the plan and the document of a plan file.
 
     Raises:
         InputError: no plan document, or it holds no plan.
@@ -281,11 +332,10 @@ def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: So
     plan = document.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
-    problem = _embedded(document, name) if instance is None else _problem(instance)
-    return registry.get(problem.formulation).check(problem, plan)
+    return _embedded(document, name) if instance is None else _problem(instance), plan, document
 
 
-def _document(source: str | PathLike[str] | Mapping[str, Any] | Result) -> tuple[Mapping[str, Any], str | None]:
+def _document(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
     """A result document and the file it comes from."""
     if isinstance(source, Result):
         return source.model_dump(mode="json", by_alias=True), None
@@ -307,6 +357,96 @@ def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
+
+
+def replay(
+    source: PlanSource,
+    trace: str | PathLike[str] | Trace | None = None,
+    *,
+    instance: Source | None = None,
+    policy: str | None = None,
+    speed: Literal["load", "worst_case"] = "load",
+    overflow_protection: bool | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    requests_as: Literal["csv", "parquet"] = "csv",
+) -> dict[str, Any]:
+    """Simulate a plan on a request trace: what was predicted beside what a simulation sees.
+
+    Args:
+        source: plan file, result document or result.
+        trace: requests or a file of them; None: those of the instance, where its formulation knows them.
+        instance: replay the plan for this instance, not the one in the file.
+        policy: who gets a request; None: what the formulation replays by default.
+        speed: decoding as the batch is, or always as in a full batch.
+        overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        rate_factor: the trace arrives so many times as fast.
+        first_s: only so many seconds of the trace.
+        seed: of everything drawn.
+        out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
+        requests_as: file format of those tables.
+
+    Returns:
+        The replay document: ``report`` is the formulation's (see `simulation.options.ReplayOptions`).
+
+    Raises:
+        InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
+    """
+    from optmodels.simulation.cluster import SPEEDS
+    from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    if speed not in SPEEDS:
+        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
+    if requests_as not in ("csv", "parquet"):
+        raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
+    if trace is None and (rate_factor != 1 or first_s is not None):
+        raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
+    problem, plan, document = _planned(source, instance)
+    form = registry.get(problem.formulation)
+    if form.replay is None:
+        able = [n for n in registry.names() if registry.get(n).replay is not None]
+        raise InputError(Mistake(None, "formulation", form.name, f"a plan of {', '.join(able)}: others have no replay"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    checked = checked_options(seed)
+    began = time.perf_counter()
+    requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    if requests is not None:
+        requests = part(requests, 0.0, first_s) if first_s is not None else requests
+        requests = sped_up(requests, rate_factor)
+    read = time.perf_counter()
+    kept: dict[str, Mapping[str, Any]] = {}
+    options = ReplayOptions(
+        policy, speed, overflow_protection, checked.seed, kept.__setitem__ if out is not None else None
+    )
+    found: dict[str, Any] = {
+        "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
+        "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
+        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
+    }  # fmt: skip
+    if out is not None:
+        found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+    return found
+
+
+def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], parent: Path, ending: str) -> Path:
+    """Write replay.json and every run's requests into a new folder below `parent`."""
+    import pandas as pd
+
+    from optmodels.plan.files import write_frame
+
+    name = Path(str(found["instance"] or found["formulation"])).stem
+    folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    for run, columns in kept.items():
+        write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
+    write_text(folder / "replay.json", to_json(found))
+    return folder
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:

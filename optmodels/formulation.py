@@ -30,6 +30,7 @@ class Options:
     time_limit: float | None = None
     gap: float = 0.0
     on_event: Callable[[Event], None] | None = None
+    answer_only: bool = False  # leave out worths, reasons and whatever else costs solves beside the answer
 
 
 def checked_options(
@@ -80,9 +81,12 @@ class Formulation:
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         limits: top-level keys of the instance that tables read only through ``tables.case``: where nothing else
             changes, ``dataclasses.replace(tables, case=problem.resolve())`` are the new tables.
+        plan: pydantic schema of its plans, for the published JSON Schema.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
+        rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
+            compute, else None; None: tables are always built anew.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
@@ -105,9 +109,11 @@ class Formulation:
     figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
     limits: tuple[str, ...] = ()
+    plan: type[Any] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    rebind: Callable[[Any, Any], Any] | None = None
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

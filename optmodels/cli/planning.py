@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     for verb in (solve, compare, check, new):
         app.command()(verb)
     app.command("list")(list_)
+    app.command()(schema)
 
 
 def check_formulation(arguments: list[str], formulation: str) -> None:
@@ -191,6 +192,18 @@ def new(
 
     text = api.new(formulation, file, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
+    return 0
+
+
+def schema(
+    name: Annotated[str, typer.Argument(help="A formulation (its instance files), or plan (plan.json).")],
+) -> int:
+    """JSON Schema of instance files or results."""
+    import json
+
+    from optmodels.schemas import schema as found
+
+    sys.stdout.write(json.dumps(found(name), indent=2, ensure_ascii=False) + "\n")
     return 0
 
 

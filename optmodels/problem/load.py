@@ -8,17 +8,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.problem.base import Problem
 from optmodels.problem.files import read_document, validate
 
 
-def load(source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None) -> Problem:
+def load(
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
+) -> Problem:
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
         folder: where a mapping's files are; None: it names none.
+        limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
         InputError: every mistake found, with file, path, value and what was expected.
@@ -48,7 +51,9 @@ def load(source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None
     try:
         problem.resolve()
     except InputError as error:
-        raise InputError(
+        if isinstance(error, UnattainableError) and limits_may_fail:
+            return problem
+        raise type(error)(
             m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
         ) from None
     return problem

@@ -27,6 +27,7 @@ from optmodels.problem.load import load
 from optmodels.problem.paths import Location, find, put
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
+from optmodels.study.identity import canonical, digest, named_file, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
 from optmodels.study.rows import Row, figures, finite, solved_row
@@ -231,7 +232,7 @@ class _Base:
             document, _ = read_document(Path(source))
             document.setdefault("name", problem.name)
             return cls(document, problem, str(source), Path(source).resolve().parent, str(source))
-        document = dict(source) if isinstance(source, Mapping) else _written_out(problem)
+        document = dict(source) if isinstance(source, Mapping) else written_out(problem)
         return cls(document, problem, problem.name, problem._folder)
 
     def places(self, keys: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -244,44 +245,13 @@ class _Base:
         try:
             return _places(self.document, schema, keys, self.file)
         except InputError as error:
-            document = _written_out(self.problem)
+            document = written_out(self.problem)
             try:
                 found = _places(document, schema, keys, self.file)
             except InputError:
                 raise error from None
             self.document = document
             return found
-
-    def digest(self) -> str:
-        """Identity of the instance: its text, what it refers to in the catalogue, the files it names."""
-        known = hashlib.sha256(_canonical(self.document))
-        known.update(_canonical(_written_out(self.problem)))
-        for path in sorted({p for text in _texts(self.document) if (p := self._beside(text)) is not None}):
-            known.update(path.read_bytes())
-        return known.hexdigest()
-
-    def _beside(self, text: str) -> Path | None:
-        try:
-            path = self.folder / text if self.folder is not None and 0 < len(text) < 200 else None
-            return path if path is not None and path.is_file() else None
-        except (OSError, ValueError):
-            return None
-
-
-def _written_out(problem: Problem) -> dict[str, Any]:
-    return problem.inline().model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _canonical(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _texts(data: Any) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, Mapping | list | tuple):
-        for value in data.values() if isinstance(data, Mapping) else data:
-            yield from _texts(value)
 
 
 def _places(
@@ -453,14 +423,15 @@ class _Run:
         from importlib.metadata import version
 
         o = self.task.options
-        shared = (self.base.digest(), self.task.method, o.seed, o.time_limit, o.gap, version("optmodels"))
+        instance = digest(self.base.document, self.base.problem, self.base.folder)
+        shared = (instance, self.task.method, o.seed, o.time_limit, o.gap, version("optmodels"))
 
         def identity(point: Point) -> str:
             files = [
                 hashlib.sha256(p.read_bytes()).hexdigest()
-                for v in point.values() if isinstance(v, str) and (p := self.base._beside(v)) is not None
+                for v in point.values() if isinstance(v, str) and (p := named_file(v, self.base.folder)) is not None
             ]  # fmt: skip
-            return hashlib.sha256(_canonical([shared, point, files])).hexdigest()[:32]
+            return hashlib.sha256(canonical([shared, point, files])).hexdigest()[:32]
 
         return [identity(p) for p in self.design]
 
@@ -516,7 +487,9 @@ def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None
     document = found.document() | {
         "vary": vary, "seed": options.seed, "time_limit": options.time_limit, "problem": dict(found.task.document),
     }  # fmt: skip
-    write_text(folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False), overwrite=True)
+    write_text(
+        folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False, default=str), overwrite=True
+    )
     write_page([finite(document)], folder, overwrite=True)
     try:
         from optmodels.reporting.sweep_plots import save_plots

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from optmodels.errors import InputError
 from optmodels.study.design import axes, points
 from optmodels.study.frontier import frontier
 from optmodels.study.journal import Journal
+from optmodels.study.pool import DIED, pool
 from optmodels.study.sweep import SweepInterrupted
 
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml"
@@ -206,6 +208,15 @@ def test_a_limit_nobody_can_meet_is_a_row_unless_all_are():
 def test_values_that_clash_together_are_named():
     lines = refused(TABLE_IX, "strategies.alpha.min=0.2,0.8", "strategies.alpha.max=0.5,1.0")
     assert any("at most max" in line for line in lines)
+
+
+def test_dates_of_an_instance_survive(tmp_path):
+    source = ROOT / "instances/reserved_capacity/week-32-aws.yaml"
+    found = optmodels.sweep(source, {"services[chat].demand.noise": [0.05]}, out=tmp_path / "s")
+    assert found.exit_status == 0
+    document = json.loads((tmp_path / "s/sweep.json").read_text(encoding="utf-8"))
+    again = optmodels.sweep(document["problem"], {"services[chat].demand.noise": [0.05]})
+    pd.testing.assert_frame_equal(again.frame, found.frame)
 
 
 def test_infeasible_points_are_answers():
@@ -426,3 +437,12 @@ def test_hostile_values_do_no_harm(cli, write, tiny, folder, hostile):
     run.assert_clean()
     assert "\x1b" not in run.out + run.err
     assert {p.name for p in folder.iterdir()} <= {"instance.yaml", "results"}
+
+
+def test_an_item_that_kills_its_worker_costs_one_row():
+    """SIGCHLD does nothing to a process, SIGKILL ends it; the others under way then are done again."""
+    with pool(2, None) as hands:
+        items = {str(i): signal.SIGKILL if i == 5 else signal.SIGCHLD for i in range(12)}
+        found = dict(entry for batch in hands.run(operator.call, signal.raise_signal, items, str) for entry in batch)
+    assert found.pop("5") == DIED
+    assert found == dict.fromkeys(items.keys() - {"5"})
