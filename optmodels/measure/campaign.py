@@ -94,6 +94,10 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
 
     check(c.arch, c.tps)
     devices.check_device(c.device, c.tps)
+    try:
+        c.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(Mistake(str(c.folder), "--folder", error.strerror, "a folder that can be written")) from None
     facts = devices.facts(c.device)
     key = c.gpu or (devices.catalogue_gpu(facts["gpu"], float(facts["gpu_memory_bytes"])) if "gpu" in facts else None)
     if key is not None and key not in catalog.gpus():
@@ -147,6 +151,11 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
                 timing = session.measure(point)
             except torch.OutOfMemoryError:
                 left_out[name] = "did not fit the device's memory"
+                continue
+            except (OSError, EOFError) as error:  # the KV file's disk is full, or the attention process is gone
+                left_out[name] = getattr(error, "strerror", None) or "a process ended"
+                session.close()
+                session = None
                 continue
             budget.observe(expected[point] * (timing.repeats + 3), time.monotonic() - began)
             log.note(name, asdict(timing))
