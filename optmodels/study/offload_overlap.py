@@ -4,8 +4,8 @@
         [--budget-s SECONDS] [--grid GRID] [--layers N] [--from FILE…]
 
 Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a
-control, before it. At each point that gives the work w (all KV resident), the transfer x (the control less w) and the
-step T with both at once, and so the share of the shorter that is not hidden,
+control, before it, in turns with the step whose KV is all resident. That gives the work w (all resident), the transfer
+x (the control less w) and the step T with both at once, and so the share of the shorter that is not hidden,
 
     ρ = (T − max(w, x)) / min(w, x):
 
@@ -193,7 +193,7 @@ def analyse(frame: pd.DataFrame) -> list[dict[str, Any]]:
         for family, moved in part[part["family"] != "high_end"].groupby("family"):
             overlap = moved[moved["schedule"] == "overlap"]
             line: dict[str, Any] = {"model": model, "phase": phase, "family": family}
-            line |= _exposed(resident, overlap, moved[moved["schedule"] == "serial"])
+            line |= _exposed(overlap)
             rows = pd.concat([resident, overlap])
             x, y, group = _inputs(rows, phase == "decode")
             line |= {"rows": len(rows), "points": len(np.unique(group))}
@@ -208,17 +208,17 @@ def analyse(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _exposed(resident: pd.DataFrame, overlap: pd.DataFrame, serial: pd.DataFrame) -> dict[str, float | int | None]:
-    """`exposed` of the points that all three have."""
+def _exposed(overlap: pd.DataFrame) -> dict[str, float | int | None]:
+    """`exposed` of the steps that were timed in turns with their control and with all KV resident."""
     import pandas as pd
 
     from optmodels.latency.fit.measurements import STEP_COLUMNS
 
-    point = [*STEP_COLUMNS, "tp"]
-    both = overlap.merge(serial[[*point, "alpha", "latency_s"]], on=[*point, "alpha"], suffixes=("", "_serial"))
-    all3 = both.merge(resident[[*point, "latency_s"]], on=point, suffixes=("", "_resident"))
-    T, w, s = (np.asarray(all3[f"latency_s{x}"], float) for x in ("", "_resident", "_serial"))
-    group, _ = pd.factorize(pd.Series(list(all3[point].itertuples(index=False, name=None))))
+    rows = overlap[overlap["resident_s"].notna() & overlap["serial_s"].notna()]
+    T, w, s = (np.asarray(rows[c], float) for c in ("latency_s", "resident_s", "serial_s"))
+    group, _ = pd.factorize(
+        pd.Series(list(rows[[*STEP_COLUMNS, "tp"]].itertuples(index=False, name=None)), dtype=object)
+    )
     return exposed(w, s - w, T, group.astype(np.intp))
 
 
@@ -320,20 +320,13 @@ def main(words: list[str]) -> int:
     parser.add_argument("--grid")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument(
-        "--statistic",
-        default="latency_s",
-        choices=("latency_s", "latency_p10_s"),
-        help="medians, or on a machine that others use too the 10%% quantiles",
-    )
     parser.add_argument("--budget-s", type=float, help="for each model")
     parser.add_argument("--out", type=Path, default=Path("results/offload_overlap"))
     parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="measured before: read, do not measure")
     arguments = parser.parse_args(words)
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        frame = gather(arguments)
-        lines = analyse(frame.assign(latency_s=frame[arguments.statistic]))
+        lines = analyse(gather(arguments))
     except InputError as error:
         report_mistakes(error)
         return 2
