@@ -1,7 +1,7 @@
 """Does moving KV overlap computing? LP(11), LP(12) and LP(18) held against measured steps, α from 0 to 1.
 
     python -m optmodels.study.offload_overlap [--models A,B,C] [--device cpu|cuda] [--offload ram,disk] [--out DIR]
-        [--budget-s SECONDS] [--grid GRID] [--layers N] [--from FILE…]
+        [--budget-s SECONDS] [--grid GRID] [--alpha A,B] [--layers N] [--from FILE…]
 
 Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a
 control, before it, in turns with the step whose KV is all resident. That gives the work w (all resident), the transfer
@@ -57,7 +57,7 @@ CPU_MODELS = {  # small enough for a CPU, with a KV cache large against its last
 GPU_MODELS = ("llama-2-7b", "llama-3.1-8b", "qwen3-30b-a3b")  # multi-head, grouped, mixture of experts
 CPU_GRID = "batch=1,4,8 prompt=128,512 context=512,2048,4096"
 GPU_GRID = "batch=1,4,16,64 prompt=256,1024,4096 context=512,2048,8192,16384"
-ALPHAS = (0.25, 0.5, 0.75, 1.0)
+ALPHAS = "0.25,0.5,0.75,1"
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
         c = campaign.Campaign(
             arch=arch, model=name,
             grid=replace(Grid.parse(arguments.grid or (CPU_GRID if cpu else GPU_GRID)), chunk=()),
-            offload=tuple(arguments.offload.split(",")), alphas=ALPHAS, schedules=("overlap", "serial"),
+            offload=tuple(arguments.offload.split(",")), alphas=tuple(float(a) for a in arguments.alpha.split(",")), schedules=("overlap", "serial"),
             device=arguments.device, layers=arguments.layers, budget_s=arguments.budget_s, folder=arguments.out,
             repeats=arguments.repeats,
         )  # fmt: skip
@@ -318,6 +318,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--offload", default="ram,disk")
     parser.add_argument("--grid")
+    parser.add_argument("--alpha", default=ALPHAS)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--budget-s", type=float, help="for each model")
