@@ -291,13 +291,14 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
         return pd.concat(frames, ignore_index=True)
     cpu = arguments.device == "cpu"
     names = arguments.models.split(",") if arguments.models else (list(CPU_MODELS) if cpu else list(GPU_MODELS))
+    alphas = tuple(float(a) for a in arguments.alpha.split(","))
     frames = []
     for name in names:
         arch = catalog.llms()[name] if name in catalog.llms() else Architecture.model_validate(CPU_MODELS[name])
         c = campaign.Campaign(
             arch=arch, model=name,
             grid=replace(Grid.parse(arguments.grid or (CPU_GRID if cpu else GPU_GRID)), chunk=()),
-            offload=tuple(arguments.offload.split(",")), alphas=tuple(float(a) for a in arguments.alpha.split(",")), schedules=("overlap", "serial"),
+            offload=tuple(arguments.offload.split(",")), alphas=alphas, schedules=("overlap", "serial"),
             device=arguments.device, layers=arguments.layers, budget_s=arguments.budget_s, folder=arguments.out,
             repeats=arguments.repeats,
         )  # fmt: skip
