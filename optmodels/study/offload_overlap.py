@@ -282,6 +282,7 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
 
     from optmodels import catalog
     from optmodels.catalog.types import Architecture
+    from optmodels.errors import InputError, Mistake
     from optmodels.latency.fit.measurements import read_frame
     from optmodels.measure import campaign
     from optmodels.measure.grid import Grid
@@ -292,6 +293,10 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
     cpu = arguments.device == "cpu"
     names = arguments.models.split(",") if arguments.models else (list(CPU_MODELS) if cpu else list(GPU_MODELS))
     alphas = tuple(float(a) for a in arguments.alpha.split(","))
+    known = (*CPU_MODELS, *sorted(catalog.llms()))
+    wrong = [Mistake(None, "--models", n, f"one of {', '.join(known)}") for n in names if n not in known]
+    if wrong:
+        raise InputError(wrong)
     frames = []
     for name in names:
         arch = catalog.llms()[name] if name in catalog.llms() else Architecture.model_validate(CPU_MODELS[name])
@@ -317,7 +322,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--models", help="of the catalogue, or of " + ", ".join(CPU_MODELS))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--offload", default="ram,disk")
+    parser.add_argument("--offload", default="ram,disk", choices=("ram", "disk", "ram,disk"))
     parser.add_argument("--grid")
     parser.add_argument("--alpha", default=ALPHAS)
     parser.add_argument("--layers", type=int)
