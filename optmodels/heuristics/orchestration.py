@@ -28,7 +28,6 @@ from optmodels.simulation.cluster import Policy
 from optmodels.solver.highs import Settings
 
 Ints = npt.NDArray[np.int64]
-ATTEMPTS = 6  # at weights that hold every model's attainment
 TIE = 1e-6  # weight of what is not the goal
 
 
@@ -96,23 +95,14 @@ def searched(
     t: OrchestrationTables, options: Options, trials: Trials, usable: Sequence[int], goal: Goal,
     sides: Sequence[int], clock: float,
 ) -> Outcome[OrchestrationPlan]:  # fmt: skip
-    """Search, assign; where a model misses its attainment_at_least, again with more weight on it."""
-    weight = [1.0] * len(t.case.models)
-    wanted = [s.attainment_at_least or 0.0 for s in t.case.problem.models]
-    for _ in range(ATTEMPTS):
-        groups = deploy(trials, usable, goal, sides, weight)
-        found = Deployment(tuple(groups), trials.policy, trials.protect,
-                           trials.threshold if any(g.side != BOTH for g in groups) else None)  # fmt: skip
-        outcome = finish(t, found, goal, options, clock, trials)
-        if not any(wanted) or (outcome.plan is not None and not outcome.plan.shortfalls):
-            break
-        weight = [w * (8.0 if wanted[m] else 1.0) for m, w in enumerate(weight)]
-    return outcome
+    """Search, then assign."""
+    groups = deploy(trials, usable, goal, sides)
+    divided = any(g.side != BOTH for g in groups)
+    found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
+    return finish(t, found, goal, options, clock, trials)
 
 
-def deploy(
-    trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], weight: Sequence[float]
-) -> list[Group]:
+def deploy(trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int]) -> list[Group]:
     """The search on one GPU type after the other, each for what the ones before do not serve in time."""
     t, scale = trials.t, trials.drawn.scale
     room = rooms(t.case, [[] for _ in t.case.gpu_types])
@@ -125,7 +115,9 @@ def deploy(
             continue
         if groups:
             trials.keep(left)
-        made = Search(trials, mine, room[g].gpus // scale, goal, sides, weight).solve()
+        placed = [sum(x.count for x in groups if t.configurations[x.configuration].model == m)
+                  for m in range(len(t.case.models))]  # fmt: skip
+        made = Search(trials, mine, room[g].gpus // scale, goal, sides, placed).solve()
         if len(order) > 1:
             for x in made:
                 members = trials.members(t.configurations[x.configuration].model, x.side)
