@@ -10,6 +10,7 @@ never stated is chosen here, once: see `case`. docs/papers/maaso.md discusses th
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -42,11 +43,13 @@ WINDOW_S = 300.0  # all requests arrive within about so long
 GAP, TIME_LIMIT_S = 1e-3, 10.0  # of exact
 BINS = {"lengths": 2, "slo": 3, "seconds": 6.0}
 
-# Idle tokens/s of one GPU: 60 % of what a V100's 900 GB/s could read fp16 weights. Speed-up and δ by tensor parallelism:
-# sublinear, with the sharper decay at high degree that Fig. 1 shows. The paper's own coefficients are not published.
+# Idle tokens/s of one GPU: 60 % of what a V100's 900 GB/s could read fp16 weights. The speed-up by tensor parallelism is
+# sublinear. The paper's coefficients are not published; δ follows from its Fig. 1, where parallel instances converge:
+# tp-d with 64·d requests is as slow as d instances on one GPU with 64 each, which have half their idle speed.
 TOKENS_PER_S = {"llama-3.2-3b": 84.0, "llama-2-7b": 40.0, "llama-2-13b": 21.0}
 SPEEDUP = {1: 1.0, 2: 1.75, 4: 2.9, 8: 4.2}
-DELTA = {1: 0.07, 2: 0.09, 4: 0.11, 8: 0.13}
+DELTA = {tp: (1 - 0.5 / speed) / math.log(64 * tp) for tp, speed in SPEEDUP.items()}
+BATCHES = (2, 4, 8, 16, 32, 64)
 
 
 def case(trace: int, gpus: int = 24, cv: float = 2.0, requests: int = 10_000, seed: int = 0) -> Orchestration:
@@ -71,7 +74,7 @@ def case(trace: int, gpus: int = 24, cv: float = 2.0, requests: int = 10_000, se
         "formulation": "orchestration", "schema": 1, "name": f"maaso-trace-{trace}",
         "cluster": {"servers": [{"server": "p3", "count": gpus // 8, "gpu": "v100", "gpus": 8, "vram_gib": 16}]},
         "models": [{"model": m} for m in TOKENS_PER_S],
-        "latency": {"decay": decay}, "requests": {"trace": {"generated": generated}},
+        "candidates": {"batch": BATCHES}, "latency": {"decay": decay}, "requests": {"trace": {"generated": generated}},
         "bins": BINS,
     })  # fmt: skip
 
