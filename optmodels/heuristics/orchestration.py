@@ -1,7 +1,7 @@
 """MaaSO's placer (§IV-D, E): simulator-guided sub-clusters with dynamic programming over the split of the GPUs.
 
 Each method is `(problem, tables, options) -> Outcome`. What it searches by simulation are the instances; the plan's
-shares, and so its objective, are then the best assignment to these instances (a linear programme), as for every method.
+shares, and so its objective, are then the best assignment to these instances that is known, as for every method.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from optmodels.simulation.cluster import Policy
 from optmodels.solver.highs import Settings
 
 Ints = npt.NDArray[np.int64]
+MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
 TIE = 1e-6  # weight of what is not the goal
 
 
@@ -144,7 +145,7 @@ def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
 def finish(
     t: OrchestrationTables, found: Deployment, goal: Goal, options: Options, clock: float, trials: Trials | None = None
 ) -> Outcome[OrchestrationPlan]:
-    """The plan of a deployment: requests assigned by reservations, exactly where these miss an attainment."""
+    """The plan of a deployment: requests assigned by linear programme; where that is large, by reservations."""
     at = time.perf_counter()
     seconds = {"search": at - clock}
     log: dict[str, object] = {"policy": found.policy}
@@ -152,15 +153,14 @@ def finish(
         log |= {"simulated_requests": trials.simulated, "sample_scale": trials.drawn.scale}
     p = t.case.problem
     counts = found.counts(t)
-    assignment: Assignment | None = reserve(t, counts, goal, options.seed)
-    assert assignment is not None
-    why = ""
-    if p.slo.shortfall_penalty is None and metrics(t, assignment).shortfalls:
+    pairs = int((t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]).sum())
+    assignment, why = None if pairs * t.bins <= MOST_STARTS else reserve(t, counts, goal, options.seed), ""
+    if not _holds(t, assignment):
         assignment, report = dispatch(t, counts, Settings(time_limit=options.time_limit, seed=options.seed))
-        if assignment is None:
-            why = "the instances found cannot hold every attainment_at_least"
-            if report.limit:
-                why = f"stopped by its {report.limit} limit"
+        if assignment is None and report.limit is not None:
+            assignment = reserve(t, counts, goal, options.seed)
+    if not _holds(t, assignment):
+        assignment, why = None, "the instances found cannot hold every attainment_at_least"
     for m, served in enumerate(p.models):
         if int(counts[t.model_of == m].sum()) < served.minimum_instances:
             assignment, why = None, f"{served.model}: no room for {served.minimum_instances} instances"
@@ -170,3 +170,9 @@ def finish(
         log["reason"] = why or "the instances do not fit the servers"
         return Outcome("no_solution_found", None, seconds=seconds, log=log)
     return Outcome("feasible", found.label(t, plan), seconds=seconds, log=log)
+
+
+def _holds(t: OrchestrationTables, assignment: Assignment | None) -> bool:
+    """Whether every attainment_at_least that must hold does."""
+    soft = t.case.problem.slo.shortfall_penalty is not None
+    return assignment is not None and (soft or not metrics(t, assignment).shortfalls)

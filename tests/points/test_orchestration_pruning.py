@@ -69,7 +69,13 @@ def small(draw: st.DrawFn) -> Orchestration:
     extra = {}
     if draw(st.booleans()):
         extra["models"] = [{"model": m, "maximum_instances": 2} for m in dict.fromkeys(m for m, _, _ in rates)]
-    return problem(rates, asked, draw(st.sampled_from([(2,), (3,), (2, 1)] if len(rates) == 3 else [(2,)])), bins={**SMALL, "seconds": 20.0}, **extra)
+    return problem(
+        rates,
+        asked,
+        draw(st.sampled_from([(2,), (3,), (2, 1)] if len(rates) == 3 else [(2,)])),
+        bins={**SMALL, "seconds": 20.0},
+        **extra,
+    )
 
 
 def best(t: OrchestrationTables) -> float:
