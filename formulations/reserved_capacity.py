@@ -254,6 +254,12 @@ def _figures(tables: ReservedTables, plan: ReservedPlan, folder: Path) -> list[P
     return figures(tables, plan, folder)
 
 
+def _replay(problem: ReservedCapacity, plan: Any, trace: Any, options: Any) -> dict[str, Any]:
+    from optmodels.simulation.reserved_replay import replay  # numba only when something is simulated
+
+    return replay(problem, plan, trace, options)
+
+
 FORMULATION = Formulation(
     name="reserved_capacity",
     title="Reserved capacity: commitments over regions for demand that follows the sun (SkyLB)",
@@ -271,6 +277,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     figures=_figures,
+    replay=_replay,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
         "full": "the full flow formulation by HiGHS",

@@ -204,7 +204,8 @@ class ReservedCapacity(Problem):
             listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
             hardware: dict[str, Any] = {}
             if listed and m.gpu is None:
-                hardware = {"gpu": listed[0].gpu, "gpu_count": listed[0].gpu_count, "vram_gib": m.vram_gib or listed[0].vram_gib}
+                one = listed[0]
+                hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
             machines.append(m.model_copy(update=hardware | {
                 "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
                 "regions": tuple(prices), "serves": serves,
