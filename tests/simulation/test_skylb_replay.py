@@ -40,7 +40,7 @@ def test_directions_of_figures_9_and_10():
     push = {r["push"]: r for r in study.figure_9(SECONDS, limits=(20,))}
     assert push["SP-P"]["output_tokens_per_s"] > push["SP-O 20"]["output_tokens_per_s"]
     assert push["SP-P"]["ttft_s"]["p90"] < push["BP"]["ttft_s"]["p90"]
-    rows = {r["deployment"]: r for r in study.figure_10(SECONDS, replicas=(3,))}
+    rows = {r["deployment"]: r for r in study.figure_10(SECONDS, replicas=(12,))}
     assert rows["skylb"]["ttft_s"]["p90"] < rows["region_local"]["ttft_s"]["p90"]
     assert rows["region_local"]["forwarded_share"] == 0 < rows["skylb"]["forwarded_share"]
 
