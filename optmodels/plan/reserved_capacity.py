@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,6 @@ from optmodels.catalog.types import Market
 from optmodels.plan.outcome import Document
 from optmodels.points.reserved_capacity import Array, ReservedTables
 from optmodels.points.reserved_dispatch import Dispatch, dispatch
-from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 
 
 class ReservationLine(Document):
@@ -146,18 +145,3 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
             unserved_usd_per_month=parts[3], total_usd_per_month=sum(parts),
         ),
     )  # fmt: skip
-
-
-def yearly_usd(plan: ReservedPlan) -> float:
-    """Cost of 12 months."""
-    return 12.0 * plan.cost.total_usd_per_month
-
-
-def machines_held(t: ReservedTables, counts: Array) -> Any:
-    """Reserved machines by region, mean over quarters, (R,)."""
-    held = np.zeros(len(t.case.regions))
-    np.add.at(held, t.sink_region, t.reserved(counts).mean(axis=1))
-    return held
-
-
-__all__ = ["HOURS_PER_MONTH", "ReservedPlan", "machines_held", "make_plan", "yearly_usd"]

@@ -26,7 +26,9 @@ def test_the_l4_is_the_papers():
 def test_directions_of_figure_8():
     trees, chat = (next(c for c in study.macro_cases(SECONDS) if c.name == name) for name in ("ToT", "ChatBot Arena"))
     for case in (trees, chat):
-        found = {n: study.run(case, POLICIES[n], SECONDS)[1] for n in ("round_robin", "least_load", "skylb", "skylb_ch")}
+        found = {
+            n: study.run(case, POLICIES[n], SECONDS)[1] for n in ("round_robin", "least_load", "skylb", "skylb_ch")
+        }
         for sky in ("skylb", "skylb_ch"):
             for base in ("round_robin", "least_load"):
                 assert found[sky]["cache_hit_rate"] > found[base]["cache_hit_rate"]
