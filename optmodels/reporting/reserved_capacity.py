@@ -246,7 +246,7 @@ def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
 
     from optmodels.points.reserved_dispatch import dispatch
 
-    names, p = t.case.regions, t.case.problem
+    names = t.case.regions
     columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
     for r, name in enumerate(names):
         columns[f"{name} demand req/s"] = t.demand[:, t.source_region == r].sum(axis=1)

@@ -57,7 +57,8 @@ def binding(t: ReservedTables, held: Array) -> dict[str, Any]:
 
 def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
     """Pairs of regions that a little more TTFT would bring into reach, by how many ms."""
-    case, rows = t.case, []
+    case = t.case
+    rows: list[dict[str, Any]] = []
     for k, s in enumerate(case.problem.services):
         users = np.flatnonzero(case.demand_rps[:, :, k].any(axis=0))
         for i, m in enumerate(case.problem.machines):
@@ -70,7 +71,7 @@ def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
                     if lacking > 1e-9 and case.regions[to] in allowed:
                         rows.append({"service": s.service, "origin": case.regions[r], "server": case.regions[to],
                                      "machine": m.machine, "lacking_ms": float(lacking)})  # fmt: skip
-    return sorted(rows, key=lambda x: x["lacking_ms"])[:SHOWN]
+    return sorted(rows, key=lambda x: float(x["lacking_ms"]))[:SHOWN]
 
 
 def values(t: ReservedTables, held: Array) -> dict[str, Any]:
@@ -155,15 +156,15 @@ def _by_dispatch(t: ReservedTables, held: Array) -> dict[int, float]:
     """What one more machine saves in purchases, by sink; those where most is spent first, until the time is spent."""
     began = time.perf_counter()
     found = dispatch(t, held)
-    bill, short = found.usd_per_month(t)
-    base, spent = float(bill.sum()) + short, np.zeros(len(t.sink_region))
+    bill, _ = found.usd_per_month(t)
+    base, spent = found.total_usd_per_month(t), np.zeros(len(t.sink_region))
     np.add.at(spent, t.option_sink, bill)
     out: dict[int, float] = {}
     for j in np.argsort(-spent, kind="stable"):
         if time.perf_counter() - began > SECONDS:
             break
-        bill, short = dispatch(t, held + (np.arange(len(held)) == j)[:, None]).usd_per_month(t)
-        out[int(j)] = max(0.0, base - float(bill.sum()) - short)
+        more = dispatch(t, held + (np.arange(len(held)) == j)[:, None])
+        out[int(j)] = max(0.0, base - more.total_usd_per_month(t))
     return out
 
 
