@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
+from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
 
@@ -55,6 +57,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 
@@ -65,7 +68,8 @@ def solve(
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
-        on_event: called with solver progress.
+        on_event: called with solver progress; what it raises ends the solve and is raised.
+        cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
         InputError: the instance or an argument is wrong.
@@ -78,7 +82,8 @@ def solve(
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    outcome = run(problem, table, options)
+    with cancellable(cancel):
+        outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
@@ -214,7 +219,7 @@ def compare(
             for phase in ("build", "total", "to_first", "to_proof"):
                 seconds[phase] = None if seconds[phase] is None else seconds[phase] + table_seconds
             seconds |= {"tables": table_seconds}
-            extra = replayed(form, problem, plan) if replay else {}
+            extra = replayed(form, problem, plan, options.seed) if replay else {}
             mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
         best = _best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
