@@ -237,7 +237,7 @@ def simulate(
     rates = cluster.tokens_per_s if speed == "load" else np.repeat(full[:, None], cluster.tokens_per_s.shape[1], axis=1)
     x = np.zeros(len(cluster), engine.INSTANCE)
     for key, values in (
-        ("slots", cluster.slots), ("full", full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
+        ("slots", cluster.slots), ("worst_s", 1.0 / full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
         ("prefill_s_per_token", cluster.prefill_s_per_token), ("available_from", cluster.available_from_s),
         ("kind", used.kind if len(used.kind) else -1),
     ):  # fmt: skip

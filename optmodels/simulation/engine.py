@@ -24,7 +24,8 @@ LAST = np.finfo(np.float64).max
 
 INSTANCE = np.dtype([
     ("next_event", "f8"), ("ready", "f8"),  # start that a new request would get; −inf: at once
-    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("full", "f8"), ("prefill_s", "f8"),
+    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("worst_s", "f8"),  # of a token in a full batch, 1/F(W)
+    ("prefill_s", "f8"),
     ("prefill_s_per_token", "f8"), ("available_from", "f8"), ("group", "i8"), ("kind", "i8"),
     ("clock", "f8"), ("tokens", "f8"),  # V at the time to which the instance is brought forward
     ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # sizes of the heaps
@@ -152,9 +153,9 @@ def _refresh(x, r, done, joins, release, rates, j):  # type: ignore[no-untyped-d
     else:
         ready = INF
         if x[j].decoding > 0:
-            ready = max(t, t + (done[b].key - x[j].tokens) / x[j].full)
+            ready = max(t, t + (done[b].key - x[j].tokens) * x[j].worst_s)
         for k in range(b, b + x[j].prefilling):
-            ready = min(ready, joins[k].key + r[joins[k].who].output / x[j].full)
+            ready = min(ready, joins[k].key + r[joins[k].who].output * x[j].worst_s)
         x[j].ready = ready
 
 
@@ -197,16 +198,16 @@ def _admit(x, r, done, joins, release, rates, i, j):  # type: ignore[no-untyped-
         if x[j].waiting == 0:
             x[j].head = i
             for k in range(b, b + p):
-                release[k] = x[j].clock + (done[k].key - x[j].tokens) / x[j].full
+                release[k] = x[j].clock + (done[k].key - x[j].tokens) * x[j].worst_s
             for k in range(b, b + x[j].prefilling):
-                release[k + p] = joins[k].key + r[joins[k].who].output / x[j].full
+                release[k + p] = joins[k].key + r[joins[k].who].output * x[j].worst_s
             for k in range(w // 2 - 1, -1, -1):
                 _sift(release, b, w, k)
         else:
             r[x[j].tail].following = i
         x[j].tail = i
         x[j].waiting += 1
-        release[b] += _prefill(x, r, i, j) + r[i].output / x[j].full
+        release[b] += _prefill(x, r, i, j) + r[i].output * x[j].worst_s
         _sift(release, b, w, 0)
     _refresh(x, r, done, joins, release, rates, j)
 
@@ -214,7 +215,7 @@ def _admit(x, r, done, joins, release, rates, i, j):  # type: ignore[no-untyped-
 @njit(cache=True)
 def _predicted(x, r, i, j):  # type: ignore[no-untyped-def]
     """Finish at the full-batch rate, MaaSO's worst case."""
-    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output / x[j].full
+    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output * x[j].worst_s
 
 
 @njit(cache=True)
@@ -247,10 +248,10 @@ def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, prot
         elif policy == BEST_FIT:
             a = _predicted(x, r, i, j)
             if a <= due:  # before all that are late, the slowest first
-                a, b = -1.0 / x[j].full, here / x[j].slots
+                a, b = -1.0 * x[j].worst_s, here / x[j].slots
         if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, i, j, protect):
             continue
-        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output / x[j].full > due:
+        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output * x[j].worst_s > due:
             continue
         best, best_a, best_b = j, a, b
     return best
