@@ -49,13 +49,16 @@ from formulations.fleet_melange import melange
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import fleet as heuristics
 from optmodels.heuristics import fleet_columns
+from optmodels.plan import deploy
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
+from optmodels.plan.fleet_replay import replay
 from optmodels.plan.outcome import Outcome
 from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune, rebind
 from optmodels.points.reserve import largest_pools
 from optmodels.problem.fleet import Fleet
 from optmodels.problem.fleet_template import FLEET as TEMPLATE
+from optmodels.reporting.charts.fleet import charts
 from optmodels.reporting.fleet import frames, report, summary
 from optmodels.solver import Compiled, Report, Settings, compile_model, paused_gc, solve_compiled
 from optmodels.solver.conflict import irreducible
@@ -742,10 +745,14 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
+    deployments=deploy.fleet,
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
     rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
+    plan=FleetPlan,
+    replay=replay,
 )  # fmt: skip
 
 if __name__ == "__main__":

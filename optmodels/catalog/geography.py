@@ -47,6 +47,26 @@ def places() -> dict[str, Place]:
 
 
 @cache
+def egress_prices(name: str) -> dict[str, dict[str, float]]:
+    """USD per GB from a region to another, ``*``: to any other; by the region that sends.
+
+    Raises:
+        KeyError: no such table.
+    """
+    if name not in egress_tables():
+        raise KeyError(name)
+    out: dict[str, dict[str, float]] = {}
+    for source, destination, price in _rows(f"egress/{name}.csv")[1:]:
+        out.setdefault(source, {})[destination] = float(price)
+    return out
+
+
+def egress_tables() -> tuple[str, ...]:
+    """Names of the shipped tables of egress prices."""
+    return tuple(sorted(f.name.removesuffix(".csv") for f in (_DATA / "egress").iterdir() if f.name.endswith(".csv")))
+
+
+@cache
 def round_trip_times(name: str) -> tuple[tuple[str, ...], Array]:
     """Region names and their measured round-trip times, ms, shape (R, R).
 
@@ -71,6 +91,15 @@ def weekly_curves() -> dict[str, Array]:
     head, *rows = _rows("demand/weekly_curves.csv")
     table = np.array([[float(v) for v in row] for row in rows])
     return {name: table[:, i] for i, name in enumerate(head) if i}
+
+
+@cache
+def land() -> tuple[tuple[tuple[tuple[float, float], ...], ...], ...]:
+    """Outlines of the continents for maps: polygons as rings of (longitude, latitude), degrees."""
+    polygons: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for polygon, ring, longitude, latitude in _rows("land.csv")[1:]:
+        polygons.setdefault(polygon, {}).setdefault(ring, []).append((float(longitude), float(latitude)))
+    return tuple(tuple(tuple(points) for points in rings.values()) for rings in polygons.values())
 
 
 def geodesic_round_trip_ms(latitude_deg: Array, longitude_deg: Array) -> Array:

@@ -89,6 +89,10 @@ class Architecture(Entry):
     params: float | None = Field(default=None, gt=0, description="published parameter count")
     moe: MoE | None = None
     mla: Mla | None = None
+    checkpoint: str = Field(
+        default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
+        description="the weights: Hugging Face repository or path, used by `optmodels export`",
+    )  # fmt: skip
     source: str = ""
     note: str = ""
 

@@ -13,11 +13,14 @@ from optmodels.problem.base import Problem
 from optmodels.problem.files import read_document, validate
 
 
-def load(source: str | PathLike[str] | Mapping[str, Any], *, limits_may_fail: bool = False) -> Problem:
+def load(
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
+) -> Problem:
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
+        folder: where a mapping's files are; None: it names none.
         limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
@@ -25,7 +28,7 @@ def load(source: str | PathLike[str] | Mapping[str, Any], *, limits_may_fail: bo
     """
     from optmodels import formulation
 
-    file, folder, data = None, None, source
+    file, data = None, source
     line: Any = lambda _: None  # noqa: E731
     if not isinstance(source, Mapping):
         path = Path(source)

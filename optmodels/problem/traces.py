@@ -1,0 +1,109 @@
+"""The traces section of instance files: a request trace from a file, or generated as MaaSO's are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field, model_validator
+
+from optmodels.catalog.types import Entry
+from optmodels.units import PositiveInt, Seconds
+
+if TYPE_CHECKING:
+    from optmodels.traces.types import Trace
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Tokens = tuple[PositiveInt, PositiveInt]
+Factors = tuple[Positive, Positive]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+MAX_REQUESTS = 10**8
+
+
+class Mix(Entry):
+    """One kind of request of a generated trace; lengths and factors are drawn evenly from ranges, ends included."""
+
+    name: Name | None = Field(default=None, description="default: 300-500 tokens, 0.8-1.0")
+    share: Positive = Field(default=1.0, description="relative to the other kinds")
+    prompt_tokens: Tokens = (1, 1)
+    output_tokens: Tokens
+    slo_factor: Factors | None = None
+    model: Name | None = Field(default=None, description="default: drawn from models")
+
+    @model_validator(mode="after")
+    def _ranges(self) -> Mix:
+        for key in ("prompt_tokens", "output_tokens", "slo_factor"):
+            ends = getattr(self, key)
+            if ends is not None and ends[0] > ends[1]:
+                raise ValueError(f"{key} as [least, most]")
+        return self
+
+
+class Generated(Entry):
+    """Gamma arrivals with a rate and a coefficient of variation (MaaSO §V-A), and a mix of kinds of request."""
+
+    requests_per_s: Positive
+    cv: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
+        default=1.0, description="of the time between arrivals: 0 even, 1 Poisson, above 1 in bursts"
+    )
+    requests: Annotated[int, Field(strict=True, ge=1, le=MAX_REQUESTS)] | None = None
+    duration_s: Seconds | None = None
+    maaso: Annotated[int, Field(strict=True, ge=1, le=6)] | None = Field(
+        default=None, description="number of a trace of MaaSO Table I, in place of mix"
+    )
+    mix: tuple[Mix, ...] = ()
+    prompt_tokens: Tokens = Field(default=(1, 1), description="of the kinds of a MaaSO trace, which states none")
+    models: dict[Name, Positive] = Field(default={}, description="relative shares of models")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Generated:
+        if (self.requests is None) == (self.duration_s is None):
+            raise ValueError("exactly one of requests and duration_s")
+        if (self.maaso is None) == (not self.mix):
+            raise ValueError("exactly one of maaso and mix")
+        if self.duration_s is not None and self.duration_s * self.requests_per_s > MAX_REQUESTS:
+            raise ValueError(f"at most {MAX_REQUESTS} requests")
+        return self
+
+
+class TraceSpec(Entry):
+    """Where requests come from, and which part of them is used how fast."""
+
+    file: str | None = Field(default=None, description="Azure CSV, Mooncake JSONL, or CSV/Parquet of our own columns")
+    generated: Generated | None = None
+    skip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.0, description="left out at first")
+    first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
+    rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TraceSpec:
+        if (self.file is None) == (self.generated is None):
+            raise ValueError("exactly one of file and generated")
+        return self
+
+
+def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = "trace") -> Trace:
+    """The trace of an instance.
+
+    Args:
+        spec: its section.
+        beside: resolves a file named in the instance: `Problem.beside`, which keeps to the instance's folder.
+        path: of the section, for messages.
+
+    Raises:
+        InputError: every mistake in the file, or nothing left of it.
+    """
+    from optmodels.traces.generated import generate
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    if spec.file is not None:
+        trace = read_trace(beside(spec.file, f"{path}.file"))
+    else:
+        assert spec.generated is not None
+        trace = generate(spec.generated)
+    if spec.skip_s > 0 or spec.first_s is not None:
+        trace = part(trace, spec.skip_s, spec.first_s)
+    return sped_up(trace, spec.rate_factor)
