@@ -233,7 +233,7 @@ def _walk(model: BaseModel, path: Path, written: bool, above: tuple[tuple[Any, A
 
 def _own_name(section: Any) -> str:
     """What a section calls itself."""
-    for attribute in ("label", "name", "service", "machine", "region"):
+    for attribute in ("label", "name", "service", "machine", "region", "model"):
         value = getattr(section, attribute, None)
         if isinstance(value, str) and value:
             return value

@@ -28,7 +28,12 @@ from optmodels.study.explanation.purchases import purchases
 from optmodels.study.explanation.thresholds import relative_change
 
 ROOT = Path(__file__).resolve().parents[2]
-INFEASIBLE = sorted((ROOT / "instances").glob("*/infeasible/*.yaml"))
+INFEASIBLE = sorted(p for g in ("*/infeasible/*.yaml", "*/infeasible-*.yaml") for p in (ROOT / "instances").glob(g))
+
+
+def family(path: Path) -> str:
+    """The formulation an instance is shipped under."""
+    return path.relative_to(ROOT / "instances").parts[0]
 
 
 def three_machines(**changes):
@@ -90,7 +95,7 @@ def test_a_list_is_widened_by_no_more_than_it_needs() -> None:
     assert set(markets.needed) in ({"spot", "on_demand"}, {"spot", "reserved_1y"})
 
 
-@pytest.mark.parametrize("path", INFEASIBLE, ids=lambda p: f"{p.parent.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", INFEASIBLE, ids=lambda p: f"{family(p)}-{p.stem}")
 def test_shipped_infeasible_instances(path: Path) -> None:
     """Removing the explanation restores a plan; every conflict is one, and none without any of its members."""
     found = optmodels.explain(path, max_solves=30)
@@ -131,7 +136,7 @@ def widest(problem, limit):
 
 def test_there_are_infeasible_instances_of_every_formulation() -> None:
     assert len(INFEASIBLE) >= 10
-    assert {p.parent.parent.name for p in INFEASIBLE} >= {"cost_efficiency", "fleet", "reserved_capacity"}
+    assert {family(p) for p in INFEASIBLE} >= {"cost_efficiency", "fleet", "reserved_capacity"}
 
 
 # --------------------------------------------------------------------------------- the joint search, brute force
