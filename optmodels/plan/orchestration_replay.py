@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.problem.orchestration import Orchestration
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Shares, simulate
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -48,17 +49,22 @@ def replay(
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
     requests = requests_of(t, trace, options.seed)
-    cluster, shares = cluster_of(t, p), shares_of(t, p)
+    cluster, shares = cluster_of(t, p), shares_of(t, p, own=trace is None)
     rows = {}
     own = p.dispatcher
-    for policy in dict.fromkeys((own.policy, *POLICIES)) if options.policy is None else (options.policy,):
+    chosen = (own.policy, *POLICIES) if options.policy is None else (options.policy,)
+    for policy in cast("Iterable[Policy]", dict.fromkeys(chosen)):
         protect = own.overflow_protection if policy == own.policy else True
         if options.overflow_protection is not None:
             protect = options.overflow_protection
         sent, to = divided(requests, cluster, p, t) if policy == own.policy else (requests, cluster)
-        seen = simulate(sent, to, policy, speed=options.speed, overflow_protection=protect, shares=shares,
+        # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+        queue = options.queue or ("deadline" if policy == "planned_shares" and protect else "fifo")
+        seen = simulate(sent, to, policy, speed=options.speed, overflow_protection=protect, queue=queue, shares=shares,
                         seed=options.seed)  # fmt: skip
         rows[policy] = report_of(t, requests, cluster, seen)
+        if options.keep is not None:
+            options.keep(policy, columns(seen, requests, cluster))
     return {
         "requests": len(requests), "speed": options.speed, "policy": options.policy or own.policy,
         "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
@@ -88,8 +94,10 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     if factor is None:
         raise InputError(Mistake(None, "slo.factor", None, "θ > 0: the trace has no SLO factors"))
     per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
-    return Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
-                       deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token))  # fmt: skip
+    return Requests.of(
+        trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
+        deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
+    )  # fmt: skip
 
 
 def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array) -> Ints:
@@ -119,8 +127,8 @@ def _drawn(t: OrchestrationTables, seed: int) -> Requests:
     at = (bin_ + rng.random(len(bin_))) * t.bin_s
     order = np.argsort(at, kind="stable")
     klass = klass[order]
-    return Requests.of(at[order], np.maximum(1, np.round(q.prompt_tokens[klass])), np.maximum(1, np.round(q.output_tokens[klass])),
-                       model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)  # fmt: skip
+    prompt, output = (np.maximum(1, np.round(v[klass])) for v in (q.prompt_tokens, q.output_tokens))
+    return Requests.of(at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)
 
 
 def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
@@ -154,17 +162,24 @@ def divided(
     return replace(requests, group=group), replace(cluster, group=side)
 
 
-def shares_of(t: OrchestrationTables, p: OrchestrationPlan) -> Shares:
-    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind."""
+def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) -> Shares:
+    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
+
+    On the instance's `own` requests what the plan does not admit is refused; on others the shares over all bins are
+    followed, and refusing is left to overflow protection.
+    """
     s = p.shares
-    weight = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
-    np.add.at(weight, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
-                       np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
-    arrivals = np.maximum(t.classes.arrivals.T, 1e-12)[:, :, None]
-    weight = np.where(arrivals > 1e-9, weight / arrivals, 0.0)
+    admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
+    np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
+                         np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
+    arrivals = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
+    overall = admitted.sum(axis=0) / np.maximum(arrivals.sum(axis=0), 1e-12)
+    came = arrivals > 1e-9
+    weight = np.where(came, admitted / np.where(came, arrivals, 1.0), overall) if own else overall[None]
     weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
     kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
-    return Shares(kind, np.ascontiguousarray(weight), t.bin_s, refuse_rest=False)
+    refuse = own and bool(admitted.any())
+    return Shares(kind, np.ascontiguousarray(weight), t.bin_s if own else np.inf, refuse_rest=refuse)
 
 
 def report_of(t: OrchestrationTables, requests: Requests, cluster: Cluster, seen: Outcomes) -> dict[str, Any]:
