@@ -35,7 +35,8 @@ from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
 from optmodels.points.reserved_capacity import Array, Guard, Index, Mask, ReservedTables, deviations, union_closed
 from optmodels.points.reserved_dispatch import RowLp, free_orders, greedy_flows
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, ReservedCapacity
-from optmodels.solver.highs import Event, relative_gap
+from optmodels.solver.cancel import cancelled
+from optmodels.solver.highs import Event, Limit, relative_gap
 
 TOLERANCE = 1e-7  # of a row's load: brackets below it count as ≤ 0
 PROOF = 1e-6
@@ -488,7 +489,7 @@ class _Run:
 
     def out_of_time(self) -> bool:
         left = self.left()
-        return left is not None and left <= 0
+        return (left is not None and left <= 0) or cancelled()
 
     def record(self) -> None:
         event = Event(time.perf_counter() - self.clock, self.best[0] if self.best else None, self.lower, 0)
@@ -528,7 +529,8 @@ class _Run:
             reason = "demand exceeds what can be reserved and bought within reach"
             return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": reason})
         if self.best is None:
-            return Outcome("no_solution_found", None, self.lower, "time", seconds, size, self.log, tuple(self.events))
+            stopped: Limit = "interrupt" if cancelled() else "time"
+            return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
         began = time.perf_counter()
         plan = make_plan(t, self.best[1])
         seconds["extract"] = time.perf_counter() - began
@@ -536,9 +538,11 @@ class _Run:
         self.lower = min(self.lower, cost)
         gap = relative_gap(cost, self.lower) or 0.0
         proved = gap <= 2 * PROOF
-        limit = None if proved else ("gap" if gap <= self.target else "time")
+        limit: Limit | None = None
+        if not proved:
+            limit = "gap" if gap <= self.target else "interrupt" if cancelled() else "time"
         return Outcome(
-            "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,  # type: ignore[arg-type]
+            "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
         )  # fmt: skip
 

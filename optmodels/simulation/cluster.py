@@ -19,7 +19,9 @@ Policies choose an instance among those of the request's model and sub-cluster t
 
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
-never too early where speed falls with load: what is admitted then meets its deadline.
+never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
+instance serves whoever must start first, and admits a request if then nobody in its queue is late: those with time wait
+for those without, as in plans that let groups of requests wait apart.
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ Policy = Literal[
     "shortest_queue", "least_load", "round_robin", "random", "maaso", "best_fit", "planned_shares"
 ]  # fmt: skip
 Speed = Literal["worst_case", "load"]
+Queue = Literal["fifo", "deadline"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
+QUEUES: tuple[Queue, ...] = get_args(Queue)
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,11 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    @property
+    def due_s(self) -> Floats:
+        """(n,) absolute deadlines; `TOLERANCE` forgives rounding."""
+        return self.arrival_s + self.deadline_s * (1 + TOLERANCE)
 
     def take(self, chosen: Any) -> Requests:
         """Some of the requests: an index or mask that keeps their order."""
@@ -190,11 +200,10 @@ class Outcomes:
         return self.instance >= 0
 
     def met(self, requests: Requests) -> Bools:
-        """(n,) whether the deadline was met; `TOLERANCE` forgives rounding."""
-        return self.finish_s <= requests.arrival_s + requests.deadline_s * (1 + TOLERANCE)
+        """(n,) whether it was served within its deadline."""
+        return self.served & (self.finish_s <= requests.due_s)
 
 
-TOLERANCE = 1e-9
 _NO_SHARES = Shares(np.zeros(0, np.int64), np.zeros((1, 0, 0)))
 
 
@@ -205,6 +214,7 @@ def simulate(
     *,
     speed: Speed = "load",
     overflow_protection: bool = True,
+    queue: Queue = "fifo",
     shares: Shares | None = None,
     seed: int = 0,
 ) -> Outcomes:
@@ -218,34 +228,40 @@ def simulate(
         policy: how an instance is chosen, see the module.
         speed: of decoding, see the module.
         overflow_protection: refuse where a timeout is predicted.
+        queue: order in which an instance serves; ``deadline`` needs overflow protection.
         shares: of ``planned_shares``.
         seed: of ``random``.
 
     Raises:
         InputError: unknown policy or speed, shares missing, arrays of the wrong shape, a slot without a rate.
     """
-    _validate(requests, cluster, policy, speed, shares)
-    from optmodels.simulation.engine import run
+    validate(requests, cluster, policy, speed, overflow_protection, queue, shares)
+    from optmodels.simulation import engine
 
-    n, used = len(requests), shares if policy == "planned_shares" and shares is not None else _NO_SHARES
+    used = shares if policy == "planned_shares" and shares is not None else _NO_SHARES
     full = cluster.full_tokens_per_s
-    rates = np.ascontiguousarray(
-        np.broadcast_to(full[:, None], cluster.tokens_per_s.shape) if speed == "worst_case" else cluster.tokens_per_s
-    )
+    rates = cluster.tokens_per_s if speed == "load" else np.repeat(full[:, None], cluster.tokens_per_s.shape[1], axis=1)
+    x = np.zeros(len(cluster), engine.INSTANCE)
+    for key, values in (
+        ("slots", cluster.slots), ("worst_s", 1.0 / full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
+        ("prefill_s_per_token", cluster.prefill_s_per_token), ("available_from", cluster.available_from_s),
+        ("kind", used.kind if len(used.kind) else -1),
+    ):  # fmt: skip
+        x[key] = values
+    r = np.empty(len(requests), engine.REQUEST)
+    for key, values in (
+        ("arrival", requests.arrival_s), ("prompt", requests.prompt_tokens), ("output", requests.output_tokens),
+        ("due", requests.due_s), ("model", requests.model), ("group", requests.group), ("klass", requests.klass),
+    ):  # fmt: skip
+        r[key] = values
     start_of, members = by_model(cluster)
-    instance = np.full(n, -1, np.int64)
-    start, first, finish = (np.full(n, np.inf) for _ in range(3))
-    promised, busy = np.zeros(n, np.bool_), np.zeros(len(cluster))
-    run(
-        requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.model,
-        requests.deadline_s * (1 + TOLERANCE), requests.group, requests.klass,
-        cluster.slots, rates, full, cluster.prefill_s, cluster.prefill_s_per_token, cluster.group,
-        cluster.available_from_s, start_of, members,
-        POLICIES.index(policy), overflow_protection, seed,
-        used.kind, np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
-        instance, start, first, finish, promised, busy,
+    engine.run(
+        x, r, rates, start_of, members, POLICIES.index(policy),
+        (1 + QUEUES.index(queue)) * overflow_protection, seed,
+        np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
     )  # fmt: skip
-    return Outcomes(instance, start, first, finish, promised, busy)
+    instance, start, first, finish = (np.ascontiguousarray(r[k]) for k in ("instance", "start", "first", "finish"))
+    return Outcomes(instance, start, first, finish, r["promised"] != 0, np.ascontiguousarray(x["busy"]))
 
 
 def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
@@ -255,7 +271,16 @@ def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
     return start, np.argsort(cluster.model, kind="stable").astype(np.int64)
 
 
-def _validate(requests: Requests, cluster: Cluster, policy: str, speed: str, shares: Shares | None) -> None:
+def validate(
+    requests: Requests, cluster: Cluster, policy: str, speed: str, overflow_protection: bool, queue: str,
+    shares: Shares | None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be simulated.
+
+    Raises:
+        InputError: the first thing wrong.
+    """
+
     def wrong(path: str, value: object, expected: str) -> InputError:
         return InputError(Mistake(None, path, value, expected))
 
@@ -263,6 +288,10 @@ def _validate(requests: Requests, cluster: Cluster, policy: str, speed: str, sha
         raise wrong("policy", policy, f"one of {', '.join(POLICIES)}")
     if speed not in SPEEDS:
         raise wrong("speed", speed, f"one of {', '.join(SPEEDS)}")
+    if queue not in QUEUES:
+        raise wrong("queue", queue, f"one of {', '.join(QUEUES)}")
+    if queue == "deadline" and not overflow_protection:
+        raise wrong("queue", queue, "fifo, without overflow protection")
     if policy == "planned_shares":
         if shares is None:
             raise wrong("shares", None, "planned shares, which this policy follows")

@@ -6,112 +6,84 @@ meanwhile. An event of an instance costs O(log W), and instances are brought for
 
 The start that a new request would get is known exactly: with a slot free, now; with all slots taken and nobody waiting,
 the first completion, because until then the rate is r(W); with others waiting, the top of a heap of the slots' release
-times, which is made when the queue begins and is exact while it lasts, because the batch then stays full.
+times, which is made when the queue begins and is exact while it lasts, because the batch then stays full. A queue in
+order of urgency is played out instead: a request is admitted if neither it nor anybody behind it is made late.
+
+State is in arrays of records, because compiled functions pass few arrays faster than many: ``x`` of instances, ``r`` of
+requests, ``done`` and ``joins`` the heaps of those that decode (by V at completion) and that are prefilled (by time),
+``release`` the heaps of release times, ``rates`` the table r. The heaps of instance j lie at ``x[j].base``.
 """
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 SHORTEST_QUEUE, LEAST_LOAD, ROUND_ROBIN, RANDOM, MAASO, BEST_FIT, PLANNED_SHARES = range(7)
+FIFO, DEADLINE = 1, 2  # what `protect` may be: overflow protection of queues in either order; 0: none
 INF = np.inf
 LAST = np.finfo(np.float64).max
 
-
-class State(NamedTuple):
-    """Of all instances; the heaps and lists of instance j lie at ``base[j] …`` of flat arrays."""
-
-    base: Any
-    clock: Any  # (I,) time to which the instance is brought forward
-    tokens: Any  # (I,) V at that time
-    active: Any  # (I,) requests in slots
-    waiting: Any  # (I,)
-    head: Any  # (I,) first in the queue
-    tail: Any
-    following: Any  # (n,) the next in the queue
-    decoding: Any  # (I,) size of the heap of V at completion
-    done_at: Any
-    done_who: Any
-    prefilling: Any  # (I,) size of the heap of times at which prefill ends
-    joins_at: Any
-    joins_who: Any
-    release: Any  # heaps of the slots' release times, of instances with a queue
-    next_event: Any  # (I,)
-    ready: Any  # (I,) start that a new request would get; −inf: at once
-
-
-class Given(NamedTuple):
-    """Requests, instances, and where outcomes are written."""
-
-    arrival: Any
-    prompt: Any
-    output: Any
-    model: Any
-    deadline: Any
-    group: Any
-    slots: Any
-    rates: Any
-    full: Any
-    prefill_s: Any
-    prefill_s_per_token: Any
-    instance_group: Any
-    available_from: Any
-    instance: Any
-    start: Any
-    first: Any
-    finish: Any
-    promised: Any
-    busy: Any
+INSTANCE = np.dtype([
+    ("next_event", "f8"), ("ready", "f8"),  # start that a new request would get; −inf: at once
+    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("worst_s", "f8"),  # of a token in a full batch, 1/F(W)
+    ("prefill_s", "f8"),
+    ("prefill_s_per_token", "f8"), ("available_from", "f8"), ("group", "i8"), ("kind", "i8"),
+    ("clock", "f8"), ("tokens", "f8"),  # V at the time to which the instance is brought forward
+    ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # sizes of the heaps
+    ("head", "i8"), ("tail", "i8"),  # of the queue
+    ("busy", "f8"),
+])  # fmt: skip
+REQUEST = np.dtype([
+    ("arrival", "f8"), ("due", "f8"), ("prompt", "f8"), ("output", "f8"), ("model", "i8"), ("group", "i8"),
+    ("klass", "i8"), ("following", "i8"), ("latest", "f8"),  # the next in the queue; start that meets the deadline
+    ("instance", "i8"), ("start", "f8"), ("first", "f8"), ("finish", "f8"), ("promised", "i8"),
+])  # fmt: skip
+ENTRY = np.dtype([("key", "f8"), ("who", "i8")])
 
 
 @njit(cache=True)
-def _push(keys, who, base, n, key, i):  # type: ignore[no-untyped-def]
+def _push(heap, base, n, key, who):  # type: ignore[no-untyped-def]
     """Add to a heap of n entries; ties by request."""
     k = n
     while k > 0:
-        parent = (k - 1) >> 1
-        p = keys[base + parent]
-        if p < key or (p == key and who[base + parent] < i):
+        parent = base + ((k - 1) >> 1)
+        if heap[parent].key < key or (heap[parent].key == key and heap[parent].who < who):
             break
-        keys[base + k] = p
-        who[base + k] = who[base + parent]
-        k = parent
-    keys[base + k] = key
-    who[base + k] = i
+        heap[base + k].key = heap[parent].key
+        heap[base + k].who = heap[parent].who
+        k = parent - base
+    heap[base + k].key = key
+    heap[base + k].who = who
 
 
 @njit(cache=True)
-def _pop(keys, who, base, n):  # type: ignore[no-untyped-def]
+def _pop(heap, base, n):  # type: ignore[no-untyped-def]
     """Remove the top of a heap of n entries."""
     n -= 1
-    key, i = keys[base + n], who[base + n]
+    key, who = heap[base + n].key, heap[base + n].who
     k = 0
     while True:
         child = 2 * k + 1
         if child >= n:
             break
-        other = child + 1
-        if other < n and (
-            keys[base + other] < keys[base + child]
-            or (keys[base + other] == keys[base + child] and who[base + other] < who[base + child])
+        one, other = base + child, base + child + 1
+        if child + 1 < n and (
+            heap[other].key < heap[one].key or (heap[other].key == heap[one].key and heap[other].who < heap[one].who)
         ):
-            child = other
-        c = keys[base + child]
-        if key < c or (key == c and i < who[base + child]):
+            child, one = child + 1, other
+        if key < heap[one].key or (key == heap[one].key and who < heap[one].who):
             break
-        keys[base + k] = c
-        who[base + k] = who[base + child]
+        heap[base + k].key = heap[one].key
+        heap[base + k].who = heap[one].who
         k = child
-    keys[base + k] = key
-    who[base + k] = i
+    heap[base + k].key = key
+    heap[base + k].who = who
 
 
 @njit(cache=True)
 def _sift(keys, base, n, k):  # type: ignore[no-untyped-def]
-    """Restore a heap without owners below entry k."""
+    """Restore a heap of plain numbers below entry k."""
     key = keys[base + k]
     while True:
         child = 2 * k + 1
@@ -127,168 +99,224 @@ def _sift(keys, base, n, k):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _forward(s, g, j, t):  # type: ignore[no-untyped-def]
+def _forward(x, rates, j, t):  # type: ignore[no-untyped-def]
     """Let time pass on an instance without an event."""
-    w = s.active[j]
+    w = x[j].active
     if w > 0:
-        passed = t - s.clock[j]
-        s.tokens[j] += g.rates[j, w - 1] * passed
-        g.busy[j] += passed
+        passed = t - x[j].clock
+        x[j].tokens += rates[j, w - 1] * passed
+        x[j].busy += passed
     else:
-        s.tokens[j] = 0.0
-    s.clock[j] = t
+        x[j].tokens = 0.0
+    x[j].clock = t
 
 
 @njit(cache=True)
-def _prefill(g, i, j):  # type: ignore[no-untyped-def]
-    return g.prefill_s[j] + g.prefill_s_per_token[j] * g.prompt[i]
+def _prefill(x, r, i, j):  # type: ignore[no-untyped-def]
+    return x[j].prefill_s + x[j].prefill_s_per_token * r[i].prompt
 
 
 @njit(cache=True)
-def _start(s, g, i, j):  # type: ignore[no-untyped-def]
+def _start(x, r, done, joins, rates, i, j):  # type: ignore[no-untyped-def]
     """Put a request into a slot at the instance's clock."""
-    t = s.clock[j]
-    s.active[j] += 1
-    g.start[i] = t
-    prefill = _prefill(g, i, j)
-    g.promised[i] = t + prefill + g.output[i] / g.rates[j, s.active[j] - 1] <= g.arrival[i] + g.deadline[i]
+    t = x[j].clock
+    x[j].active += 1
+    r[i].start = t
+    prefill = _prefill(x, r, i, j)
+    r[i].promised = t + prefill + r[i].output / rates[j, x[j].active - 1] <= r[i].due
     if prefill > 0:
-        _push(s.joins_at, s.joins_who, s.base[j], s.prefilling[j], t + prefill, i)
-        s.prefilling[j] += 1
+        _push(joins, x[j].base, x[j].prefilling, t + prefill, i)
+        x[j].prefilling += 1
     else:
-        _decode(s, g, i, j)
+        _decode(x, r, done, i, j)
 
 
 @njit(cache=True)
-def _decode(s, g, i, j):  # type: ignore[no-untyped-def]
-    g.first[i] = s.clock[j]
-    _push(s.done_at, s.done_who, s.base[j], s.decoding[j], s.tokens[j] + g.output[i], i)
-    s.decoding[j] += 1
+def _decode(x, r, done, i, j):  # type: ignore[no-untyped-def]
+    r[i].first = x[j].clock
+    _push(done, x[j].base, x[j].decoding, x[j].tokens + r[i].output, i)
+    x[j].decoding += 1
 
 
 @njit(cache=True)
-def _refresh(s, g, j):  # type: ignore[no-untyped-def]
+def _refresh(x, r, done, joins, release, rates, protect, j):  # type: ignore[no-untyped-def]
     """Next event, and the start a new request would get."""
-    b, t = s.base[j], s.clock[j]
+    b, t = x[j].base, x[j].clock
     event = INF
-    if s.prefilling[j] > 0:
-        event = s.joins_at[b]
-    if s.decoding[j] > 0:
-        rate = g.rates[j, s.active[j] - 1]
-        event = min(event, max(t, t + (s.done_at[b] - s.tokens[j]) / rate))
-    s.next_event[j] = event
-    if s.active[j] < g.slots[j]:
-        s.ready[j] = -INF
-    elif s.waiting[j] > 0:
-        s.ready[j] = s.release[b]
+    if x[j].prefilling > 0:
+        event = joins[b].key
+    if x[j].decoding > 0:
+        event = min(event, max(t, t + (done[b].key - x[j].tokens) / rates[j, x[j].active - 1]))
+    x[j].next_event = event
+    if x[j].active < x[j].slots:
+        x[j].ready = -INF
+    elif x[j].waiting > 0 and protect != DEADLINE:
+        x[j].ready = release[b]
     else:
         ready = INF
-        if s.decoding[j] > 0:
-            ready = max(t, t + (s.done_at[b] - s.tokens[j]) / g.full[j])
-        for k in range(s.prefilling[j]):
-            ready = min(ready, s.joins_at[b + k] + g.output[s.joins_who[b + k]] / g.full[j])
-        s.ready[j] = ready
+        if x[j].decoding > 0:
+            ready = max(t, t + (done[b].key - x[j].tokens) * x[j].worst_s)
+        for k in range(b, b + x[j].prefilling):
+            ready = min(ready, joins[k].key + r[joins[k].who].output * x[j].worst_s)
+        x[j].ready = ready
 
 
 @njit(cache=True)
-def _advance(s, g, j, until):  # type: ignore[no-untyped-def]
+def _advance(x, r, done, joins, release, rates, protect, j, until):  # type: ignore[no-untyped-def]
     """Every event of an instance up to and including a time."""
-    b = s.base[j]
-    while s.next_event[j] <= until:
-        t = s.next_event[j]
-        _forward(s, g, j, t)
-        if s.prefilling[j] > 0 and s.joins_at[b] <= t:
-            i = s.joins_who[b]
-            _pop(s.joins_at, s.joins_who, b, s.prefilling[j])
-            s.prefilling[j] -= 1
-            _decode(s, g, i, j)
+    b = x[j].base
+    while x[j].next_event <= until:
+        t = x[j].next_event
+        _forward(x, rates, j, t)
+        if x[j].prefilling > 0 and joins[b].key <= t:
+            i = joins[b].who
+            _pop(joins, b, x[j].prefilling)
+            x[j].prefilling -= 1
+            _decode(x, r, done, i, j)
         else:
-            i = s.done_who[b]
-            s.tokens[j] = s.done_at[b]
-            _pop(s.done_at, s.done_who, b, s.decoding[j])
-            s.decoding[j] -= 1
-            s.active[j] -= 1
-            g.finish[i] = t
-            if s.waiting[j] > 0:
-                i = s.head[j]
-                s.head[j] = s.following[i]
-                s.waiting[j] -= 1
-                _start(s, g, i, j)
-        _refresh(s, g, j)
+            i = done[b].who
+            x[j].tokens = done[b].key
+            _pop(done, b, x[j].decoding)
+            x[j].decoding -= 1
+            x[j].active -= 1
+            r[i].finish = t
+            if x[j].waiting > 0:
+                i = x[j].head
+                x[j].head = r[i].following
+                x[j].waiting -= 1
+                _start(x, r, done, joins, rates, i, j)
+        _refresh(x, r, done, joins, release, rates, protect, j)
 
 
 @njit(cache=True)
-def _admit(s, g, i, j, t):  # type: ignore[no-untyped-def]
+def _admit(x, r, done, joins, release, rates, protect, i, j):  # type: ignore[no-untyped-def]
     """Send a request to an instance that is brought forward to its arrival."""
-    g.instance[i] = j
-    if s.active[j] < g.slots[j]:
-        _forward(s, g, j, t)
-        _start(s, g, i, j)
+    r[i].instance = j
+    if x[j].active < x[j].slots:
+        _forward(x, rates, j, r[i].arrival)
+        _start(x, r, done, joins, rates, i, j)
+    elif protect == DEADLINE:
+        _insert(x, r, i, j)
     else:
-        b, w = s.base[j], g.slots[j]
-        if s.waiting[j] == 0:
-            s.head[j] = i
-            for k in range(s.decoding[j]):
-                s.release[b + k] = s.clock[j] + (s.done_at[b + k] - s.tokens[j]) / g.full[j]
-            for k in range(s.prefilling[j]):
-                s.release[b + s.decoding[j] + k] = s.joins_at[b + k] + g.output[s.joins_who[b + k]] / g.full[j]
-            for k in range(w // 2 - 1, -1, -1):
-                _sift(s.release, b, w, k)
+        b, w = x[j].base, x[j].slots
+        if x[j].waiting == 0:
+            x[j].head = i
+            _releases(x, r, done, joins, release, j)
         else:
-            s.following[s.tail[j]] = i
-        s.tail[j] = i
-        s.waiting[j] += 1
-        s.release[b] += _prefill(g, i, j) + g.output[i] / g.full[j]
-        _sift(s.release, b, w, 0)
-    _refresh(s, g, j)
+            r[x[j].tail].following = i
+        x[j].tail = i
+        x[j].waiting += 1
+        release[b] += _prefill(x, r, i, j) + r[i].output * x[j].worst_s
+        _sift(release, b, w, 0)
+    _refresh(x, r, done, joins, release, rates, protect, j)
 
 
 @njit(cache=True)
-def _may(s, g, i, j, protect):  # type: ignore[no-untyped-def]
+def _releases(x, r, done, joins, release, j):  # type: ignore[no-untyped-def]
+    """Make the heap of times at which the slots of a full instance become free."""
+    b, w, p = x[j].base, x[j].slots, x[j].decoding
+    for k in range(b, b + p):
+        release[k] = x[j].clock + (done[k].key - x[j].tokens) * x[j].worst_s
+    for k in range(b, b + x[j].prefilling):
+        release[k + p] = joins[k].key + r[joins[k].who].output * x[j].worst_s
+    for k in range(w // 2 - 1, -1, -1):
+        _sift(release, b, w, k)
+
+
+@njit(cache=True)
+def _insert(x, r, i, j):  # type: ignore[no-untyped-def]
+    """Queue a request before all that may start later than it must."""
+    latest = r[i].due - (_prefill(x, r, i, j) + r[i].output * x[j].worst_s)
+    r[i].latest = latest
+    if x[j].waiting == 0:
+        x[j].head = x[j].tail = i
+    elif latest >= r[x[j].tail].latest:
+        r[x[j].tail].following = i
+        x[j].tail = i
+    elif latest < r[x[j].head].latest:
+        r[i].following = x[j].head
+        x[j].head = i
+    else:
+        k = x[j].head
+        while r[r[k].following].latest <= latest:
+            k = r[k].following
+        r[i].following = r[k].following
+        r[k].following = i
+    x[j].waiting += 1
+
+
+@njit(cache=True)
+def _fits(x, r, done, joins, release, i, j):  # type: ignore[no-untyped-def]
+    """Whether a queue in order of urgency, played out at the full-batch rate with one more in it, makes no one late."""
+    needs = _prefill(x, r, i, j) + r[i].output * x[j].worst_s
+    latest = r[i].due - needs
+    _releases(x, r, done, joins, release, j)
+    b, k, left, inserted = x[j].base, x[j].head, x[j].waiting, False
+    while left > 0 or not inserted:
+        start = release[b]
+        if not inserted and (left == 0 or latest < r[k].latest):
+            if start > latest:
+                return False
+            inserted = True
+            release[b] = start + needs
+        else:
+            if inserted and r[k].latest == INF:
+                return True
+            if start > r[k].latest:
+                return False
+            release[b] = start + _prefill(x, r, k, j) + r[k].output * x[j].worst_s
+            k = r[k].following
+            left -= 1
+        _sift(release, b, x[j].slots, 0)
+    return True
+
+
+@njit(cache=True)
+def _predicted(x, r, i, j):  # type: ignore[no-untyped-def]
+    """Finish at the full-batch rate, MaaSO's worst case; in a queue by urgency, if it were the first."""
+    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output * x[j].worst_s
+
+
+@njit(cache=True)
+def _may(x, r, done, joins, release, i, j, protect):  # type: ignore[no-untyped-def]
     """Whether a request may go to an instance of its model."""
-    t = g.arrival[i]
-    if g.available_from[j] > t:
+    if x[j].available_from > r[i].arrival:
         return False
-    if g.group[i] >= 0 and g.instance_group[j] >= 0 and g.group[i] != g.instance_group[j]:
+    if r[i].group >= 0 and x[j].group >= 0 and r[i].group != x[j].group:
         return False
-    return not protect or _predicted(s, g, i, j) <= t + g.deadline[i]
+    if not protect:
+        return True
+    if _predicted(x, r, i, j) > r[i].due:
+        return False
+    return protect == FIFO or x[j].waiting == 0 or _fits(x, r, done, joins, release, i, j)
 
 
 @njit(cache=True)
-def _predicted(s, g, i, j):  # type: ignore[no-untyped-def]
-    """Finish at the full-batch rate, MaaSO's worst case."""
-    return max(g.arrival[i], s.ready[j]) + _prefill(g, i, j) + g.output[i] / g.full[j]
-
-
-@njit(cache=True)
-def _pick(s, g, i, members, low, high, policy, protect, kinds, kind):  # type: ignore[no-untyped-def]
+def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, protect, kind):  # type: ignore[no-untyped-def]
     """The best instance among ``members[low:high]`` (of a kind, if ≥ 0), or −1."""
     best, best_a, best_b = -1, INF, INF
-    t = g.arrival[i]
+    t, due = r[i].arrival, r[i].due
     for m in range(low, high):
         j = members[m]
-        if kind >= 0 and kinds[j] != kind:
+        if kind >= 0 and x[j].kind != kind:
             continue
-        if s.next_event[j] <= t:
-            _advance(s, g, j, t)
-        if not _may(s, g, i, j, protect):
-            continue
-        here = float(s.active[j] + s.waiting[j])
+        if x[j].next_event <= t:
+            _advance(x, r, done, joins, release, rates, protect, j, t)
+        here = float(x[j].active + x[j].waiting)
         a, b = here, 0.0
         if policy == LEAST_LOAD:
-            a = here / g.slots[j]
+            a = here / x[j].slots
         elif policy == MAASO:
-            if _prefill(g, i, j) + g.output[i] / g.full[j] > g.deadline[i]:
-                continue
-            a, b = float(s.waiting[j]), here / g.slots[j]
+            a, b = float(x[j].waiting), here / x[j].slots
         elif policy == BEST_FIT:
-            b = _predicted(s, g, i, j)
-            if b <= t + g.deadline[i]:
-                a, b = g.full[j] - 1e300, here / g.slots[j]
-            else:
-                a = 0.0
-        if a < best_a or (a == best_a and b < best_b):
-            best, best_a, best_b = j, a, b
+            a = _predicted(x, r, i, j)
+            if a <= due:  # before all that are late, the slowest first
+                a, b = -1.0 * x[j].worst_s, here / x[j].slots
+        if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, done, joins, release, i, j, protect):
+            continue
+        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output * x[j].worst_s > due:
+            continue
+        best, best_a, best_b = j, a, b
     return best
 
 
@@ -302,110 +330,99 @@ def _hash(seed, i):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _turn(s, g, i, members, low, high, last, policy, protect, seed):  # type: ignore[no-untyped-def]
-    """Round robin: the first that may, from after the `last` position; random: one of those that may."""
-    t = g.arrival[i]
+def _turn(x, r, done, joins, release, rates, i, members, low, high, last, policy, protect, seed):  # type: ignore[no-untyped-def]
+    """Round robin: the first that may, from after position `last`; random: one of those that may. −1: none."""
+    t = r[i].arrival
     n, able = high - low, 0
     for k in range(n):
-        m = low + (last + 1 + k) % n if policy == ROUND_ROBIN else low + k
-        j = members[m]
-        if s.next_event[j] <= t:
-            _advance(s, g, j, t)
-        if _may(s, g, i, j, protect):
+        at = (last + 1 + k) % n if policy == ROUND_ROBIN else k
+        j = members[low + at]
+        if x[j].next_event <= t:
+            _advance(x, r, done, joins, release, rates, protect, j, t)
+        if _may(x, r, done, joins, release, i, j, protect):
             if policy == ROUND_ROBIN:
-                return m - low
+                return at
             able += 1
     if able == 0:
         return -1
     left = int(_hash(seed, i) % np.uint64(able))
-    for m in range(low, high):
-        if _may(s, g, i, members[m], protect):
+    for k in range(n):
+        if _may(x, r, done, joins, release, i, members[low + k], protect):
             if left == 0:
-                return m - low
+                return k
             left -= 1
     return -1
 
 
 @njit(cache=True)
-def _follow(s, g, i, k, members, low, high, protect, kinds, weight, credit, refuse_rest):  # type: ignore[no-untyped-def]
-    """Deficit round robin over the kinds of instance that class k is planned on; −1: refused."""
+def _follow(x, r, done, joins, release, rates, i, members, low, high, protect, weight, credit, refuse_rest):  # type: ignore[no-untyped-def]
+    """Deficit round robin over the kinds of instance that a class is planned on; −1: refused."""
     total = 0.0
     for q in range(len(weight)):
         total += weight[q]
     rest = max(0.0, 1.0 - total) if refuse_rest else 0.0
-    turn, refused = -1, len(weight)
     if total + rest > 0:
+        turn, refused = -1, len(weight)
         for q in range(len(weight) + 1):
             w = rest if q == refused else weight[q]
-            credit[k, q] += w / (total + rest)
-            if w > 0 and (turn < 0 or credit[k, q] > credit[k, turn]):
+            credit[q] += w / (total + rest)
+            if w > 0 and (turn < 0 or credit[q] > credit[turn]):
                 turn = q
-        credit[k, turn] -= 1.0
+        credit[turn] -= 1.0
         if turn == refused:
             return -1
-        j = _pick(s, g, i, members, low, high, LEAST_LOAD, protect, kinds, turn)
-        if j >= 0:
-            return j
+        j = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, turn)
         best = -1
         for q in range(len(weight)):
-            if weight[q] > 0 and q != turn and (best < 0 or credit[k, q] > credit[k, best]):
-                other = _pick(s, g, i, members, low, high, LEAST_LOAD, protect, kinds, q)
+            open_ = (j < 0 or best >= 0) and weight[q] > 0 and q != turn
+            if open_ and (best < 0 or credit[q] > credit[best]):
+                other = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, q)
                 if other >= 0:
                     best, j = q, other
         if j >= 0:
             return j
-    return _pick(s, g, i, members, low, high, LEAST_LOAD, protect, kinds, -1)
+    return _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, -1)
 
 
 @njit(cache=True)
-def run(  # type: ignore[no-untyped-def]
-    arrival, prompt, output, model, deadline, group, klass,
-    slots, rates, full, prefill_s, prefill_s_per_token, instance_group, available_from, start_of, members,
-    policy, protect, seed, kinds, weight, bin_s, refuse_rest,
-    instance, start, first, finish, promised, busy,
-):  # fmt: skip
-    """Serve all requests; the last six arrays are written."""
-    n, count = len(arrival), len(slots)
-    base = np.zeros(count + 1, np.int64)
-    for j in range(count):
-        base[j + 1] = base[j] + slots[j]
-    room = base[count]
-    s = State(
-        base, np.zeros(count), np.zeros(count), np.zeros(count, np.int64), np.zeros(count, np.int64),
-        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(n, np.int64),
-        np.zeros(count, np.int64), np.zeros(room), np.zeros(room, np.int64),
-        np.zeros(count, np.int64), np.zeros(room), np.zeros(room, np.int64),
-        np.zeros(room), np.full(count, INF), np.full(count, -INF),
-    )  # fmt: skip
-    g = Given(
-        arrival, prompt, output, model, deadline, group, slots, rates, full, prefill_s, prefill_s_per_token,
-        instance_group, available_from, instance, start, first, finish, promised, busy,
-    )  # fmt: skip
-    models = len(start_of) - 1
-    groups = 1
-    for i in range(n):
-        groups = max(groups, group[i] + 2)
+def run(x, r, rates, start_of, members, policy, protect, seed, weight, bin_s, refuse_rest):  # type: ignore[no-untyped-def]
+    """Serve all requests; outcomes are written into the records."""
+    room = 0
+    for j in range(len(x)):
+        x[j].base, x[j].next_event, x[j].ready = room, INF, -INF
+        room += x[j].slots
+    done, joins, release = np.zeros(room, ENTRY), np.zeros(room, ENTRY), np.zeros(room)
+    models, groups = len(start_of) - 1, 1
+    for i in range(len(r)):
+        groups = max(groups, r[i].group + 2)
     last = np.full((max(models, 1), groups), -1, np.int64)
     credit = np.zeros((weight.shape[1], weight.shape[2] + 1))
-    for i in range(n):
-        m = model[i]
+    for i in range(len(r)):
+        r[i].instance, r[i].start, r[i].first, r[i].finish, r[i].promised = -1, INF, INF, INF, 0
+        m = r[i].model
         if m < 0 or m >= models:
             continue
         low, high = start_of[m], start_of[m + 1]
+        if low == high:
+            continue
         j = -1
         if policy in (ROUND_ROBIN, RANDOM):
-            turn = max(group[i], -1) + 1
-            place = _turn(s, g, i, members, low, high, last[m, turn], policy, protect, seed)
-            if place >= 0:
-                last[m, turn] = place
-                j = members[low + place]
-        elif policy == PLANNED_SHARES and klass[i] >= 0:
-            b = min(int(arrival[i] / bin_s), weight.shape[0] - 1)
-            j = _follow(s, g, i, klass[i], members, low, high, protect, kinds, weight[b, klass[i]], credit, refuse_rest)
+            turn = max(r[i].group, -1) + 1
+            at = _turn(
+                x, r, done, joins, release, rates, i, members, low, high, last[m, turn], policy, protect, seed
+            )  # fmt: skip
+            if at >= 0:
+                last[m, turn] = at
+                j = members[low + at]
+        elif policy == PLANNED_SHARES and r[i].klass >= 0:
+            b, k = int(min(r[i].arrival / bin_s, weight.shape[0] - 1.0)), r[i].klass
+            j = _follow(
+                x, r, done, joins, release, rates, i, members, low, high, protect, weight[b, k], credit[k], refuse_rest
+            )  # fmt: skip
         else:
             simple = LEAST_LOAD if policy == PLANNED_SHARES else policy
-            j = _pick(s, g, i, members, low, high, simple, protect, kinds, -1)
+            j = _pick(x, r, done, joins, release, rates, i, members, low, high, simple, protect, -1)
         if j >= 0:
-            _admit(s, g, i, j, arrival[i])
-    for j in range(count):
-        _advance(s, g, j, LAST)
+            _admit(x, r, done, joins, release, rates, protect, i, j)
+    for j in range(len(x)):
+        _advance(x, r, done, joins, release, rates, protect, j, LAST)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import SolverError
+from optmodels.solver.cancel import current
 from optmodels.solver.compile import Compiled
 
 Array = npt.NDArray[np.float64]
@@ -135,9 +136,13 @@ class _Run:
         _must(status, "the model")
 
     def warm_start(self, start: dict[int, float]) -> None:
-        """Offer values of some columns; HiGHS completes them by LP and drops an infeasible start."""
+        """Offer values of some columns; HiGHS completes them by LP and drops an infeasible start.
+
+        Values are moved into their bounds, outside of which HiGHS refuses the whole start.
+        """
         index = np.fromiter(start, dtype=np.int32, count=len(start))
         value = np.fromiter(start.values(), dtype=float, count=len(start))
+        value = np.clip(value, self.model.lower[index], self.model.upper[index])
         _must(self.h.setSolution(len(index), index, value), "the warm start")
 
     def remaining(self) -> float | None:
@@ -147,10 +152,12 @@ class _Run:
         return max(0.0, self.settings.time_limit - (time.perf_counter() - self.started))
 
     def watch(self, stop: threading.Event) -> None:
-        """Hook progress and Ctrl-C into the run."""
+        """Hook progress, Ctrl-C and cancellation into the run."""
+
+        cancel = current()  # looked up here: callbacks need not run in this thread
 
         def interrupt(event: Any) -> None:
-            if stop.is_set():
+            if stop.is_set() or (cancel is not None and cancel.is_set()):
                 event.interrupt()
 
         def progress(event: Any) -> None:
@@ -330,3 +337,31 @@ def _report(
     else:
         result = "error"
     return Report(result, limit, objective, bound, gap, x, objectives, seconds, nodes, message, tuple(run.events))
+
+
+def relaxation(model: Compiled, settings: Settings | None = None) -> tuple[float | None, Array | None]:
+    """The first objective's LP relaxation by interior point, without crossover: a proved bound and the point.
+
+    The bound comes from the row duals and our own arrays: for any y, the least value of
+    Σ_i y_i·b_i + Σ_j (c − Aᵀy)_j·x_j over row and column bounds is a bound (Neumaier and Shcherbina 2004), whatever the
+    solver's tolerances. It is finite where every column with a cost is bounded.
+
+    Returns:
+        The bound in the model's own sense, and x; None where the time ran out or there is no such point.
+    """
+    settings = settings or Settings()
+    options = {"solver": "ipm", "run_crossover": "off"} | settings.options
+    relaxed = replace(model, integer=np.zeros_like(model.integer))
+    run = _Run(relaxed, replace(settings, options=options))
+    if run.run() != highspy.HighsModelStatus.kOptimal:
+        return None, None
+    solution = run.h.getSolution()
+    x, y = np.array(solution.col_value), np.array(solution.row_dual) / run.scale[0]
+    reduced = model.costs[0] - model.A.T @ y
+    with np.errstate(invalid="ignore"):
+        parts = np.concatenate((
+            np.where(y > 0, y * model.row_lower, np.where(y < 0, y * model.row_upper, 0.0)),
+            np.where(reduced > 0, reduced * model.lower, np.where(reduced < 0, reduced * model.upper, 0.0)),
+        ))  # fmt: skip
+    bound = float(parts.sum() + model.offsets[0])
+    return (float(model.signs[0]) * bound if math.isfinite(bound) else None), x

@@ -1,0 +1,354 @@
+"""Orchestration in column form (MaaSO §IV-C): integer numbers of instances, shares of request classes over time.
+
+Configurations c with n_c instances; request classes k with arrivals a_kt; starts x_kct of k on c in bin t, where c is
+admissible; stock I_kt of k waiting at the end of bin t. Nothing in it counts GPUs or requests one by one.
+
+    max  MS(6) or its parts
+    s.t. balance        Σ_c x_kct + I_kt − I_k,t−1 ≤ a_kt                       (the rest is refused)
+         bounds         0 ≤ I_kt ≤ arrivals of the last max_c w_kc seconds, 0 ≤ x_kct ≤ arrivals young enough for c
+         occupancy      Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c
+         packing        Σ_{c: unit ≥ s} gpus_c·n_c ≤ s·Σ_servers ⌊working GPUs / s⌋, or patterns (MS b, c)
+         stock, numbers of instances by model, attainment_at_least, changes against what runs
+
+Memory (MS d) and the throughput of a configuration (MS 1) are in the tables: an operating point that does not fit is
+no column. `points/orchestration_flow.py` states the same matrix in numpy, which `exact` solves (a test holds the two
+equal); for the instances it finds, the exact waiting form there is the plan's schedule, and its objective the plan's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from optmodels.formulation import Formulation, Method, Options
+from optmodels.heuristics.orchestration import greedy_dp, maaso_star
+from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
+from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
+from optmodels.plan.orchestration import OrchestrationPlan, make_plan
+from optmodels.plan.orchestration_check import check
+from optmodels.plan.outcome import Outcome
+from optmodels.points.orchestration import OrchestrationTables, build_tables
+from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
+from optmodels.points.orchestration_place import running_counts
+from optmodels.points.orchestration_rounding import impossible, rounded, scheduled
+from optmodels.problem.orchestration import Orchestration
+from optmodels.problem.orchestration_template import TEMPLATE
+from optmodels.reporting.charts.orchestration import charts
+from optmodels.reporting.orchestration import frames, report, summary
+from optmodels.simulation.options import ReplayOptions
+from optmodels.solver import Settings, paused_gc, solve_compiled
+from optmodels.solver.highs import PROVED, relative_gap, relaxation
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Parameters
+
+
+def model_data(t: OrchestrationTables) -> SimpleNamespace:
+    """What the constraint families read: pairs (k, c), bounds, packing."""
+    flow = FlowModel(t)
+    upper = flow.compiled().upper
+    cols, T = flow.columns, flow.T
+    pairs = [(int(k), int(c)) for k, c in zip(flow.k, flow.c, strict=True)]
+    classes = [int(k) for k in flow.classes]
+    return SimpleNamespace(
+        t=t, T=T, pairs=pairs, classes=classes, rooms=flow.rooms, w=weights(t), running=running_counts(t),
+        used=sorted({c for _, c in pairs}),
+        on={k: [c for q, c in pairs if q == k] for k in classes},
+        of={c: [k for k, q in pairs if q == c] for c in {c for _, c in pairs}},
+        most_x={p: upper[cols.x.start + i * T : cols.x.start + (i + 1) * T] for i, p in enumerate(pairs)},
+        most_I={k: upper[cols.Y.start + i * T : cols.Y.start + (i + 1) * T] for i, k in enumerate(classes)},
+        most_n=upper[cols.n], busy={p: busy_shares(float(t.service_s[p]), t.bin_s) for p in pairs},
+        patterns=[(g, i) for g, r in enumerate(flow.rooms) if not r.divisible for i in range(len(r.patterns))],
+        changes=cols.up.stop > cols.up.start, soft=cols.short.stop > cols.short.start,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Constraints, one function for each family
+
+
+def balance(b: Any, k: int, t: int) -> Any:
+    """Σ_c x_kct + I_kt − I_k,t−1 ≤ a_kt."""
+    before = b.I[k, t - 1] if t > 0 else 0.0
+    return sum(b.x[k, c, t] for c in b.data.on[k]) + b.I[k, t] - before <= float(b.data.t.classes.arrivals[k, t])
+
+
+def occupancy(b: Any, c: int, t: int) -> Any:
+    """Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c: mean requests in slots in a bin."""
+    d = b.data
+    busy = sum(
+        float(share) * b.x[k, c, t - s]
+        for k in d.of[c] for s, share in enumerate(d.busy[k, c]) if 0 <= t - s < d.T
+    )  # fmt: skip
+    return busy <= int(d.t.slots_of[c]) * b.n[c]
+
+
+def packing(b: Any, g: int, s: int) -> Any:
+    """Units of at least s GPUs fit into the servers of type g; patterns where sizes do not divide one another (MS b)."""
+    d, room = b.data, b.data.rooms[g]
+    mine = [c for c, x in enumerate(d.t.configurations) if x.gpu == g]
+    if room.divisible:
+        big = [c for c in mine if d.t.configurations[c].unit >= s]
+        return sum(int(d.t.gpus_of[c]) * b.n[c] for c in big) <= room.capacity[s]
+    units = sum(d.t.configurations[c].units * b.n[c] for c in mine if d.t.configurations[c].unit == s)
+    i = room.sizes.index(s)
+    return units - sum(p[i] * b.y[g, j] for j, (_, p) in enumerate(room.patterns) if p[i]) <= 0
+
+
+def servers(b: Any, g: int, free: int) -> Any:
+    """Every server of type g with so many working GPUs follows one pattern."""
+    room = b.data.rooms[g]
+    return sum(b.y[g, j] for j, (kind, _) in enumerate(room.patterns) if kind == free) <= room.servers[free]
+
+
+def stock(b: Any, g: int) -> Any:
+    """Σ gpus_c·n_c ≤ cluster.stock of the GPU type (MS c)."""
+    d = b.data
+    return sum(int(d.t.gpus_of[c]) * b.n[c] for c in range(len(d.t.configurations)) if d.t.gpu_of[c] == g) <= (
+        d.rooms[g].stock
+    )
+
+
+def gpus_of_model(b: Any, m: int) -> Any:
+    """g_m = Σ gpus_c·n_c, integer: something to branch on."""
+    d = b.data
+    return sum(int(d.t.gpus_of[c]) * b.n[c] for c in range(len(d.t.configurations)) if d.t.model_of[c] == m) == b.g[m]
+
+
+def instances_of_model(b: Any, m: int) -> Any:
+    """minimum_instances ≤ Σ n_c ≤ maximum_instances."""
+    served = b.data.t.case.problem.models[m]
+    total = sum(b.n[c] for c in range(len(b.data.t.configurations)) if b.data.t.model_of[c] == m)
+    return (served.minimum_instances, total, served.maximum_instances)
+
+
+def started(b: Any, c: int) -> Any:
+    """up_c ≥ n_c − running_c."""
+    return b.n[c] - b.up[c] <= int(b.data.running[c])
+
+
+def stopped(b: Any, c: int) -> Any:
+    """down_c ≥ running_c − n_c."""
+    return b.n[c] + b.down[c] >= int(b.data.running[c])
+
+
+def attainment(b: Any, m: int) -> Any:
+    """Requests of the model in time ≥ attainment_at_least of them − shortfall."""
+    d = b.data
+    count = float(d.t.classes.count[d.t.classes.model == m].sum())
+    served = sum(b.x[k, c, t] * (1.0 / count) for k, c in d.pairs if d.t.classes.model[k] == m for t in range(d.T))
+    return served + (b.short[m] if d.soft else 0.0) >= float(d.t.case.problem.models[m].attainment_at_least)
+
+
+def throughput_cap(b: Any) -> Any:
+    """T ≤ Σ tokens in time / threshold, where T could exceed 1 (MS 7)."""
+    return sum(b.data.w.throughput[k] * b.x[k, c, t] for k, c, t in b.x) - b.T >= 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The model
+
+
+def attach(block: Any, problem: Orchestration, tables: OrchestrationTables) -> None:
+    """Put sets, variables and constraints on a Pyomo block; no objective.
+
+    The block gets ``n`` by configuration, ``x`` by (class, configuration, bin), ``I`` by (class, bin) and the
+    expressions ``satisfaction``, ``throughput``, ``latency`` (MS 6–8) and ``penalties``.
+    """
+    d = block.data = model_data(tables)
+    C, M, bins = range(len(tables.configurations)), range(len(problem.models)), range(d.T)
+    block.n = pyo.Var(C, domain=pyo.NonNegativeIntegers, bounds=lambda _, c: (0, d.most_n[c]))
+    block.g = pyo.Var(M, domain=pyo.NonNegativeIntegers, bounds=(0, sum(r.gpus for r in d.rooms)))
+    block.x = pyo.Var([(k, c, t) for k, c in d.pairs for t in bins], bounds=lambda _, k, c, t: (0, d.most_x[k, c][t]))
+    block.I = pyo.Var(d.classes, bins, bounds=lambda _, k, t: (0, d.most_I[k][t]))
+    block.y = pyo.Var(d.patterns, domain=pyo.NonNegativeIntegers)
+    kept = [m for m in M if problem.models[m].attainment_at_least is not None]
+    block.short = pyo.Var(kept if d.soft else [], domain=pyo.NonNegativeReals)
+    block.up = pyo.Var(C if d.changes else [], domain=pyo.NonNegativeReals)
+    block.down = pyo.Var(C if d.changes else [], domain=pyo.NonNegativeReals)
+    types = range(len(d.rooms))
+    block.packing = pyo.Constraint([(g, s) for g in types for s in d.rooms[g].sizes], rule=packing)
+    block.servers = pyo.Constraint(
+        [(g, f) for g in types if not d.rooms[g].divisible for f in d.rooms[g].servers], rule=servers
+    )
+    block.stock = pyo.Constraint([g for g in types if d.rooms[g].stock is not None and d.rooms[g].sizes], rule=stock)
+    block.gpus_of_model = pyo.Constraint([m for m in M if (tables.model_of == m).any()], rule=gpus_of_model)
+    limited = [m for m in M if problem.models[m].minimum_instances or problem.models[m].maximum_instances is not None]
+    block.instances_of_model = pyo.Constraint(limited, rule=instances_of_model)
+    if d.changes:
+        block.started = pyo.Constraint(C, rule=started)
+        block.stopped = pyo.Constraint(C, rule=stopped)
+    block.balance = pyo.Constraint(d.classes, bins, rule=balance)
+    block.occupancy = pyo.Constraint(d.used, range(d.T + 1), rule=occupancy)
+    block.attainment = pyo.Constraint(
+        [m for m in kept if tables.classes.count[tables.classes.model == m].sum() > 0], rule=attainment
+    )
+    _metrics(block, problem, tables)
+
+
+def _metrics(block: Any, problem: Orchestration, tables: OrchestrationTables) -> None:
+    """MS(6–8) as expressions."""
+    d, w, change = block.data, block.data.w, problem.change
+    block.satisfaction = pyo.Expression(expr=pyo.quicksum(w.satisfaction[k] * v for (k, _, _), v in block.x.items()))
+    if w.capped:
+        block.T = pyo.Var(bounds=(0, 1))
+        block.throughput_cap = pyo.Constraint(rule=throughput_cap)
+        block.throughput = pyo.Expression(expr=block.T)
+    else:
+        block.throughput = pyo.Expression(expr=pyo.quicksum(w.throughput[k] * v for (k, _, _), v in block.x.items()))
+    block.latency = pyo.Expression(
+        expr=pyo.quicksum((w.latency - w.first_token[k, c]) * v for (k, c, _), v in block.x.items())
+        - pyo.quicksum(w.waiting * tables.bin_s * v for v in block.I.values())
+    )
+    block.penalties = pyo.Expression(
+        expr=sum(change.score_per_start * v for v in block.up.values())
+        + sum(change.score_per_stop * v for v in block.down.values())
+        + sum((problem.slo.shortfall_penalty or 0.0) * v for v in block.short.values())
+    )
+
+
+def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
+    """The ConcreteModel of the problem: MS(6), or its parts as lexicographic priorities."""
+    o = problem.objective
+    with paused_gc():
+        model = pyo.ConcreteModel(name=problem.name or problem.formulation)
+        attach(model, problem, tables)
+        parts = {"attainment": model.satisfaction, "throughput": model.throughput, "latency": model.latency}
+        if o.kind == "score":
+            rest = o.beta * parts["throughput"] + (1 - o.beta) * parts["latency"]
+            score = o.alpha * parts["attainment"] + (1 - o.alpha) * rest - model.penalties
+            model.score = pyo.Objective(expr=score, sense=pyo.maximize)
+        else:
+            for i, name in enumerate(o.order):
+                expr = parts[name] - model.penalties if i == 0 else parts[name]
+                setattr(model, f"priority_{name}", pyo.Objective(expr=expr, sense=pyo.maximize))
+    return model
+
+
+def extract(model: Any, tables: OrchestrationTables) -> OrchestrationPlan | None:
+    """The plan of a solved model: its instances with their best schedule in the exact waiting form."""
+    counts = np.array([round(model.n[c].value) for c in range(len(tables.configurations))], dtype=np.int64)
+    assignment, _ = dispatch(tables, counts)
+    return None if assignment is None else make_plan(tables, assignment)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The method
+
+
+def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """Instances by HiGHS on the pooled form, started from its rounded relaxation; schedule in the exact form.
+
+    The relaxation proves a bound first; where the rounded plan is within the gap of it, no tree is searched.
+    """
+    clock = began = time.perf_counter()
+
+    def settings() -> Settings:
+        left = None if options.time_limit is None else max(0.05, options.time_limit - (time.perf_counter() - began))
+        return Settings(left, options.gap, options.seed, on_event=options.on_event)
+
+    flow = FlowModel(tables)
+    if reason := impossible(tables):
+        return Outcome("infeasible", None, log={"reason": reason})
+    if not len(tables.configurations):
+        assignment, _ = dispatch(tables, np.zeros(0, dtype=np.int64))
+        assert assignment is not None
+        return Outcome("optimal", make_plan(tables, assignment), 0.0, log={"reason": "no candidate can be used"})
+    model = flow.compiled()
+    seconds = {"build": time.perf_counter() - clock}
+    clock = time.perf_counter()
+    bound, x = relaxation(model, settings())
+    seconds["relax"] = time.perf_counter() - clock
+    found = None
+    if x is not None:
+        found = rounded(tables, x[flow.columns.n], settings())
+    seconds["round"] = time.perf_counter() - clock - seconds["relax"]
+    log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
+    limit, events, status = None, (), "optimal"
+    within = max(options.gap, PROVED)
+    if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
+        start = None if found is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(found.counts)}
+        # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
+        run = replace(settings(), options={"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"})
+        solved = solve_compiled(model, run, start)
+        seconds["tree"] = solved.seconds
+        log |= {"solver": solved.message, "nodes": solved.nodes}
+        limit, events, status = solved.limit, solved.events, solved.status
+        if solved.bound is not None:
+            bound = solved.bound if bound is None else min(bound, solved.bound)
+        if solved.x is not None:
+            counts = np.round(solved.x[flow.columns.n]).astype(np.int64)
+            better = scheduled(tables, counts)
+            if better is not None and (found is None or better.objective > found.objective):
+                found = better
+    seconds["solve"] = time.perf_counter() - clock
+    if found is None:
+        return Outcome(status, None, bound, limit, seconds, model.size, log, events)
+    plan = make_plan(tables, found.assignment)
+    gap = relative_gap(found.objective, bound)
+    if gap is not None and gap > PROVED:
+        status, limit = "feasible", limit or "gap"
+    else:
+        status, limit = "optimal", None
+    return Outcome(status, plan, bound, limit, seconds, model.size, log, events)
+
+
+def _replay(
+    problem: Orchestration, plan: Mapping[str, Any], trace: Any = None, options: ReplayOptions | None = None
+) -> dict[str, Any]:
+    from optmodels.plan.orchestration_replay import replay
+
+    return replay(problem, plan, trace, options)
+
+
+def _figures(tables: OrchestrationTables, plan: OrchestrationPlan, folder: Path) -> list[Path]:
+    from optmodels.reporting.orchestration import figures
+
+    return figures(tables, plan, folder)
+
+
+METHODS: dict[str, Method] = {
+    "exact": exact, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
+    "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
+    "selective_replication": selective_replication, "round_robin": round_robin,
+}  # fmt: skip
+TITLES = {
+    "exact": "column form with waiting by HiGHS",
+    "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
+}
+
+FORMULATION = Formulation(
+    name="orchestration",
+    title="Orchestration: model instances on GPUs, requests on instances (MaaSO)",
+    problem=Orchestration,
+    sense="max",
+    unit="score",
+    tables=build_tables,
+    build=build,
+    attach=attach,
+    methods=METHODS,
+    objective=lambda plan: plan.score.total,
+    check=check,
+    report=report,
+    summary=summary,
+    frames=frames,
+    template=TEMPLATE,
+    charts=charts,
+    figures=_figures,
+    replay=_replay,
+    plan=OrchestrationPlan,
+    method_titles=TITLES,
+)
+
+if __name__ == "__main__":
+    from optmodels.cli import solve_script
+
+    solve_script("orchestration")

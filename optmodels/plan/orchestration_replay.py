@@ -1,0 +1,196 @@
+"""A plan in the simulator: attainment, latency percentiles and throughput replayed, beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import InputError, Mistake
+from optmodels.plan.orchestration import OrchestrationPlan
+from optmodels.points.orchestration import OrchestrationTables, build_tables
+from optmodels.problem.orchestration import Orchestration
+from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Shares, simulate
+from optmodels.simulation.options import ReplayOptions
+from optmodels.traces.types import Trace
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+POLICIES: tuple[Policy, ...] = ("shortest_queue", "maaso", "planned_shares")
+MOST_DRAWN = 2_000_000
+QUANTILES = (0.5, 0.9, 0.99)
+
+
+def replay(
+    problem: Orchestration, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
+) -> dict[str, Any]:
+    """Replay a plan on a trace, by default the instance's own.
+
+    Args:
+        problem: the instance.
+        plan: its plan as JSON data.
+        trace: other requests; None: the instance's, or Poisson arrivals at its class rates.
+        options: policy (None: the plan's own, shortest queue, MaaSO's distributor and the planned shares), speed,
+            protection, seed. The plan's own policy is replayed with its sub-clusters and its protection.
+
+    Returns:
+        ``predicted`` and, for each policy, what the simulation saw.
+
+    Raises:
+        InputError: unknown policy, or requests of a model that the instance does not have.
+    """
+    options = options or ReplayOptions()
+    if options.policy is not None and options.policy not in get_args(Policy):
+        raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(get_args(Policy))}"))
+    p = OrchestrationPlan.model_validate(plan)
+    t = build_tables(problem)
+    requests = requests_of(t, trace, options.seed)
+    cluster, shares = cluster_of(t, p), shares_of(t, p)
+    rows = {}
+    own = p.dispatcher
+    for policy in dict.fromkeys((own.policy, *POLICIES)) if options.policy is None else (options.policy,):
+        protect = own.overflow_protection if policy == own.policy else True
+        if options.overflow_protection is not None:
+            protect = options.overflow_protection
+        sent, to = divided(requests, cluster, p, t) if policy == own.policy else (requests, cluster)
+        seen = simulate(sent, to, policy, speed=options.speed, overflow_protection=protect, shares=shares,
+                        seed=options.seed)  # fmt: skip
+        rows[policy] = report_of(t, requests, cluster, seen)
+    return {
+        "requests": len(requests), "speed": options.speed, "policy": options.policy or own.policy,
+        "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
+                      "throughput_tokens_per_s": p.prediction.throughput_tokens_per_s},
+        "policies": rows,
+    }  # fmt: skip
+
+
+def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:
+    """The requests to simulate, with model codes, deadlines and classes."""
+    if trace is None and t.class_of is not None and t.case.trace is not None and t.deadline_s is not None:
+        own = t.case.trace
+        return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
+                           deadline_s=t.deadline_s, klass=t.class_of)  # fmt: skip
+    if trace is None:
+        return _drawn(t, seed)
+    names = list(t.case.models)
+    label = trace.labels.get("model")
+    if label is None and len(names) > 1 and t.case.problem.requests.model is None:
+        raise InputError(Mistake(None, "trace", "no model column", f"requests for {', '.join(names)}"))
+    asked = [n for n in (label.names if label is not None else ()) if n not in names]
+    if asked:
+        raise InputError(Mistake(None, "trace", asked[0], f"requests for one of {', '.join(names)}"))
+    only = names.index(t.case.problem.requests.model or names[0])
+    model = np.full(len(trace), only) if label is None else np.array([names.index(n) for n in label.names])[label.codes]
+    factor = trace.slo_factor if trace.slo_factor is not None else t.case.problem.slo.factor
+    if factor is None:
+        raise InputError(Mistake(None, "slo.factor", None, "θ > 0: the trace has no SLO factors"))
+    per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
+    return Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
+                       deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token))  # fmt: skip
+
+
+def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array) -> Ints:
+    """The class most like each request: of its model, by length and allowance on log scales."""
+    q = t.classes
+    klass = np.full(len(trace), -1, dtype=np.int64)
+    for m in range(len(t.case.models)):
+        mine, of = np.flatnonzero(model == m), np.flatnonzero(q.model == m)
+        if len(mine) and len(of):
+            allowed = np.log(q.deadline_s[of] / q.output_tokens[of])
+            far = np.abs(np.log(trace.output_tokens[mine])[:, None] - np.log(q.output_tokens[of])[None])
+            far += 3 * np.abs(np.log(per_token[mine])[:, None] - allowed[None])
+            klass[mine] = of[far.argmin(axis=1)]
+    return klass
+
+
+def _drawn(t: OrchestrationTables, seed: int) -> Requests:
+    """Poisson arrivals at the class rates."""
+    q = t.classes
+    if q.count.sum() > MOST_DRAWN:
+        raise InputError(Mistake(None, "trace", f"{q.count.sum():,.0f} requests as classes",
+                                 f"a trace file, or at most {MOST_DRAWN:,} to draw"))  # fmt: skip
+    rng = np.random.default_rng(seed)
+    drawn = rng.poisson(q.arrivals)
+    k, b = np.nonzero(drawn)
+    klass, bin_ = np.repeat(k, drawn[k, b]), np.repeat(b, drawn[k, b])
+    at = (bin_ + rng.random(len(bin_))) * t.bin_s
+    order = np.argsort(at, kind="stable")
+    klass = klass[order]
+    return Requests.of(at[order], np.maximum(1, np.round(q.prompt_tokens[klass])), np.maximum(1, np.round(q.output_tokens[klass])),
+                       model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)  # fmt: skip
+
+
+def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
+    """The plan's instances for the simulator."""
+    rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
+    lines = [rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for c in p.configurations]
+    widest = max((x.slots for x in lines), default=1)
+    rate = np.ones((len(lines), widest))
+    for j, x in enumerate(lines):
+        rate[j, : x.slots] = x.tokens_per_s
+        rate[j, x.slots :] = x.worst_rate
+    of = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    return Cluster.of(
+        np.array([x.slots for x in lines], dtype=np.int64)[of], rate[of], names=[i.name for i in p.instances],
+        model=np.array([x.model for x in lines], dtype=np.int64)[of],
+        prefill_s_per_token=np.array([x.prefill_s_per_token for x in lines])[of],
+        gpus=np.array([x.gpus for x in lines], dtype=np.int64)[of],
+    )  # fmt: skip
+
+
+def divided(
+    requests: Requests, cluster: Cluster, p: OrchestrationPlan, t: OrchestrationTables
+) -> tuple[Requests, Cluster]:
+    """Requests and instances with their sub-clusters (MaaSO §IV-E), where the plan has any."""
+    limit = p.dispatcher.strict_slo_factor
+    if limit is None:
+        return requests, cluster
+    factor = requests.deadline_s / (requests.output_tokens * t.t_slice_s[requests.model])
+    group = np.where(factor <= limit * (1 + 1e-9), 0, 1).astype(np.int64)
+    side = np.array([i.subcluster for i in p.instances], dtype=np.int64)
+    return replace(requests, group=group), replace(cluster, group=side)
+
+
+def shares_of(t: OrchestrationTables, p: OrchestrationPlan) -> Shares:
+    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind."""
+    s = p.shares
+    weight = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
+    np.add.at(weight, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
+                       np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
+    arrivals = np.maximum(t.classes.arrivals.T, 1e-12)[:, :, None]
+    weight = np.where(arrivals > 1e-9, weight / arrivals, 0.0)
+    weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
+    kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    return Shares(kind, np.ascontiguousarray(weight), t.bin_s, refuse_rest=False)
+
+
+def report_of(t: OrchestrationTables, requests: Requests, cluster: Cluster, seen: Outcomes) -> dict[str, Any]:
+    """What a simulation saw, as JSON data."""
+    met = seen.met(requests)
+    served = seen.served
+    n = len(requests) or 1
+    first = (seen.first_token_s - requests.arrival_s)[served]
+    whole = (seen.finish_s - requests.arrival_s)[served]
+    end = float(max(seen.finish_s[served].max(initial=0.0), requests.arrival_s.max(initial=0.0))) or 1.0
+    by_class = {}
+    for k in np.unique(requests.klass[requests.klass >= 0]):
+        mine = requests.klass == k
+        by_class[t.classes.label[k]] = float(met[mine].mean())
+
+    def quantiles(values: Array) -> dict[str, float]:
+        return {f"p{100 * q:g}": float(np.quantile(values, q)) for q in QUANTILES} if len(values) else {}
+
+    return {
+        "attainment": float(met.sum() / n),
+        "refused": float((~served).sum() / n),
+        "late": float((served & ~met).sum() / n),
+        "mean_latency_s": float(first.mean()) if len(first) else 0.0,
+        "first_token_s": quantiles(first),
+        "end_to_end_s": quantiles(whole),
+        "throughput_tokens_per_s": float(requests.output_tokens[met].sum() / end),
+        "gpu_use": float((seen.busy_s * cluster.gpus).sum() / (end * cluster.gpus.sum())) if len(cluster) else 0.0,
+        "by_class": by_class,
+    }

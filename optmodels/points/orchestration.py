@@ -1,0 +1,471 @@
+"""Operating points of the orchestration problem: configurations with their rates, request classes, who may use what.
+
+A request of l output tokens may start on configuration c as long as wait + prefill + l/F_c ≤ its deadline θ·l·t_slice,
+with F_c the worst-case rate (batch full): MaaSO §IV-F plans with it so that no admission delays others past theirs.
+Requests are grouped by model, output length and seconds allowed per token; a class has its requests' *mean* length and
+deadline (upper edges in their place would cost 4–15 points of attainment). The groups by allowance end where a
+configuration becomes admissible, so that most classes agree on what they may use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.work import layer_work
+from optmodels.points.orchestration_rates import Rates, RateSource
+from optmodels.problem.orchestration import MOST_BINS, Candidates, Orchestration, OrchestrationCase
+from optmodels.traces.types import Trace
+from optmodels.units import GIB
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+BINS_WANTED = 120
+SERVICE_BINS = 4.0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One way to run one model: an instance of it is what a plan counts.
+
+    Attributes:
+        model, gpu: index into the case's models and GPU types.
+        tp, pp, dp: degrees; `dp` replicas of `pp` stages of `tp` GPUs.
+        batch: requests each replica decodes at once.
+        unit: GPUs that must share a server; an instance has `units` of them.
+        tokens_per_s: (slots,) of one request among 1 … slots.
+        prefill_s_per_token: of the prompt.
+        gib_per_gpu: weights, KV cache of a full batch and activations.
+    """
+
+    model: int
+    gpu: int
+    tp: int
+    pp: int
+    dp: int
+    batch: int
+    unit: int
+    tokens_per_s: Array
+    prefill_s_per_token: float
+    gib_per_gpu: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of an instance."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def units(self) -> int:
+        """Parts of an instance that may stand in different servers."""
+        return self.gpus // self.unit
+
+    @property
+    def slots(self) -> int:
+        """Requests an instance decodes at once."""
+        return self.batch * self.dp
+
+    @property
+    def worst_rate(self) -> float:
+        """Tokens/s of one request when every slot is taken."""
+        return float(self.tokens_per_s[-1])
+
+    @property
+    def parallelism(self) -> str:
+        """As the paper writes it: tp-2, dp (one GPU), tp-4 pp-2 dp-2."""
+        parts = [f"{k}-{v}" for k, v in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp)) if v > 1]
+        return " ".join(parts) or "dp"
+
+
+@dataclass(frozen=True)
+class Discarded:
+    """A candidate that cannot be used, and why."""
+
+    model: str
+    gpu: str
+    tp: int
+    pp: int
+    dp: int
+    batch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RequestClasses:
+    """Groups of like requests, K of them, with T bins of arrivals.
+
+    Attributes:
+        label: for people.
+        model: index of the model.
+        arrivals: (K, T) requests arriving in each bin.
+        output_tokens, prompt_tokens: means.
+        deadline_s: mean, from arrival to last token.
+        slo_factor: mean θ.
+        weight: in S.
+    """
+
+    label: tuple[str, ...]
+    model: Ints
+    arrivals: Array
+    output_tokens: Array
+    prompt_tokens: Array
+    deadline_s: Array
+    slo_factor: Array
+    weight: Array
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @cached_property
+    def count(self) -> Array:
+        """Requests of each class."""
+        counts: Array = self.arrivals.sum(axis=1)
+        return counts
+
+
+@dataclass(frozen=True)
+class OrchestrationTables:
+    """What formulations and heuristics choose from.
+
+    Attributes:
+        case: the resolved problem.
+        configurations: usable candidates, C of them.
+        discarded: the others.
+        classes: groups of requests, K of them.
+        bin_s: width of a time bin.
+        t_slice_s: seconds per token of an idle one-GPU instance, by model.
+        service_s: (K, C) prefill and decoding at the worst-case rate; inf where the model differs.
+        wait_s: (K, C) longest wait that still meets the deadline; negative: not admissible.
+        class_of: (n,) class of every request of the trace; None where requests are given as classes.
+        deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
+    """
+
+    case: OrchestrationCase
+    configurations: tuple[Configuration, ...]
+    discarded: tuple[Discarded, ...]
+    classes: RequestClasses
+    bin_s: float
+    t_slice_s: Array
+    service_s: Array
+    wait_s: Array
+    class_of: Ints | None
+    deadline_s: Array | None
+
+    @cached_property
+    def admissible(self) -> Mask:
+        """(K, C): an unloaded instance meets the deadline."""
+        mask: Mask = self.wait_s >= 0
+        return mask
+
+    @property
+    def bins(self) -> int:
+        """Time bins T."""
+        return self.classes.arrivals.shape[1]
+
+    @property
+    def horizon_s(self) -> float:
+        """Length of the time bins together."""
+        return self.bins * self.bin_s
+
+    @cached_property
+    def model_of(self) -> Ints:
+        """(C,) model of each configuration."""
+        return np.array([c.model for c in self.configurations], dtype=np.int64)
+
+    @cached_property
+    def gpu_of(self) -> Ints:
+        """(C,) GPU type of each configuration."""
+        return np.array([c.gpu for c in self.configurations], dtype=np.int64)
+
+    @cached_property
+    def gpus_of(self) -> Ints:
+        """(C,) GPUs of one instance."""
+        return np.array([c.gpus for c in self.configurations], dtype=np.int64)
+
+    @cached_property
+    def slots_of(self) -> Ints:
+        """(C,) slots of one instance."""
+        return np.array([c.slots for c in self.configurations], dtype=np.int64)
+
+    def name(self, c: int) -> str:
+        """A configuration for people: mistral-7b tp-2 B16, with the GPU type where there are several."""
+        x = self.configurations[c]
+        gpu = f" {self.case.gpu_types[x.gpu]}" if len(self.case.gpu_types) > 1 else ""
+        return f"{self.case.models[x.model]} {x.parallelism} B{x.batch}{gpu}"
+
+
+def build_tables(problem: Orchestration) -> OrchestrationTables:
+    """Configurations, request classes, and which class may use which configuration for how long a wait.
+
+    Raises:
+        InputError: latencies are missing, or t_slice cannot be told.
+    """
+    case = problem.resolve()
+    prompt, output = _mean_lengths(case)
+    source = RateSource(case, prompt, output)
+    found: list[Configuration] = []
+    discarded: list[Discarded] = []
+    for made in _candidates(case, source, prompt, output):
+        if isinstance(made, Discarded):
+            discarded.append(made)
+        else:
+            found.append(made)
+    configurations = tuple(found)
+    t_slice = _t_slice(case, source)
+    classes, bin_s, class_of, deadline = _classes(case, configurations, t_slice)
+    service, wait = _service(case, configurations, classes)
+    return OrchestrationTables(
+        case, configurations, tuple(discarded), classes, bin_s, t_slice,
+        service, wait, class_of, deadline,
+    )  # fmt: skip
+
+
+def _mean_lengths(case: OrchestrationCase) -> tuple[Array, Array]:
+    """Mean prompt and output tokens of each model's requests (1 where it has none)."""
+    n = len(case.models)
+    prompt, output, count = np.zeros(n), np.zeros(n), np.zeros(n)
+    if case.trace is not None:
+        count += np.bincount(case.request_model, minlength=n)
+        prompt += np.bincount(case.request_model, case.trace.prompt_tokens, n)
+        output += np.bincount(case.request_model, case.trace.output_tokens, n)
+    for c in case.problem.requests.classes or ():
+        m, weight = case.models.index(c.model), float(np.mean(c.requests_per_s))
+        count[m] += weight
+        prompt[m] += weight * c.prompt_tokens
+        output[m] += weight * c.output_tokens
+    safe = np.where(count > 0, count, 1.0)
+    return np.where(count > 0, prompt / safe, 1.0), np.where(count > 0, output / safe, 1.0)
+
+
+def _longest(case: OrchestrationCase) -> Array:
+    """Longest prompt + output of each model's requests."""
+    most = np.ones(len(case.models))
+    if case.trace is not None:
+        np.maximum.at(most, case.request_model, case.trace.prompt_tokens + case.trace.output_tokens)
+    for c in case.problem.requests.classes or ():
+        m = case.models.index(c.model)
+        most[m] = max(most[m], c.prompt_tokens + c.output_tokens)
+    return most
+
+
+def _candidates(
+    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array
+) -> Iterator[Configuration | Discarded]:
+    p = case.problem
+    rule = p.memory.tokens_per_slot
+    tokens = (
+        prompt + output if rule == "mean" else _longest(case) if rule == "max" else np.full(len(prompt), float(rule))
+    )
+    largest = [max((len(s.free) for s in case.servers if s.gpu == g), default=0) for g in range(len(case.gpu_types))]
+    for m, served in enumerate(p.models):
+        choose = served.candidates or p.candidates
+        work = layer_work(case.architectures[m], served.weights, served.kv)
+        for g, kind in enumerate(case.gpu_types):
+            for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
+                rates = source.rates(m, g, tp, pp, max(choose.batch))
+                unit = (
+                    1 if p.cluster.tensor_groups_cross_servers else tp if p.cluster.pipelines_cross_servers else tp * pp
+                )
+                for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
+                    # KV and weights are divided among the GPUs of a replica; activations are not.
+                    share = (work.weight_bytes + work.kv_cache_bytes(batch, tokens[m])) / (tp * pp)
+                    working = float(work.activation_bytes(1, prompt[m], 8192.0)) / tp
+                    gib = (share + working) / GIB
+                    reason = _unusable(case, rates, batch, unit, largest[g], tp * pp * dp, g, gib)
+                    if reason:
+                        yield Discarded(served.model, kind, tp, pp, dp, batch, reason)
+                        continue
+                    load = np.ceil(np.arange(1, batch * dp + 1) / dp).astype(np.int64)
+                    yield Configuration(
+                        m, g, tp, pp, dp, batch, unit, rates.tokens_per_s[load - 1], rates.prefill_s_per_token, gib
+                    )
+
+
+def _unusable(
+    case: OrchestrationCase, rates: Rates, batch: int, unit: int, largest: int, gpus: int, g: int, gib: float
+) -> str:
+    """Why a candidate cannot be used; empty if it can."""
+    usable = case.problem.memory.vram_usable * case.vram_gib[g]
+    if not np.isfinite(rates.tokens_per_s[:batch]).all():
+        return rates.reason
+    if unit > largest:
+        return f"{unit} GPUs must share a server and the largest has {largest} that work"
+    if gpus > case.free_gpus[g]:
+        return f"{gpus} GPUs and {case.free_gpus[g]} work"
+    if gib > usable:
+        return f"{gib:.1f} GiB per GPU and {usable:.1f} GiB usable"
+    return ""
+
+
+def _t_slice(case: OrchestrationCase, source: RateSource) -> Array:
+    """Seconds per token of an idle one-GPU instance on the first GPU type that has one (MaaSO §III-C)."""
+    found, wrong = np.ones(len(case.models)), []
+    for m, served in enumerate(case.problem.models):
+        if served.t_slice_s is not None:
+            found[m] = served.t_slice_s
+            continue
+        rates = [source.rates(m, g, 1, 1, 1).tokens_per_s[0] for g in range(len(case.gpu_types))]
+        known = [r for r in rates if np.isfinite(r)]
+        if known:
+            found[m] = 1.0 / known[0]
+        else:
+            wrong.append(Mistake(None, f"models[{m}].t_slice_s", None, "seconds per token of an idle one-GPU instance: "
+                                 "the latencies say nothing about tp 1, pp 1"))  # fmt: skip
+    if wrong:
+        raise InputError(wrong)
+    return found
+
+
+def _classes(
+    case: OrchestrationCase, configurations: tuple[Configuration, ...], t_slice: Array
+) -> tuple[RequestClasses, float, Ints | None, Array | None]:
+    if case.trace is not None:
+        return _from_trace(case, case.trace, configurations, t_slice)
+    return *_from_rates(case, t_slice), None, None
+
+
+def _from_rates(case: OrchestrationCase, t_slice: Array) -> tuple[RequestClasses, float]:
+    r = case.problem.requests
+    rows = r.classes or ()
+    lengths = {len(c.requests_per_s) for c in rows if isinstance(c.requests_per_s, tuple)}
+    if lengths:
+        assert r.classes_bin_s is not None
+        T, bin_s = lengths.pop(), r.classes_bin_s
+    else:
+        assert r.duration_s is not None
+        bin_s = case.problem.bins.seconds or r.duration_s / 24
+        T = max(1, math.ceil(r.duration_s / bin_s - 1e-9))
+        bin_s = r.duration_s / T
+    _few_bins(T)
+    model = np.array([case.models.index(c.model) for c in rows], dtype=np.int64)
+    tokens, factor = np.array([c.output_tokens for c in rows]), np.array([c.slo_factor for c in rows])
+    weight = np.array([case.problem.models[m].weight * c.weight for m, c in zip(model, rows, strict=True)])
+    return RequestClasses(
+        label=tuple(f"{c.model} {c.output_tokens:g} tokens θ {c.slo_factor:g}" for c in rows),
+        model=model,
+        arrivals=np.array([np.broadcast_to(np.asarray(c.requests_per_s, dtype=float), T) * bin_s for c in rows]),
+        output_tokens=tokens,
+        prompt_tokens=np.array([c.prompt_tokens for c in rows]),
+        deadline_s=factor * tokens * t_slice[model],
+        slo_factor=factor,
+        weight=weight,
+    ), bin_s
+
+
+def _few_bins(T: int) -> None:
+    if T > MOST_BINS:
+        raise InputError(Mistake(None, "bins.seconds", f"{T:,} time bins", f"at most {MOST_BINS:,}: wider bins"))
+
+
+def _from_trace(
+    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], t_slice: Array
+) -> tuple[RequestClasses, float, Ints, Array]:
+    bins = case.problem.bins
+    per_token = case.slo_factor * t_slice[case.request_model]
+    deadline = per_token * trace.output_tokens
+    code = np.zeros(len(trace), dtype=np.int64)
+    used = 0
+    for m in range(len(case.models)):
+        mine = np.flatnonzero(case.request_model == m)
+        if not len(mine):
+            continue
+        length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], bins.lengths))
+        knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
+        allowed = np.digitize(per_token[mine], _snapped(per_token[mine], bins.slo, knees))
+        _, local = np.unique(length * (bins.slo + 1) + allowed, return_inverse=True)
+        code[mine] = used + local
+        used += int(local.max()) + 1
+    n = np.bincount(code, minlength=used).astype(float)
+
+    def mean(values: Array) -> Array:
+        total: Array = np.bincount(code, values, used) / n
+        return total
+
+    model = np.zeros(used, dtype=np.int64)
+    model[code] = case.request_model
+    last = float(trace.arrival_s[-1])
+    service = [trace.output_tokens[case.request_model == c.model].mean() / c.worst_rate for c in configurations
+               if (case.request_model == c.model).any()]  # fmt: skip
+    typical = float(np.median(service)) if service else 1.0
+    bin_s = bins.seconds or max(typical / SERVICE_BINS, last / BINS_WANTED, 1e-3)
+    T = max(1, math.ceil((last + float(deadline.max())) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
+    # Requests may start after the last arrival, as late as the longest wait.
+    T += math.ceil(_longest_wait(case, trace, configurations, deadline) / bin_s)
+    _few_bins(T)
+    arrivals = np.zeros((used, T))
+    np.add.at(arrivals, (code, np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)), 1.0)
+    label = []
+    for k in range(used):
+        mine = np.flatnonzero(code == k)
+        l, θ = trace.output_tokens[mine], case.slo_factor[mine]  # noqa: E741
+        label.append(f"{case.models[model[k]]} {_range(l.min(), l.max(), '{:.0f}')} tokens"
+                     f" θ {_range(θ.min(), θ.max(), '{:.2f}')}")  # fmt: skip
+    weight = np.array([case.problem.models[m].weight for m in model], dtype=float)
+    classes = RequestClasses(
+        tuple(label), model, arrivals, mean(trace.output_tokens.astype(float)), mean(trace.prompt_tokens.astype(float)),
+        mean(deadline), mean(case.slo_factor), weight,
+    )  # fmt: skip
+    return classes, bin_s, code, deadline
+
+
+def _range(low: float, high: float, form: str) -> str:
+    a, b = form.format(low), form.format(high)
+    return a if a == b else f"{a}–{b}"
+
+
+def _longest_wait(
+    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], deadline: Array
+) -> float:
+    """The longest that any request can wait on its fastest configuration, seconds."""
+    best = np.zeros(len(case.models))
+    for c in configurations:
+        best[c.model] = max(best[c.model], c.worst_rate)
+    rate = best[case.request_model]
+    wait = np.where(rate > 0, deadline - trace.output_tokens / np.where(rate > 0, rate, 1.0), 0.0)
+    limit = case.problem.slo.ttft_s
+    return float(np.clip(wait, 0.0, np.inf if limit is None else limit).max(initial=0.0))
+
+
+def _quantile_edges(values: npt.NDArray[np.int64], groups: int) -> Array:
+    """Inner edges of `groups` groups of about equal size."""
+    edges: Array = np.unique(np.quantile(values, np.arange(1, groups) / groups))
+    return edges
+
+
+def _snapped(values: Array, groups: int, knees: Array) -> Array:
+    """Inner edges of groups of about equal size, moved to the nearest knee inside the range where there is one."""
+    edges = np.quantile(values, np.arange(1, groups) / groups)
+    knees = knees[(knees > values.min()) & (knees <= values.max())]
+    if len(knees):
+        nearest = knees[np.abs(knees[None, :] - edges[:, None]).argmin(axis=1)] if len(edges) else edges
+        reach = (values.max() - values.min()) / (2 * groups)
+        edges = np.where(np.abs(nearest - edges) <= reach, nearest, edges)
+    unique: Array = np.unique(edges)
+    return unique
+
+
+def _service(
+    case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses
+) -> tuple[Array, Array]:
+    """Seconds of prefill and decoding, and the longest wait, of every class on every configuration."""
+    K, C = len(classes), len(configurations)
+    service, wait = np.full((K, C), np.inf), np.full((K, C), -np.inf)
+    limit = case.problem.slo.ttft_s
+    for c, x in enumerate(configurations):
+        mine = classes.model == x.model
+        prefill = x.prefill_s_per_token * classes.prompt_tokens[mine]
+        service[mine, c] = prefill + classes.output_tokens[mine] / x.worst_rate
+        slack = classes.deadline_s[mine] - service[mine, c]
+        wait[mine, c] = slack if limit is None else np.minimum(slack, limit - prefill)
+    return service, wait
+
+
+def candidates_of(case: OrchestrationCase, model: int) -> Candidates:
+    """What may be chosen for a model."""
+    return case.problem.models[model].candidates or case.problem.candidates
