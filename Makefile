@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test check lint types study bench lock clean
+.PHONY: setup demo test check lint types docs study bench lock clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -34,6 +34,9 @@ types: setup
 
 check: lint types test
 
+docs: setup  ## the documentation as a site, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 study: setup  ## reproduce LLM-Pilot's tables and figures into results/llm_pilot/
 	$(BIN)/python -m optmodels.study.llm_pilot
 
@@ -51,4 +54,4 @@ lock: setup  ## pin every dependency with hashes, without index addresses
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

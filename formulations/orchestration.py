@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,10 @@ import numpy as np
 import pyomo.environ as pyo
 
 from formulations.orchestration_literal import literal
-from optmodels.formulation import Formulation, Options
+from optmodels.formulation import Formulation, Method, Options
+from optmodels.heuristics.orchestration import greedy_dp, maaso_star
+from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
+from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
 from optmodels.plan.orchestration import OrchestrationPlan, make_plan
 from optmodels.plan.orchestration_check import check
 from optmodels.plan.outcome import Outcome
@@ -327,6 +331,17 @@ def _figures(tables: OrchestrationTables, plan: OrchestrationPlan, folder: Path)
     return figures(tables, plan, folder)
 
 
+METHODS: dict[str, Method] = {
+    "exact": exact, "literal": literal, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
+    "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
+    "selective_replication": selective_replication, "round_robin": round_robin,
+}  # fmt: skip
+TITLES = {
+    "exact": "column form with waiting by HiGHS",
+    "literal": "every request and every GPU by itself, by HiGHS",
+    "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
+}
+
 FORMULATION = Formulation(
     name="orchestration",
     title="Orchestration: model instances on GPUs, requests on instances (MaaSO)",
@@ -336,7 +351,7 @@ FORMULATION = Formulation(
     tables=build_tables,
     build=build,
     attach=attach,
-    methods={"exact": exact, "literal": literal},
+    methods=METHODS,
     objective=lambda plan: plan.score.total,
     check=check,
     report=report,
@@ -345,10 +360,7 @@ FORMULATION = Formulation(
     template=TEMPLATE,
     figures=_figures,
     replay=_replay,
-    method_titles={
-        "exact": "column form with waiting by HiGHS",
-        "literal": "every request and GPU by itself, by HiGHS",
-    },
+    method_titles=TITLES,
 )
 
 if __name__ == "__main__":

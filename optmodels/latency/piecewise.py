@@ -218,9 +218,13 @@ def table(
     """Fewest breakpoints for a relative error, or least error for a number of segments.
 
     Args:
-        x, y: the curve, shape (n,), x increasing, y > 0.
-        max_error: largest relative error allowed, e.g. 0.02. segments: or the number of segments. Exactly one.
-        name_x, name_y: column names. provenance: kept with the table.
+        x: (n,), increasing.
+        y: (n,), the curve over `x`, > 0.
+        max_error: largest relative error allowed, e.g. 0.02.
+        segments: or the number of segments; exactly one of the two.
+        name_x: column name.
+        name_y: column name.
+        provenance: kept with the table.
 
     Raises:
         InputError: bad points, or not exactly one of the two.
@@ -253,9 +257,14 @@ def grid(
     """The bilinear table with fewest rows (|x| × |z|) that keeps a relative error.
 
     Args:
-        x: (n,) and z: (l,) axes, increasing. y: (n, l) values > 0.
+        x: (n,) axis, increasing.
+        z: (l,) axis, increasing.
+        y: (n, l) values > 0.
         max_error: largest relative error.
-        name_x, name_z, name_y, provenance: kept with the table.
+        name_x: column name.
+        name_z: column name.
+        name_y: column name.
+        provenance: kept with the table.
 
     Raises:
         InputError: bad points.

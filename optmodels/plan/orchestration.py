@@ -11,6 +11,7 @@ from optmodels.plan.outcome import Document
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import Assignment, Metrics, metrics
 from optmodels.points.orchestration_place import place
+from optmodels.simulation.cluster import Policy
 
 
 class InstanceLine(Document):
@@ -20,6 +21,7 @@ class InstanceLine(Document):
     configuration: int = Field(description="index into the plan's configurations")
     placement: dict[str, list[int]] = Field(description="server → GPU indices")
     kept: bool = Field(default=False, description="runs already, on these GPUs")
+    subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
 
 
 class ConfigurationLine(Document):
@@ -90,6 +92,16 @@ class ScoreLines(Document):
     total: float
 
 
+class Dispatcher(Document):
+    """How requests are sent to instances while the plan runs."""
+
+    policy: Policy = "planned_shares"
+    overflow_protection: bool = True
+    strict_slo_factor: float | None = Field(
+        default=None, description="requests with θ up to this go to sub-cluster 0, others to 1"
+    )
+
+
 class OrchestrationPlan(Document):
     """Instances, shares, prediction."""
 
@@ -107,6 +119,7 @@ class OrchestrationPlan(Document):
     started: int = Field(default=0, description="instances to start, against change.running")
     stopped: int = 0
     moved: int = Field(default=0, description="running instances that had to change GPUs")
+    dispatcher: Dispatcher = Dispatcher()
 
     def headline(self) -> str:
         """One line: what runs and what it attains."""

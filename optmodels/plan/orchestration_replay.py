@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -32,7 +33,8 @@ def replay(
         problem: the instance.
         plan: its plan as JSON data.
         trace: other requests; None: the instance's, or Poisson arrivals at its class rates.
-        options: policy (None: shortest queue, MaaSO's distributor and the planned shares), speed, protection, seed.
+        options: policy (None: the plan's own, shortest queue, MaaSO's distributor and the planned shares), speed,
+            protection, seed. The plan's own policy is replayed with its sub-clusters and its protection.
 
     Returns:
         ``predicted`` and, for each policy, what the simulation saw.
@@ -49,13 +51,17 @@ def replay(
     requests = requests_of(t, trace, options.seed)
     cluster, shares = cluster_of(t, p), shares_of(t, p)
     rows = {}
-    for policy in chosen or POLICIES:
-        protect = True if options.overflow_protection is None else options.overflow_protection
-        seen = simulate(requests, cluster, policy, speed=options.speed, overflow_protection=protect, shares=shares,
+    own = p.dispatcher
+    for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
+        protect = own.overflow_protection if policy == own.policy else True
+        if options.overflow_protection is not None:
+            protect = options.overflow_protection
+        sent, to = divided(requests, cluster, p, t) if policy == own.policy else (requests, cluster)
+        seen = simulate(sent, to, policy, speed=options.speed, overflow_protection=protect, shares=shares,
                         seed=options.seed)  # fmt: skip
         rows[policy] = report_of(t, requests, cluster, seen)
     return {
-        "requests": len(requests), "speed": options.speed,
+        "requests": len(requests), "speed": options.speed, "policy": options.policy or own.policy,
         "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
                       "throughput_tokens_per_s": p.prediction.throughput_tokens_per_s},
         "policies": rows,
@@ -136,6 +142,19 @@ def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
         prefill_s_per_token=np.array([x.prefill_s_per_token for x in lines])[of],
         gpus=np.array([x.gpus for x in lines], dtype=np.int64)[of],
     )  # fmt: skip
+
+
+def divided(
+    requests: Requests, cluster: Cluster, p: OrchestrationPlan, t: OrchestrationTables
+) -> tuple[Requests, Cluster]:
+    """Requests and instances with their sub-clusters (MaaSO §IV-E), where the plan has any."""
+    limit = p.dispatcher.strict_slo_factor
+    if limit is None:
+        return requests, cluster
+    factor = requests.deadline_s / (requests.output_tokens * t.t_slice_s[requests.model])
+    group = np.where(factor <= limit * (1 + 1e-9), 0, 1).astype(np.int64)
+    side = np.array([i.subcluster for i in p.instances], dtype=np.int64)
+    return replace(requests, group=group), replace(cluster, group=side)
 
 
 def shares_of(t: OrchestrationTables, p: OrchestrationPlan) -> Shares:

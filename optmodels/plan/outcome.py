@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from optmodels.solver.highs import Event, Limit, Status
 
@@ -66,6 +67,7 @@ class Result(Document):
     instance: str
     formulation: str
     method: str
+    options: dict[str, float | int | None] = {}
     status: Status
     limit: Limit | None = None
     objective: float | None = None
@@ -82,6 +84,18 @@ class Result(Document):
     events: list[dict[str, float | int | None]] = []
     problem: dict[str, Any] = {}
     optmodels_version: str = ""
+
+    _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
+
+    def frames(self) -> dict[str, Any]:
+        """The result's tables as pandas data frames by name (those written as CSV).
+
+        Raises:
+            ValueError: the result was read from a file; its CSV files lie beside it.
+        """
+        if self._frames is None:
+            raise ValueError("only a result of solve() has frames; read the CSV files beside plan.json instead")
+        return self._frames()
 
     def to_json(self) -> str:
         """The document as JSON text."""

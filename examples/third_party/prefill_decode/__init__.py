@@ -1,0 +1,1 @@
+"""Prefill and decode on separate machines: an example of a package that extends optmodels."""
