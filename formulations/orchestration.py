@@ -44,6 +44,7 @@ from optmodels.points.orchestration_place import running_counts
 from optmodels.points.orchestration_rounding import impossible, rounded, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
+from optmodels.reporting.charts.orchestration import charts
 from optmodels.reporting.orchestration import frames, report, summary
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, paused_gc, solve_compiled
@@ -358,8 +359,10 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
     figures=_figures,
     replay=_replay,
+    plan=OrchestrationPlan,
     method_titles=TITLES,
 )
 

@@ -1,7 +1,7 @@
 """MaaSO's placer (§IV-D, E): simulator-guided sub-clusters with dynamic programming over the split of the GPUs.
 
 Each method is `(problem, tables, options) -> Outcome`. What it searches by simulation are the instances; the plan's
-shares, and so its objective, are then the best assignment to these instances (a linear programme), as for every method.
+shares, and so its objective, are then the best assignment to these instances that is known, as for every method.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from optmodels.simulation.cluster import Policy
 from optmodels.solver.highs import Settings
 
 Ints = npt.NDArray[np.int64]
-ATTEMPTS = 6  # at weights that hold every model's attainment
+MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
 TIE = 1e-6  # weight of what is not the goal
 
 
@@ -96,23 +96,14 @@ def searched(
     t: OrchestrationTables, options: Options, trials: Trials, usable: Sequence[int], goal: Goal,
     sides: Sequence[int], clock: float,
 ) -> Outcome[OrchestrationPlan]:  # fmt: skip
-    """Search, assign; where a model misses its attainment_at_least, again with more weight on it."""
-    weight = [1.0] * len(t.case.models)
-    wanted = [s.attainment_at_least or 0.0 for s in t.case.problem.models]
-    for _ in range(ATTEMPTS):
-        groups = deploy(trials, usable, goal, sides, weight)
-        found = Deployment(tuple(groups), trials.policy, trials.protect,
-                           trials.threshold if any(g.side != BOTH for g in groups) else None)  # fmt: skip
-        outcome = finish(t, found, goal, options, clock, trials)
-        if not any(wanted) or (outcome.plan is not None and not outcome.plan.shortfalls):
-            break
-        weight = [w * (8.0 if wanted[m] else 1.0) for m, w in enumerate(weight)]
-    return outcome
+    """Search, then assign."""
+    groups = deploy(trials, usable, goal, sides)
+    divided = any(g.side != BOTH for g in groups)
+    found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
+    return finish(t, found, goal, options, clock, trials)
 
 
-def deploy(
-    trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], weight: Sequence[float]
-) -> list[Group]:
+def deploy(trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int]) -> list[Group]:
     """The search on one GPU type after the other, each for what the ones before do not serve in time."""
     t, scale = trials.t, trials.drawn.scale
     room = rooms(t.case, [[] for _ in t.case.gpu_types])
@@ -125,7 +116,9 @@ def deploy(
             continue
         if groups:
             trials.keep(left)
-        made = Search(trials, mine, room[g].gpus // scale, goal, sides, weight).solve()
+        placed = [sum(x.count for x in groups if t.configurations[x.configuration].model == m)
+                  for m in range(len(t.case.models))]  # fmt: skip
+        made = Search(trials, mine, room[g].gpus // scale, goal, sides, placed).solve()
         if len(order) > 1:
             for x in made:
                 members = trials.members(t.configurations[x.configuration].model, x.side)
@@ -152,7 +145,7 @@ def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
 def finish(
     t: OrchestrationTables, found: Deployment, goal: Goal, options: Options, clock: float, trials: Trials | None = None
 ) -> Outcome[OrchestrationPlan]:
-    """The plan of a deployment: requests assigned by reservations, exactly where these miss an attainment."""
+    """The plan of a deployment: requests assigned by linear programme; where that is large, by reservations."""
     at = time.perf_counter()
     seconds = {"search": at - clock}
     log: dict[str, object] = {"policy": found.policy}
@@ -160,15 +153,14 @@ def finish(
         log |= {"simulated_requests": trials.simulated, "sample_scale": trials.drawn.scale}
     p = t.case.problem
     counts = found.counts(t)
-    assignment: Assignment | None = reserve(t, counts, goal, options.seed)
-    assert assignment is not None
-    why = ""
-    if p.slo.shortfall_penalty is None and metrics(t, assignment).shortfalls:
+    pairs = int((t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]).sum())
+    assignment, why = None if pairs * t.bins <= MOST_STARTS else reserve(t, counts, goal, options.seed), ""
+    if not _holds(t, assignment):
         assignment, report = dispatch(t, counts, Settings(time_limit=options.time_limit, seed=options.seed))
-        if assignment is None:
-            why = "the instances found cannot hold every attainment_at_least"
-            if report.limit:
-                why = f"stopped by its {report.limit} limit"
+        if assignment is None and report.limit is not None:
+            assignment = reserve(t, counts, goal, options.seed)
+    if not _holds(t, assignment):
+        assignment, why = None, "the instances found cannot hold every attainment_at_least"
     for m, served in enumerate(p.models):
         if int(counts[t.model_of == m].sum()) < served.minimum_instances:
             assignment, why = None, f"{served.model}: no room for {served.minimum_instances} instances"
@@ -178,3 +170,9 @@ def finish(
         log["reason"] = why or "the instances do not fit the servers"
         return Outcome("no_solution_found", None, seconds=seconds, log=log)
     return Outcome("feasible", found.label(t, plan), seconds=seconds, log=log)
+
+
+def _holds(t: OrchestrationTables, assignment: Assignment | None) -> bool:
+    """Whether every attainment_at_least that must hold does."""
+    soft = t.case.problem.slo.shortfall_penalty is not None
+    return assignment is not None and (soft or not metrics(t, assignment).shortfalls)

@@ -45,6 +45,7 @@ class _Reservations:
         self.share = np.zeros((len(k), int(self.length.max(initial=1))))
         for i, s in enumerate(shares):
             self.share[i, : len(s)] = s
+        self.eligible = t.share[k, c]
         wait = t.wait_s[k, c] / t.bin_s
         some = wait >= NO_WAIT_BINS
         self.whole = np.where(some, np.floor(wait + 1e-9), 0).astype(np.int64)
@@ -67,7 +68,7 @@ class _Reservations:
         gained = np.zeros(len(self.t.classes))
         _reserve(
             blocks, self.t.classes.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
-            self.whole, self.part, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late, gained,
+            self.whole, self.part, self.eligible, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late, gained,
             started, waiting,
         )  # fmt: skip
         return started, waiting, gained
@@ -128,7 +129,7 @@ class _Reservations:
 
 @njit(cache=True)
 def _reserve(
-    blocks, arrivals, order, first, c, share, length, whole, part, free, value, late, gained, started, waiting
+    blocks, arrivals, order, first, c, share, length, whole, part, eligible, free, value, late, gained, started, waiting
 ):  # type: ignore[no-untyped-def]
     """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
 
@@ -158,6 +159,15 @@ def _reserve(
                             continue
                         f = min(part[pair], 0.999)
                         amount = min(amount, f / (1 - f) * admitted[pair])
+                    for level in range(first[k], first[k + 1]):  # shares that can be in time are nested
+                        most = eligible[order[level]]
+                        if most < eligible[pair] or most >= 1:
+                            continue
+                        taken = 0.0
+                        for other in range(first[k], first[k + 1]):
+                            if eligible[order[other]] <= most:
+                                taken += admitted[order[other]]
+                        amount = min(amount, most * arrivals[k, t] - taken)
                     conf = c[pair]
                     for o in range(length[pair]):
                         if s + o > T or amount <= 0:

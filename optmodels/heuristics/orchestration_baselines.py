@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+import numpy as np
+
 from optmodels.formulation import Options
 from optmodels.heuristics.orchestration import TIE, Deployment, finish, fitting, searched
 from optmodels.heuristics.orchestration_search import Group
@@ -41,7 +43,7 @@ def selective_replication(
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
         smallest = _smallest(t, g)
         left, count = room.gpus // scale, dict.fromkeys(smallest, 0)
-        gains = {m: [trials.estimates(c, _most(t, m, left // t.configurations[c].gpus), BOTH) for c in of]
+        gains = {m: [trials.estimates(c, np.arange(1, _most(t, m, left // t.configurations[c].gpus) + 1), BOTH) for c in of]
                  for m, of in smallest.items()}  # fmt: skip
         while True:
             steps = [(_gain(gains[m], n, n + 1), -n, -m) for m, n in count.items()

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.heuristics.orchestration_trials import BOTH, RELAXED, STRICT, Gains, Goal, Trials
+from optmodels.heuristics.orchestration_trials import BOTH, RELAXED, STRICT, Gains, Goal, Trials, numbers
 from optmodels.points.orchestration_place import running_counts
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-MISSING = 10.0  # score lost for every instance below a model's minimum: more than all requests are worth
+Cell = tuple[int, int]  # model, side
+Chosen = tuple[Cell, int]  # index into the cell's choices
+MISSING = 10.0  # score lost for every instance below a model's minimum, for all requests missed below its attainment
 MOST_ROUNDS = 40
 
 
@@ -55,19 +58,22 @@ class Choices:
 
 
 class Search:
-    """The best deployment of one GPU type to the requests that `trials` holds."""
+    """The best deployment of one GPU type to the requests that `trials` holds, `placed` instances by model being there."""
 
     def __init__(
         self, trials: Trials, usable: Sequence[int], gpus: int, goal: Goal, sides: Sequence[int],
-        weight: Sequence[float] | None = None,
+        placed: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.trials, self.gpus, self.goal = trials, gpus, goal
         self.t = trials.t
-        self.weight = weight or [1.0] * len(self.t.case.models)
         p = self.t.case.problem
         scale = trials.drawn.scale
-        self.least = [-(-m.minimum_instances // scale) for m in p.models]
-        self.most = [gpus if m.maximum_instances is None else m.maximum_instances // scale for m in p.models]
+        there = placed or [0] * len(p.models)
+        self.least = [max(0, -(-(m.minimum_instances - n) // scale)) for m, n in zip(p.models, there, strict=True)]
+        self.most = [gpus if m.maximum_instances is None else max(0, (m.maximum_instances - n) // scale)
+                     for m, n in zip(p.models, there, strict=True)]  # fmt: skip
+        self.wanted = [m.attainment_at_least or 0.0 for m in p.models]
+        self.hold = MISSING if p.slo.shortfall_penalty is None else p.slo.shortfall_penalty
         running = running_counts(self.t)
         self.running = running // scale
         change = p.change
@@ -84,12 +90,16 @@ class Search:
         made = Choices(side, [-1], [0], [0], [none], [True])
         for c in usable:
             most = min(self.gpus // self.t.configurations[c].gpus, self.most[model])
-            found = self.trials.estimates(c, most, side)
-            found += [found[-1] if found else none] * (min(self.least[model], most) - len(found))
-            for j, gains in enumerate(found):
+            counts = numbers(most)
+            if most >= self.least[model] > 0:
+                counts = np.unique(np.append(counts, self.least[model]))
+            found = self.trials.estimates(c, counts, side)
+            needed = int(np.searchsorted(counts, self.least[model], "right"))  # also where more gain nothing
+            found += [found[-1] if found else none] * (needed - len(found))
+            for count, gains in zip(counts.tolist(), found, strict=False):
                 made.configuration.append(c)
-                made.count.append(j + 1)
-                made.gpus.append((j + 1) * self.t.configurations[c].gpus)
+                made.count.append(count)
+                made.gpus.append(count * self.t.configurations[c].gpus)
                 made.gains.append(gains)
                 made.simulated.append(False)
         return made
@@ -108,20 +118,20 @@ class Search:
             chosen = max(chosen, baseline, key=self.value)
         return [Group(self.cells[key].configuration[i], key[1], self.cells[key].count[i]) for key, i in chosen if i]
 
-    def value(self, chosen: Sequence[tuple[tuple[int, int], int]]) -> float:
+    def value(self, chosen: Sequence[Chosen]) -> float:
         """Serving score of what was chosen."""
         return sum(self._score(key, i) for key, i in chosen)
 
-    def _score(self, key: tuple[int, int], i: int) -> float:
+    def _score(self, key: Cell, i: int) -> float:
         cell = self.cells[key]
-        score = cell.gains[i].score(self.goal, self.weight[key[0]])
+        score = cell.gains[i].score(self.goal)
         c = cell.configuration[i]
         if c >= 0:
             kept = min(int(self.running[c]), cell.count[i])
             score += self.stop * kept - self.start * (cell.count[i] - kept)
         return score
 
-    def _simulate(self, chosen: Sequence[tuple[tuple[int, int], int]]) -> bool:
+    def _simulate(self, chosen: Sequence[Chosen]) -> bool:
         """Simulate what was only estimated; whether there was any."""
         any_new = False
         for key, i in chosen:
@@ -131,35 +141,44 @@ class Search:
                 cell.simulated[i] = any_new = True
         return any_new
 
-    def _best(self, key: tuple[int, int]) -> tuple[Array, Ints, Ints]:
-        """Best score with at most n GPUs, the choice, and its instances, n = 0 … GPUs."""
+    def _bonus(self, m: int, count: Any, share: Any) -> Any:
+        """Score for the instances and the attainment that the model must have."""
+        bonus = MISSING * np.minimum(count, self.least[m])
+        return bonus + self.hold * np.minimum(share, self.wanted[m]) if self.wanted[m] else bonus
+
+    def _best(self, key: Cell) -> tuple[Array, Ints, Ints, Array]:
+        """The best choice with at most n GPUs, n = 0 … GPUs: score, index, instances, share of the model in time."""
         cell = self.cells[key]
-        least = self.least[key[0]]
+        every = len(self.trials.members(key[0], BOTH)) or 1
+        here = len(self.trials.members(*key))
+        count = np.array(cell.count, dtype=np.int64)
+        share = np.array([(here - g.missed) / every for g in cell.gains])
+        score = np.array([self._score(key, i) for i in range(len(count))])
+        value = score + self._bonus(key[0], count, share)
         best, choice = np.full(self.gpus + 1, -np.inf), np.zeros(self.gpus + 1, dtype=np.int64)
         for i, n in enumerate(cell.gpus):
-            score = self._score(key, i) + MISSING * min(cell.count[i], least)
-            if score > best[n]:
-                best[n], choice[n] = score, i
+            if value[i] > best[n]:
+                best[n], choice[n] = value[i], i
         for n in range(1, self.gpus + 1):
             if best[n] <= best[n - 1]:
                 best[n], choice[n] = best[n - 1], choice[n - 1]
-        count = np.array(cell.count, dtype=np.int64)[choice]
-        return best - MISSING * np.minimum(count, least), choice, count
+        return score[choice], choice, count[choice], share[choice]
 
-    def _model(self, m: int, sides: Sequence[int]) -> tuple[Array, list[list[tuple[tuple[int, int], int]]]]:
-        """Best score of a model with n GPUs, and the choices it takes."""
-        N, least, most = self.gpus, self.least[m], self.most[m]
+    def _model(self, m: int, sides: Sequence[int]) -> tuple[Array, list[list[Chosen]]]:
+        """Best value of a model with n GPUs, and the choices it takes."""
+        N = self.gpus
         best = np.full(N + 1, -np.inf)
-        chosen: list[list[tuple[tuple[int, int], int]]] = [[] for _ in range(N + 1)]
+        chosen: list[list[Chosen]] = [[] for _ in range(N + 1)]
         if BOTH in sides:
-            score, choice, count = self._best((m, BOTH))
-            best = score + MISSING * np.minimum(count, least)
+            score, choice, count, share = self._best((m, BOTH))
+            best = score + self._bonus(m, count, share)
             chosen = [[((m, BOTH), int(i))] for i in choice]
         if STRICT in sides:
-            (s, i, a), (r, j, b) = self._best((m, STRICT)), self._best((m, RELAXED))
+            (s, i, a, u), (r, j, b, v) = self._best((m, STRICT)), self._best((m, RELAXED))
             n = np.arange(N + 1)
-            total = s[:, None] + r[None, :] + MISSING * np.minimum(a[:, None] + b[None, :], least)
-            total[a[:, None] + b[None, :] > most] = -np.inf
+            count = a[:, None] + b[None, :]
+            total = s[:, None] + r[None, :] + self._bonus(m, count, u[:, None] + v[None, :])
+            total[count > self.most[m]] = -np.inf
             for k in range(N + 1):
                 ways = total[n[: k + 1], k - n[: k + 1]]
                 at = int(ways.argmax())
@@ -167,11 +186,11 @@ class Search:
                     best[k], chosen[k] = ways[at], [((m, STRICT), int(i[at])), ((m, RELAXED), int(j[k - at]))]
         return best, chosen
 
-    def choose(self, sides: Sequence[int]) -> list[tuple[tuple[int, int], int]]:
+    def choose(self, sides: Sequence[int]) -> list[Chosen]:
         """Algorithm 2: the split of the GPUs among models and sides with the highest sum of scores."""
         N = self.gpus
         total, split = np.zeros(N + 1), []
-        models = [self._model(m, sides) for m in range(len(self.weight))]
+        models = [self._model(m, sides) for m in range(len(self.wanted))]
         for best, _ in models:
             ways = np.full((N + 1, N + 1), -np.inf)
             for n in range(N + 1):

@@ -1,4 +1,4 @@
-"""A quick simulation of like instances as one pool of slots, for every number of instances at once.
+"""A quick simulation of like instances as one pool of slots, for many numbers of instances at once.
 
 MaaSO §V-A's virtual slots without queues of their own: a request takes the slot that is free first, unless it would
 miss its deadline at the full-batch rate (overflow protection). Its speed is that of the load it meets, spread evenly
@@ -14,8 +14,8 @@ from numba import njit
 
 
 @njit(cache=True)
-def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, waiting, rates, most):  # type: ignore[no-untyped-def]
-    """Gains of 1 … `most` instances, fewer if one more gains nothing.
+def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, waiting, rates, counts):  # type: ignore[no-untyped-def]
+    """Gains of so many instances, until more gain nothing.
 
     Args:
         arrival, prefill: (n,) seconds.
@@ -25,14 +25,15 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
         latency: gained in L by a request in time whose first token comes at once.
         waiting: of it lost by every second until the first token.
         rates: (slots,) tokens/s of one request among 1 … slots.
-        most: instances.
+        counts: numbers of instances to try, ascending.
 
     Returns:
-        (tried, 4): S, T, L and requests in time, by number of instances.
+        (tried, 4): S, T, L and requests in time.
     """
     n, slots = len(arrival), len(rates)
-    found = np.zeros((most, 4))
-    for count in range(1, most + 1):
+    found = np.zeros((len(counts), 4))
+    for j in range(len(counts)):
+        count = counts[j]
         room = slots * count
         free = [0.0 for _ in range(0)]  # when each busy slot is free, a heap
         s, t, waited, served = 0.0, 0.0, 0.0, 0
@@ -54,10 +55,10 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
             t += throughput[i]
             waited += start + prefill[i] - now
             served += 1
-        found[count - 1, 0] = s
-        found[count - 1, 1] = t
-        found[count - 1, 2] = latency * served - waiting * waited
-        found[count - 1, 3] = served
+        found[j, 0] = s
+        found[j, 1] = t
+        found[j, 2] = latency * served - waiting * waited
+        found[j, 3] = served
         if served == n and waited - prefill.sum() < 1e-3 * n:
-            return found[:count]
+            return found[: j + 1]
     return found

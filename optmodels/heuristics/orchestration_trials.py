@@ -35,9 +35,9 @@ class Gains:
     latency: float
     missed: int
 
-    def score(self, goal: Goal, weight: float = 1.0) -> float:
-        """MS(6), its S times `weight`."""
-        return goal[0] * weight * self.satisfaction + goal[1] * self.throughput + goal[2] * self.latency
+    def score(self, goal: Goal) -> float:
+        """MS(6)."""
+        return goal[0] * self.satisfaction + goal[1] * self.throughput + goal[2] * self.latency
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ class Trials:
             )
         return self._requests[model, side]
 
-    def estimates(self, c: int, most: int, side: int) -> list[Gains]:
-        """What 1, 2, … `most` instances gain as one pool of slots; fewer where one more would gain nothing."""
+    def estimates(self, c: int, counts: Ints, side: int) -> list[Gains]:
+        """What so many instances gain as one pool of slots; the list ends where more would gain nothing."""
         x = self.t.configurations[c]
         r, mine = self.requests(x.model, side), self.members(x.model, side)
-        if not len(r) or most < 1:
+        if not len(r) or not len(counts):
             return []
         prefill = x.prefill_s_per_token * r.prompt_tokens
         limit = self.t.case.problem.slo.ttft_s
@@ -155,7 +155,7 @@ class Trials:
         able = latest >= r.arrival_s
         found = pooled(
             r.arrival_s[able], prefill[able], r.output_tokens[able], latest[able], self.satisfaction[mine][able],
-            self.throughput[mine][able], self.latency, self.waiting, x.tokens_per_s, most,
+            self.throughput[mine][able], self.latency, self.waiting, x.tokens_per_s, counts,
         )  # fmt: skip
         self.simulated += int(able.sum()) * len(found)
         return [Gains(s, t, late, len(r) - int(served)) for s, t, late, served in found.tolist()]
@@ -190,6 +190,12 @@ class Trials:
                 float(self.latency * len(chosen) - self.waiting * first.sum()), len(mine) - len(chosen),
             )  # fmt: skip
         return self._known[key]
+
+
+def numbers(most: int) -> Ints:
+    """1, 2, … `most`; beyond some 25 in steps of 4 %."""
+    every = np.unique(np.round(np.geomspace(1, max(most, 1), 1 + int(np.log(max(most, 1)) / np.log(1.04)))))
+    return np.unique(np.concatenate((np.arange(1, min(most, 25) + 1), every[every <= most]))).astype(np.int64)
 
 
 def in_time(t: OrchestrationTables, r: Requests, o: Outcomes) -> Mask:

@@ -1,9 +1,9 @@
 """Pruning of the configuration tree (MaaSO §IV-D): by dominance, which cuts nothing optimal, and by the paper's rules.
 
 *Dominance.* Let r instances of configuration a need no more GPUs than one of b, fit the servers wherever it does, and
-have as many slots; and let a serve every class that b may serve no slower, with as long a wait allowed and as early a
-first token. Then any assignment of the column form moves from b to a: busy shares grow with the service time, deadlines
-loosen with the wait, MS(6–8) only gain. So b is never needed. A configuration that no class may use is never needed
+have as many slots; and let a serve every class that b may serve no slower, as large a share of it, with as long a wait
+allowed and as early a first token. Then any assignment of the column form moves from b to a: busy shares grow with the
+service time, deadlines loosen with the wait, MS(6–8) only gain. So b is never needed. A configuration that no class may use is never needed
 either, unless a model's minimum of instances asks for it.
 
 *The paper's rules*, which are rules of thumb: a parallelism that is no faster than one with fewer GPUs goes; so does a
@@ -68,7 +68,9 @@ def dominated(t: OrchestrationTables) -> Pruned:
             copies = _copies(y, x, single)
             if not copies or prefill[a] > prefill[b]:
                 continue
-            if (t.service_s[rows, a] > t.service_s[rows, b]).any() or (t.wait_s[rows, a] < t.wait_s[rows, b]).any():
+            slower = t.service_s[rows, a] > t.service_s[rows, b]
+            less = (t.wait_s[rows, a] < t.wait_s[rows, b]) | (t.share[rows, a] < t.share[rows, b])
+            if (slower | less).any() or not t.admissible[rows, a].all():
                 continue
             keep[b] = False
             cut[b] = f"{f'{copies} of ' if copies > 1 else ''}{t.name(int(a))} serve all it serves"
@@ -116,12 +118,13 @@ def paper_rules(t: OrchestrationTables) -> Pruned:
 
 
 def admitted_share(t: OrchestrationTables) -> Array:
-    """(C,) share of its model's requests that a configuration serves in time when it does not wait."""
+    """(C,) share of its model's requests that a configuration serves in time when they do not wait."""
     share = np.zeros(len(t.configurations))
     for c, x in enumerate(t.configurations):
         mine = t.classes.model == x.model
         total = float(t.classes.count[mine].sum())
-        share[c] = float(t.classes.count[mine & t.admissible[:, c]].sum()) / total if total > 0 else 0.0
+        able = t.classes.count * t.share[:, c] * t.admissible[:, c]
+        share[c] = float(able[mine].sum()) / total if total > 0 else 0.0
     return share
 
 
@@ -133,5 +136,5 @@ def restrict(t: OrchestrationTables, keep: Mask) -> OrchestrationTables:
     case = replace(t.case, problem=p.model_copy(update={"objective": objective}))
     return replace(
         t, case=case, configurations=tuple(t.configurations[c] for c in chosen),
-        service_s=t.service_s[:, chosen], wait_s=t.wait_s[:, chosen],
+        service_s=t.service_s[:, chosen], share=t.share[:, chosen], wait_s=t.wait_s[:, chosen],
     )  # fmt: skip

@@ -1,0 +1,52 @@
+"""The study of MaaSO's Fig. 4 in its quick form: resumable, checked plans, pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from optmodels.study import maaso
+
+METHODS = ("greedy_dp", "alpaserve", "selective_replication")
+
+
+def test_quick_study_resumes_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = maaso.study(tmp_path, (4,), METHODS[:2], quick=True)
+    assert len(first) == 4 * 2  # four points, each in one or several series
+    assert first["check"].all()
+    planned: list[str] = []
+    run = maaso.run
+
+    def counted(problem: Any, tables: Any, method: str) -> dict[str, Any]:
+        planned.append(method)
+        return run(problem, tables, method)
+
+    monkeypatch.setattr(maaso, "run", counted)
+    rows = maaso.study(tmp_path, (4,), METHODS, quick=True)
+    assert planned == ["selective_replication"] * 4
+    assert len(rows) == 4 * 3
+    means = maaso.compared(rows)
+    assert means["points"].tolist() == [4, 4, 4]
+    assert means.loc["greedy_dp", "attainment"] >= means.loc["alpaserve", "attainment"] - 0.005
+    assert means.loc["alpaserve", "attainment"] > means.loc["selective_replication", "attainment"] + 0.1
+    maaso.draw(rows, tmp_path / "fig4.png", quick=True)
+    assert (tmp_path / "fig4.png").stat().st_size > 20_000
+
+
+def test_points_where_exact_is_worse() -> None:
+    rows = pd.DataFrame([
+        {"trace": t, "gpus": 8, "cv": 2.0, "requests": 10, "method": m, "attainment": a}
+        for t, m, a in [(1, "exact", 0.9), (1, "greedy_dp", 0.904), (2, "exact", 0.9), (2, "greedy_dp", 0.91)]
+    ])  # fmt: skip
+    found = maaso.worse_than_heuristics(rows)
+    assert found.index.get_level_values("trace").tolist() == [2]
+    assert found["by"].tolist() == ["greedy_dp"]
+
+
+def test_case_converges_as_in_fig_1() -> None:
+    """tp-d with 64·d requests is as slow as one GPU with 64: half its idle speed."""
+    for tp, speed in maaso.SPEEDUP.items():
+        assert speed * (1 - maaso.DELTA[tp] * maaso.math.log(64 * tp)) == pytest.approx(0.5)
