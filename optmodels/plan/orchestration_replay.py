@@ -44,7 +44,8 @@ def replay(
         InputError: unknown policy, or requests of a model that the instance does not have.
     """
     options = options or ReplayOptions()
-    if options.policy is not None and options.policy not in get_args(Policy):
+    chosen: tuple[Policy, ...] = tuple(x for x in get_args(Policy) if x == options.policy)
+    if options.policy is not None and not chosen:
         raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(get_args(Policy))}"))
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
@@ -52,8 +53,7 @@ def replay(
     cluster, shares = cluster_of(t, p), shares_of(t, p, own=trace is None)
     rows = {}
     own = p.dispatcher
-    chosen = (own.policy, *POLICIES) if options.policy is None else (options.policy,)
-    for policy in cast("Iterable[Policy]", dict.fromkeys(chosen)):
+    for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
         protect = own.overflow_protection if policy == own.policy else True
         if options.overflow_protection is not None:
             protect = options.overflow_protection

@@ -10,7 +10,7 @@ configuration becomes admissible, so that most classes agree on what they may us
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,15 +20,16 @@ import numpy.typing as npt
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.work import layer_work
 from optmodels.points.orchestration_rates import Rates, RateSource
-from optmodels.problem.orchestration import MOST_BINS, Candidates, Orchestration, OrchestrationCase
+from optmodels.problem.orchestration import MOST_BINS, Orchestration, OrchestrationCase
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-BINS_WANTED = 120
-SERVICE_BINS = 4.0
+BINS_WANTED = 16
+SERVICE_BINS = 1.0
+LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ class OrchestrationTables:
         bin_s: width of a time bin.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
         service_s: (K, C) prefill and decoding at the worst-case rate; inf where the model differs.
-        wait_s: (K, C) longest wait that still meets the deadline; negative: not admissible.
+        share: (K, C) of the class's requests that meet their deadline on an unloaded instance.
+        wait_s: (K, C) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
         deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
     """
@@ -153,14 +155,15 @@ class OrchestrationTables:
     bin_s: float
     t_slice_s: Array
     service_s: Array
+    share: Array
     wait_s: Array
     class_of: Ints | None
     deadline_s: Array | None
 
     @cached_property
     def admissible(self) -> Mask:
-        """(K, C): an unloaded instance meets the deadline."""
-        mask: Mask = self.wait_s >= 0
+        """(K, C): an unloaded instance meets the deadline of a share worth planning with."""
+        mask: Mask = (self.wait_s >= 0) & (self.share >= LEAST_SHARE)
         return mask
 
     @property
@@ -216,13 +219,18 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
             discarded.append(made)
         else:
             found.append(made)
-    configurations = tuple(found)
+    cut = dominated(case, found)
+    for i, j in cut.items():
+        x, y = found[i], found[j]
+        discarded.append(Discarded(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch,
+                                   f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
+    configurations = tuple(x for i, x in enumerate(found) if i not in cut)
     t_slice = _t_slice(case, source)
     classes, bin_s, class_of, deadline = _classes(case, configurations, t_slice)
-    service, wait = _service(case, configurations, classes)
+    service, share, wait = _service(case, configurations, classes, class_of, deadline)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
-        service, wait, class_of, deadline,
+        service, share, wait, class_of, deadline,
     )  # fmt: skip
 
 
@@ -451,21 +459,57 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
 
 
 def _service(
-    case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses
-) -> tuple[Array, Array]:
-    """Seconds of prefill and decoding, and the longest wait, of every class on every configuration."""
+    case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses,
+    class_of: Ints | None, deadline: Array | None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Seconds of prefill and decoding, the share that can be in time, and its longest wait; class by configuration."""
     K, C = len(classes), len(configurations)
-    service, wait = np.full((K, C), np.inf), np.full((K, C), -np.inf)
-    limit = case.problem.slo.ttft_s
+    service, share, wait = np.full((K, C), np.inf), np.zeros((K, C)), np.full((K, C), -np.inf)
+    limit = np.inf if case.problem.slo.ttft_s is None else case.problem.slo.ttft_s
+    by_model = [np.flatnonzero(case.request_model == m) for m in range(len(case.models))]
     for c, x in enumerate(configurations):
-        mine = classes.model == x.model
+        mine = np.flatnonzero(classes.model == x.model)
         prefill = x.prefill_s_per_token * classes.prompt_tokens[mine]
         service[mine, c] = prefill + classes.output_tokens[mine] / x.worst_rate
-        slack = classes.deadline_s[mine] - service[mine, c]
-        wait[mine, c] = slack if limit is None else np.minimum(slack, limit - prefill)
-    return service, wait
+        if class_of is None or deadline is None or case.trace is None:
+            wait[mine, c] = np.minimum(classes.deadline_s[mine] - service[mine, c], limit - prefill)
+            share[mine, c] = wait[mine, c] >= 0
+            continue
+        r = by_model[x.model]
+        first = x.prefill_s_per_token * case.trace.prompt_tokens[r]
+        slack = np.minimum(deadline[r] - first - case.trace.output_tokens[r] / x.worst_rate, limit - first)
+        can = slack >= 0
+        able = np.bincount(class_of[r[can]], minlength=K)[mine]
+        share[mine, c] = able / np.maximum(classes.count[mine], 1.0)
+        wait[mine, c] = np.bincount(class_of[r[can]], slack[can], K)[mine] / np.maximum(able, 1)
+        wait[mine[able == 0], c] = -np.inf
+    return service, share, wait
 
 
-def candidates_of(case: OrchestrationCase, model: int) -> Candidates:
-    """What may be chosen for a model."""
-    return case.problem.models[model].candidates or case.problem.candidates
+def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) -> dict[int, int]:
+    """Configurations that no optimal plan needs, each with one that does its work; nothing optimal is cut.
+
+    r copies of c' do the work of c if they fit where c stands (unit by unit), have as many slots together, decode at
+    least as fast and prefill at least as fast: every request may then wait as long, is done no later, and keeps a slot
+    busy no longer. With a limit on a model's instances only r = 1 counts; nothing is cut while changes have a price.
+    """
+    change = case.problem.change
+    if change.running:
+        return {}
+    cut: dict[int, int] = {}
+    for i, c in enumerate(configurations):
+        limited = case.problem.models[c.model].maximum_instances is not None
+        for j, d in enumerate(configurations):
+            if i == j or j in cut or (c.model, c.gpu) != (d.model, d.gpu):
+                continue
+            copies = (c.unit // d.unit) * c.units // d.units
+            copies = min(copies, 1) if limited else copies
+            if (
+                copies * d.slots >= c.slots
+                and d.worst_rate >= c.worst_rate
+                and d.prefill_s_per_token <= c.prefill_s_per_token
+                and copies >= 1
+            ):
+                cut[i] = j
+                break
+    return cut
