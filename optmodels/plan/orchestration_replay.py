@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -167,8 +167,14 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) ->
 
     On the instance's `own` requests what the plan does not admit is refused; on others the shares over all bins are
     followed, and refusing is left to overflow protection.
+
+    Raises:
+        InputError: the plan's classes or bins are not the instance's.
     """
     s = p.shares
+    if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
+        value = f"{p.bins} bins, {len(p.classes)} classes"
+        raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
     admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
     np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
                          np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
