@@ -109,8 +109,19 @@ def replay(
             left = fleet.without(region)
             found = _run(kept, left, routing, seconds, service.slo.ttft_s, o.seed)
             losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
+    name = o.policy or "skylb"
+    one = len(services) == 1
+    shown = {name if one else f"{name}, {s['service']}": s for s in services}
+    planned_hits = [s["planned_cache_hit_rate"] for s in services]
     return {
-        "policy": o.policy or "skylb", "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
+        "predicted": {"throughput_over_demand": 1.0, "forwarded_share": p.forwarded_share,
+                      "cache_hit_rate": planned_hits[0] if one else None},
+        "policies": {
+            label: {"throughput_over_demand": s["throughput_over_demand"]}
+            | {x: (s["metrics"] or {}).get(x) for x in ("forwarded_share", "cache_hit_rate", "within_ttft_slo")}
+            for label, s in shown.items()
+        },
+        "policy": name, "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
         "scenario": o.scenario, "seconds": seconds, "generated": trace is None, "services": services, "losses": losses,
         "survives_every_loss": all(x["survives"] for x in losses) if losses else None,
         "notes": list(dict.fromkeys(notes)),
