@@ -41,7 +41,7 @@ from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
 from optmodels.points.orchestration_place import running_counts
-from optmodels.points.orchestration_rounding import impossible, rounded, scheduled
+from optmodels.points.orchestration_rounding import impossible, improved, rounded, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.charts.orchestration import charts
@@ -285,6 +285,9 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     found = None
     if x is not None:
         found = rounded(tables, x[flow.columns.n], settings())
+        if found is not None and bound is not None and (relative_gap(found.objective, bound) or 0.0) > options.gap:
+            until = np.inf if options.time_limit is None else began + options.time_limit / 2
+            found = improved(tables, found, bound, until)
     seconds["round"] = time.perf_counter() - clock - seconds["relax"]
     log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
     limit: Limit | None = None
