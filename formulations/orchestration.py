@@ -35,6 +35,7 @@ from optmodels.formulation import Formulation, Method, Options
 from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
+from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, make_plan
 from optmodels.plan.orchestration_check import check
 from optmodels.plan.outcome import Outcome
@@ -363,6 +364,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     charts=charts,
+    deployments=deploy.orchestration,
     figures=_figures,
     replay=_replay,
     plan=OrchestrationPlan,
