@@ -249,11 +249,12 @@ def explain(
         max_solves: number of solves (default 1,000).
         next_plans: how many of the best plans beside the first.
         on_step: called before every solve with what it is for.
-        out: folder for ``explanation.json``; a new folder is made in it, nothing is overwritten.
+        out: folder for ``explanation.json`` and its page; a new folder is made in it, nothing is overwritten.
 
     Raises:
         InputError: the instance or an argument is wrong.
     """
+    from optmodels.reporting.page import write_page
     from optmodels.study.explanation import run
 
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
@@ -270,6 +271,7 @@ def explain(
     if out is not None:
         folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
         write_text(folder / "explanation.json", document.to_json())
+        write_page([document.model_dump(mode="json", by_alias=True)], folder)
     return document
 
 

@@ -23,7 +23,7 @@ def explain(
     ] = None,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
     next_plans: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
-    out: Annotated[Path | None, typer.Option(help="Folder for explanation.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")] = False,
 ) -> int:
     """Why there is no plan and what would give one; or what binds, what it costs, and the next best plans."""

@@ -39,7 +39,8 @@ def export(plan: Deployments) -> Export:
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
         mine = said(d)
         if d.hosts:
-            mine.append("On servers of one's own: add them to SkyPilot as an SSH node pool of this name.")
+            mine.append("On servers of one's own: add them to SkyPilot as an SSH node pool of this name, and name the"
+                        " GPU as SkyPilot shows it there.")  # fmt: skip
         elif d.provider not in PROVIDERS:
             mine.append(f"The plan does not say whose machine {d.machine} is; SkyPilot looks in every cloud.")
         if d.market is not None and d.market.startswith("reserved"):

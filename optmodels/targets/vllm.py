@@ -49,14 +49,17 @@ def export(plan: Deployments) -> Export:
     """For each deployment ``NAME.sh``, what one of its machines runs, and ``NAME.yaml`` for ``vllm serve --config``."""
     files: dict[str, str] = {}
     notes = list(plan.notes)
+    taken: dict[str, int] = {}  # ports by host: several deployments may share one
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
         mine = said(d)
         notes += prefixed(d, mine)
         lines = [*head(plan), *about(d, mine), *comment(f"Arguments of vLLM {VERSION}.")]
         commands = []
+        first = PORT + max((taken.get(h, 0) for h in d.hosts), default=0)
+        taken |= dict.fromkeys(d.hosts, first - PORT + len(d.groups))
         for i, group in enumerate(d.groups):
             devices = ",".join(str(g) for g in group)
-            command = shlex.join(["vllm", "serve", *flags(d), f"--port={PORT + i}"])
+            command = shlex.join(["vllm", "serve", *flags(d), f"--port={first + i}"])
             commands.append(f"CUDA_VISIBLE_DEVICES={devices} {command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
         files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])
