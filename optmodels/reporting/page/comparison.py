@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from statistics import mean, median
 from typing import Any
 
 from optmodels.errors import printable
@@ -75,12 +76,12 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
     lines = []
     for m in methods:
         mine = [r for r in rows if r["method"] == m]
-        gaps = sorted(r["gap_to_bound"] for r in mine if r.get("gap_to_bound") is not None)
-        seconds = sorted(r["seconds"]["total"] for r in mine)
+        gaps = [r["gap_to_bound"] for r in mine if r.get("gap_to_bound") is not None]
+        seconds = [r["seconds"]["total"] for r in mine]
         lines.append([
             m, sum(r["objective"] is not None for r in mine), sum(r["status"] == "optimal" for r in mine),
-            _percent(sum(gaps) / len(gaps) if gaps else None), _percent(gaps[len(gaps) // 2] if gaps else None),
-            _percent(gaps[-1] if gaps else None), f"{seconds[len(seconds) // 2]:.3g}", f"{seconds[-1]:.3g}",
+            *(_percent(of(gaps) if gaps else None) for of in (mean, median, max)),
+            f"{median(seconds):.3g}", f"{max(seconds):.3g}",
         ])  # fmt: skip
     columns = [
         "method",
