@@ -37,13 +37,20 @@ check: lint types test
 docs: setup  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-study: setup  ## reproduce LLM-Pilot's tables and figures into results/llm_pilot/
+study: setup  ## the papers' tables and figures recomputed, into results/
 	$(BIN)/python -m optmodels.study.llm_pilot
+	$(BIN)/python -m optmodels.study.skylb
+	$(BIN)/python -m optmodels.study.skylb_replay
+	$(BIN)/python -m optmodels.study.maaso
 
 bench: setup  ## timings and ratios, each benchmark's docstring says of what
 	$(BIN)/python benchmarks/cost_efficiency.py
 	$(BIN)/python benchmarks/fleet.py
 	$(BIN)/python benchmarks/reserved_capacity.py
+	$(BIN)/python benchmarks/orchestration.py
+	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/report_page.py
 	$(BIN)/python benchmarks/batch_controllers.py
 	$(BIN)/python -m pip install --quiet 'scikit-learn>=1.5'   # the random forest that attribution is timed against
 	$(BIN)/python benchmarks/latency_models.py
