@@ -1,11 +1,13 @@
 """Orchestration in column form (MaaSO §IV-C): integer numbers of instances, shares of request classes over time.
 
-Configurations c with n_c instances; request classes k with arrivals a_kt; starts x_kct of k on c in bin t, where c is
-admissible; stock I_kt of k waiting at the end of bin t. Nothing in it counts GPUs or requests one by one.
+Configurations c with n_c instances; request classes k with arrivals a_kt, of which the share φ_kc can be in time on c;
+starts x_kct of k on c in bin t; levels l of k, the first few of its configurations in the order of the wait they allow,
+with the stock I_klt waiting for them at the end of bin t. Nothing in it counts GPUs or requests one by one.
 
     max  MS(6) or its parts
-    s.t. balance        Σ_c x_kct + I_kt − I_k,t−1 ≤ a_kt                       (the rest is refused)
-         bounds         0 ≤ I_kt ≤ arrivals of the last max_c w_kc seconds, 0 ≤ x_kct ≤ arrivals young enough for c
+    s.t. balance        Σ_{c in l} x_kct + I_klt − I_kl,t−1 ≤ φ_l·a_kt          (the rest is refused)
+         bounds         0 ≤ I_klt ≤ φ_l·(arrivals of the last w_l seconds), 0 ≤ x_kct ≤ φ_kc·(arrivals young enough)
+         whole          Σ_t x_kct ≤ φ_kc·requests·n_c                             (tightens the relaxation)
          occupancy      Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c
          packing        Σ_{c: unit ≥ s} gpus_c·n_c ≤ s·Σ_servers ⌊working GPUs / s⌋, or patterns (MS b, c)
          stock, numbers of instances by model, attainment_at_least, changes against what runs
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
+from formulations.orchestration_literal import literal
 from optmodels.formulation import Formulation, Method, Options
 from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
@@ -44,7 +47,9 @@ from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.orchestration import frames, report, summary
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, paused_gc, solve_compiled
-from optmodels.solver.highs import PROVED, relative_gap, relaxation
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
+
+IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Parameters
@@ -56,14 +61,13 @@ def model_data(t: OrchestrationTables) -> SimpleNamespace:
     upper = flow.compiled().upper
     cols, T = flow.columns, flow.T
     pairs = [(int(k), int(c)) for k, c in zip(flow.k, flow.c, strict=True)]
-    classes = [int(k) for k in flow.classes]
     return SimpleNamespace(
-        t=t, T=T, pairs=pairs, classes=classes, rooms=flow.rooms, w=weights(t), running=running_counts(t),
+        t=t, T=T, pairs=pairs, rooms=flow.rooms, w=weights(t), running=running_counts(t),
+        levels=flow.levels,
         used=sorted({c for _, c in pairs}),
-        on={k: [c for q, c in pairs if q == k] for k in classes},
         of={c: [k for k, q in pairs if q == c] for c in {c for _, c in pairs}},
         most_x={p: upper[cols.x.start + i * T : cols.x.start + (i + 1) * T] for i, p in enumerate(pairs)},
-        most_I={k: upper[cols.Y.start + i * T : cols.Y.start + (i + 1) * T] for i, k in enumerate(classes)},
+        most_I=[upper[cols.Y.start + i * T : cols.Y.start + (i + 1) * T] for i in range(len(flow.levels))],
         most_n=upper[cols.n], busy={p: busy_shares(float(t.service_s[p]), t.bin_s) for p in pairs},
         patterns=[(g, i) for g, r in enumerate(flow.rooms) if not r.divisible for i in range(len(r.patterns))],
         changes=cols.up.stop > cols.up.start, soft=cols.short.stop > cols.short.start,
@@ -74,10 +78,18 @@ def model_data(t: OrchestrationTables) -> SimpleNamespace:
 # Constraints, one function for each family
 
 
-def balance(b: Any, k: int, t: int) -> Any:
-    """Σ_c x_kct + I_kt − I_k,t−1 ≤ a_kt."""
-    before = b.I[k, t - 1] if t > 0 else 0.0
-    return sum(b.x[k, c, t] for c in b.data.on[k]) + b.I[k, t] - before <= float(b.data.t.classes.arrivals[k, t])
+def balance(b: Any, i: int, t: int) -> Any:
+    """Σ_{c in l} x_kct + I_klt − I_kl,t−1 ≤ φ_l·a_kt, of the i-th level (k, l)."""
+    level = b.data.levels[i]
+    before = b.I[i, t - 1] if t > 0 else 0.0
+    starts = sum(b.x[b.data.pairs[p] + (t,)] for p in level.pairs)
+    return starts + b.I[i, t] - before <= float(level.share * b.data.t.classes.arrivals[level.k, t])
+
+
+def whole(b: Any, k: int, c: int) -> Any:
+    """Σ_t x_kct ≤ φ_kc·requests·n_c: implied by whole instances, not by the relaxation's fractions of one."""
+    most = float(b.data.t.share[k, c] * b.data.t.classes.count[k])
+    return sum(b.x[k, c, t] for t in range(b.data.T)) - most * b.n[c] <= 0
 
 
 def occupancy(b: Any, c: int, t: int) -> Any:
@@ -91,7 +103,7 @@ def occupancy(b: Any, c: int, t: int) -> Any:
 
 
 def packing(b: Any, g: int, s: int) -> Any:
-    """Units of at least s GPUs fit into the servers of type g; patterns where sizes do not divide one another (MS b)."""
+    """Units of at least s GPUs fit the servers of type g; patterns where sizes do not divide one another (MS b)."""
     d, room = b.data, b.data.rooms[g]
     mine = [c for c, x in enumerate(d.t.configurations) if x.gpu == g]
     if room.divisible:
@@ -167,7 +179,7 @@ def attach(block: Any, problem: Orchestration, tables: OrchestrationTables) -> N
     block.n = pyo.Var(C, domain=pyo.NonNegativeIntegers, bounds=lambda _, c: (0, d.most_n[c]))
     block.g = pyo.Var(M, domain=pyo.NonNegativeIntegers, bounds=(0, sum(r.gpus for r in d.rooms)))
     block.x = pyo.Var([(k, c, t) for k, c in d.pairs for t in bins], bounds=lambda _, k, c, t: (0, d.most_x[k, c][t]))
-    block.I = pyo.Var(d.classes, bins, bounds=lambda _, k, t: (0, d.most_I[k][t]))
+    block.I = pyo.Var(range(len(d.levels)), bins, bounds=lambda _, i, t: (0, d.most_I[i][t]))
     block.y = pyo.Var(d.patterns, domain=pyo.NonNegativeIntegers)
     kept = [m for m in M if problem.models[m].attainment_at_least is not None]
     block.short = pyo.Var(kept if d.soft else [], domain=pyo.NonNegativeReals)
@@ -185,7 +197,8 @@ def attach(block: Any, problem: Orchestration, tables: OrchestrationTables) -> N
     if d.changes:
         block.started = pyo.Constraint(C, rule=started)
         block.stopped = pyo.Constraint(C, rule=stopped)
-    block.balance = pyo.Constraint(d.classes, bins, rule=balance)
+    block.balance = pyo.Constraint(range(len(d.levels)), bins, rule=balance)
+    block.whole = pyo.Constraint(d.pairs, rule=whole)
     block.occupancy = pyo.Constraint(d.used, range(d.T + 1), rule=occupancy)
     block.attainment = pyo.Constraint(
         [m for m in kept if tables.classes.count[tables.classes.model == m].sum() > 0], rule=attainment
@@ -205,7 +218,7 @@ def _metrics(block: Any, problem: Orchestration, tables: OrchestrationTables) ->
         block.throughput = pyo.Expression(expr=pyo.quicksum(w.throughput[k] * v for (k, _, _), v in block.x.items()))
     block.latency = pyo.Expression(
         expr=pyo.quicksum((w.latency - w.first_token[k, c]) * v for (k, c, _), v in block.x.items())
-        - pyo.quicksum(w.waiting * tables.bin_s * v for v in block.I.values())
+        - pyo.quicksum(w.waiting * tables.bin_s * v for (i, _), v in block.I.items() if d.levels[i].whole)
     )
     block.penalties = pyo.Expression(
         expr=sum(change.score_per_start * v for v in block.up.values())
@@ -264,14 +277,18 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     model = flow.compiled()
     seconds = {"build": time.perf_counter() - clock}
     clock = time.perf_counter()
-    bound, x = relaxation(model, settings())
+    idle = np.zeros(flow.columns.total)
+    idle[flow.columns.n] = IDLE_GPU * tables.gpus_of / max(1, int(tables.case.free_gpus.sum()))
+    bound, x = relaxation(model, settings(), idle, IDLE_GPU)
     seconds["relax"] = time.perf_counter() - clock
     found = None
     if x is not None:
         found = rounded(tables, x[flow.columns.n], settings())
     seconds["round"] = time.perf_counter() - clock - seconds["relax"]
     log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
-    limit, events, status = None, (), "optimal"
+    limit: Limit | None = None
+    events: tuple[Event, ...] = ()
+    status: Status = "optimal"
     within = max(options.gap, PROVED)
     if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
         start = None if found is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(found.counts)}
@@ -315,12 +332,13 @@ def _figures(tables: OrchestrationTables, plan: OrchestrationPlan, folder: Path)
 
 
 METHODS: dict[str, Method] = {
-    "exact": exact, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
+    "exact": exact, "literal": literal, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
     "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
     "selective_replication": selective_replication, "round_robin": round_robin,
 }  # fmt: skip
 TITLES = {
     "exact": "column form with waiting by HiGHS",
+    "literal": "every request and GPU by itself, by HiGHS",
     "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
 }
 

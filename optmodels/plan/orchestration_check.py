@@ -1,9 +1,9 @@
 """Independent check of an orchestration plan: GPUs one by one, requests as cumulative curves over time.
 
-Shares no code with packing, flow model or formulation. What a request class is (mean length, deadline, arrivals) and how
-fast a configuration decodes are read from the tables; everything a plan states about them is recomputed: every GPU is
-held once and works, units share a server, memory, stock, numbers of instances; nobody is admitted before arriving, starts
-before being admitted or later than the deadline allows; busy slots are integrals of the curves of starts; MS(6–8).
+Shares no code with packing, flow model or formulation. What a request class is (mean length, deadline, arrivals) and
+how fast a configuration decodes are read from the tables; everything a plan states about them is recomputed: every GPU
+is held once and works, units share a server, memory, stock, numbers of instances; nobody is admitted before arriving,
+starts before being admitted or later than the deadline allows; busy slots are integrals of the curves of starts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from optmodels.latency.work import layer_work
 from optmodels.plan.findings import Findings
 from optmodels.plan.orchestration import ConfigurationLine, OrchestrationPlan
 from optmodels.plan.outcome import CheckReport
-from optmodels.points.orchestration import OrchestrationTables, build_tables
+from optmodels.points.orchestration import LEAST_SHARE, OrchestrationTables, build_tables
 from optmodels.problem.orchestration import Orchestration
 from optmodels.units import GIB
 
@@ -146,7 +146,7 @@ def _limits(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> No
 def _schedule(
     found: Findings, t: OrchestrationTables, p: OrchestrationPlan, known: list[int]
 ) -> tuple[dict[tuple[int, int], Array], dict[tuple[int, int], Array]] | None:
-    """Admitted and started by (class, plan configuration), after checking them against arrivals, deadlines and slots."""
+    """Admitted and started by (class, plan configuration), checked against arrivals, deadlines and slots."""
     T, bin_s, s = t.bins, t.bin_s, p.shares
     if p.bins != T or abs(p.bin_s - bin_s) > 1e-9 * bin_s or len(p.classes) != len(t.classes):
         found.add("time bins and classes as in the instance", f"{p.bins} of {p.bin_s:g} s", f"{T} of {bin_s:g} s")
@@ -157,7 +157,7 @@ def _schedule(
         return None
     admitted: dict[tuple[int, int], Array] = {}
     started: dict[tuple[int, int], Array] = {}
-    for k, j, b, m, x in zip(*columns, strict=True):
+    for k, j, b, m, x in zip(s.request_class, s.configuration, s.bin, s.admitted, s.started, strict=True):
         if not (0 <= k < len(t.classes) and 0 <= j < len(known) and 0 <= b < T):
             found.add("shares[] indices", f"class {k}, configuration {j}, bin {b}", "within the plan")
             return None
@@ -169,13 +169,15 @@ def _schedule(
     slack = 1e-6 * max(1.0, float(t.classes.count.sum()) ** 0.5)
     taken = np.zeros_like(t.classes.arrivals)
     busy = np.zeros((len(known), T + 2))
-    for (k, j), m in admitted.items():
-        taken[k] += m
-        _waits(found, t, k, known[j], m, started[k, j], slack)
+    for (k, j), curve in admitted.items():
+        taken[k] += curve
+        _waits(found, t, k, known[j], curve, started[k, j], slack)
         busy[j] += _busy(started[k, j], _service(t, k, known[j]), bin_s)
+    for k in {k for k, _ in admitted}:
+        _nested(found, t, k, {known[j]: m for (q, j), m in admitted.items() if q == k}, slack)
     excess = taken - t.classes.arrivals
     if len(excess) and excess.max(initial=0.0) > slack:
-        k, b = np.unravel_index(int(excess.argmax()), excess.shape)
+        k, b = divmod(int(excess.argmax()), T)
         found.add(f"admitted of {t.classes.label[k]} in bin {b}", float(taken[k, b]), float(t.classes.arrivals[k, b]))
     for j, line in enumerate(p.configurations):
         slots = line.instances * line.batch * line.dp
@@ -183,6 +185,16 @@ def _schedule(
         if worst > slots * (1 + 1e-6) + slack:
             found.add(f"busy slots of {_name(line)} in bin {int(busy[j].argmax())}", worst, slots)
     return admitted, started
+
+
+def _nested(found: Findings, t: OrchestrationTables, k: int, admitted: dict[int, Array], slack: float) -> None:
+    """No more requests of a class on configurations than can be in time there."""
+    share = {c: _eligible(t, k, c)[0] for c in admitted}
+    for level in set(share.values()):
+        total: Array = sum((m for c, m in admitted.items() if share[c] <= level), np.zeros(t.bins))
+        over = float((total - level * t.classes.arrivals[k]).max())
+        if over > slack:
+            found.add(f"requests of {t.classes.label[k]} where only {level:.1%} can be in time", over, 0.0, "too many")
 
 
 def _service(t: OrchestrationTables, k: int, c: int) -> float:
@@ -193,17 +205,31 @@ def _service(t: OrchestrationTables, k: int, c: int) -> float:
     )
 
 
+def _eligible(t: OrchestrationTables, k: int, c: int) -> tuple[float, float]:
+    """Share of a class that is in time on an idle instance, and how long that share can wait: request by request."""
+    x, limit = t.configurations[c], t.case.problem.slo.ttft_s
+    if t.class_of is not None and t.deadline_s is not None and t.case.trace is not None:
+        r = np.flatnonzero(t.class_of == k)
+        prompt, output, due = t.case.trace.prompt_tokens[r], t.case.trace.output_tokens[r], t.deadline_s[r]
+    else:
+        prompt, output, due = (np.array([float(v[k])]) for v in
+                               (t.classes.prompt_tokens, t.classes.output_tokens, t.classes.deadline_s))  # fmt: skip
+    first = x.prefill_s_per_token * prompt
+    slack = due - first - output / x.tokens_per_s[x.slots - 1]
+    if limit is not None:
+        slack = np.minimum(slack, limit - first)
+    able = slack >= 0
+    return float(able.mean()), float(slack[able].mean()) if able.any() else -1.0
+
+
 def _waits(found: Findings, t: OrchestrationTables, k: int, c: int, m: Array, x: Array, slack: float) -> None:
     """Nobody starts before being admitted, nor so late that the deadline is missed."""
     who = f"{t.classes.label[k]} on {t.name(c)}"
     if t.configurations[c].model != t.classes.model[k]:
         found.add(f"model of {who}", t.name(c), t.case.models[t.classes.model[k]])
         return
-    wait = float(t.classes.deadline_s[k]) - _service(t, k, c)
-    limit = t.case.problem.slo.ttft_s
-    if limit is not None:
-        wait = min(wait, limit - t.configurations[c].prefill_s_per_token * float(t.classes.prompt_tokens[k]))
-    if wait < -1e-9 * float(t.classes.deadline_s[k]):
+    share, wait = _eligible(t, k, c)
+    if share <= 0 or wait < 0:
         found.add(f"deadline of {who}", _service(t, k, c), float(t.classes.deadline_s[k]), "s")
         return
     edges = np.arange(t.bins + 1) * t.bin_s
@@ -232,7 +258,7 @@ def _busy(x: Array, service: float, bin_s: float) -> Array:
         total: Array = area[i] + level[i] * rest + inside * rest**2 / 2
         return total
 
-    a = np.arange(len(x) + 2) * bin_s
+    a = bin_s * np.arange(len(x) + 2, dtype=np.float64)
     held: Array = (integral(a + bin_s) - integral(a) - integral(a + bin_s - service) + integral(a - service)) / bin_s
     return held
 
@@ -278,8 +304,8 @@ def _figures(
     found.close("score.throughput", s.throughput, T, scale=1.0)
     found.close("score.latency", s.latency, L, scale=1.0)
     short = {}
-    for m, served in enumerate(problem.models):
-        mine = q.model == m
+    for i, served in enumerate(problem.models):
+        mine = q.model == i
         if served.attainment_at_least is not None and q.count[mine].sum() > 0:
             missing = served.attainment_at_least - float(in_time[mine].sum() / q.count[mine].sum())
             if missing > 1e-6:
@@ -308,9 +334,7 @@ def _longest(t: OrchestrationTables) -> float:
         for c, x in enumerate(t.configurations):
             if x.model == t.classes.model[k]:
                 prefill = x.prefill_s_per_token * float(t.classes.prompt_tokens[k])
-                wait = float(t.classes.deadline_s[k]) - _service(t, k, c)
-                if t.case.problem.slo.ttft_s is not None:
-                    wait = min(wait, t.case.problem.slo.ttft_s - prefill)
-                if wait >= 0:
+                share, wait = _eligible(t, k, c)
+                if share >= LEAST_SHARE and wait >= 0:
                     longest = max(longest, wait + prefill)
     return longest or 1.0

@@ -43,7 +43,8 @@ def replay(
         InputError: unknown policy, or requests of a model that the instance does not have.
     """
     options = options or ReplayOptions()
-    if options.policy is not None and options.policy not in get_args(Policy):
+    chosen: tuple[Policy, ...] = tuple(x for x in get_args(Policy) if x == options.policy)
+    if options.policy is not None and not chosen:
         raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(get_args(Policy))}"))
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
@@ -51,7 +52,7 @@ def replay(
     cluster, shares = cluster_of(t, p), shares_of(t, p)
     rows = {}
     own = p.dispatcher
-    for policy in dict.fromkeys((own.policy, *POLICIES)) if options.policy is None else (options.policy,):
+    for policy in chosen or tuple(dict.fromkeys((own.policy, *POLICIES))):
         protect = own.overflow_protection if policy == own.policy else True
         if options.overflow_protection is not None:
             protect = options.overflow_protection
@@ -88,8 +89,10 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     if factor is None:
         raise InputError(Mistake(None, "slo.factor", None, "θ > 0: the trace has no SLO factors"))
     per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
-    return Requests.of(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
-                       deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token))  # fmt: skip
+    return Requests.of(
+        trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
+        deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
+    )  # fmt: skip
 
 
 def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array) -> Ints:
@@ -119,8 +122,8 @@ def _drawn(t: OrchestrationTables, seed: int) -> Requests:
     at = (bin_ + rng.random(len(bin_))) * t.bin_s
     order = np.argsort(at, kind="stable")
     klass = klass[order]
-    return Requests.of(at[order], np.maximum(1, np.round(q.prompt_tokens[klass])), np.maximum(1, np.round(q.output_tokens[klass])),
-                       model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)  # fmt: skip
+    prompt, output = (np.maximum(1, np.round(v[klass])) for v in (q.prompt_tokens, q.output_tokens))
+    return Requests.of(at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)
 
 
 def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:

@@ -27,8 +27,9 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-BINS_WANTED = 120
-SERVICE_BINS = 4.0
+BINS_WANTED = 24
+SERVICE_BINS = 2.0
+LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ class OrchestrationTables:
         bin_s: width of a time bin.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
         service_s: (K, C) prefill and decoding at the worst-case rate; inf where the model differs.
-        wait_s: (K, C) longest wait that still meets the deadline; negative: not admissible.
+        share: (K, C) of the class's requests that meet their deadline on an unloaded instance.
+        wait_s: (K, C) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
         deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
     """
@@ -153,14 +155,15 @@ class OrchestrationTables:
     bin_s: float
     t_slice_s: Array
     service_s: Array
+    share: Array
     wait_s: Array
     class_of: Ints | None
     deadline_s: Array | None
 
     @cached_property
     def admissible(self) -> Mask:
-        """(K, C): an unloaded instance meets the deadline."""
-        mask: Mask = self.wait_s >= 0
+        """(K, C): an unloaded instance meets the deadline of a share worth planning with."""
+        mask: Mask = (self.wait_s >= 0) & (self.share >= LEAST_SHARE)
         return mask
 
     @property
@@ -219,10 +222,10 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     configurations = tuple(found)
     t_slice = _t_slice(case, source)
     classes, bin_s, class_of, deadline = _classes(case, configurations, t_slice)
-    service, wait = _service(case, configurations, classes)
+    service, share, wait = _service(case, configurations, classes, class_of, deadline)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
-        service, wait, class_of, deadline,
+        service, share, wait, class_of, deadline,
     )  # fmt: skip
 
 
@@ -451,19 +454,31 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
 
 
 def _service(
-    case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses
-) -> tuple[Array, Array]:
-    """Seconds of prefill and decoding, and the longest wait, of every class on every configuration."""
+    case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses,
+    class_of: Ints | None, deadline: Array | None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Seconds of prefill and decoding, the share that can be in time, and its longest wait; class by configuration."""
     K, C = len(classes), len(configurations)
-    service, wait = np.full((K, C), np.inf), np.full((K, C), -np.inf)
-    limit = case.problem.slo.ttft_s
+    service, share, wait = np.full((K, C), np.inf), np.zeros((K, C)), np.full((K, C), -np.inf)
+    limit = np.inf if case.problem.slo.ttft_s is None else case.problem.slo.ttft_s
+    by_model = [np.flatnonzero(case.request_model == m) for m in range(len(case.models))]
     for c, x in enumerate(configurations):
-        mine = classes.model == x.model
+        mine = np.flatnonzero(classes.model == x.model)
         prefill = x.prefill_s_per_token * classes.prompt_tokens[mine]
         service[mine, c] = prefill + classes.output_tokens[mine] / x.worst_rate
-        slack = classes.deadline_s[mine] - service[mine, c]
-        wait[mine, c] = slack if limit is None else np.minimum(slack, limit - prefill)
-    return service, wait
+        if class_of is None or deadline is None or case.trace is None:
+            wait[mine, c] = np.minimum(classes.deadline_s[mine] - service[mine, c], limit - prefill)
+            share[mine, c] = wait[mine, c] >= 0
+            continue
+        r = by_model[x.model]
+        first = x.prefill_s_per_token * case.trace.prompt_tokens[r]
+        slack = np.minimum(deadline[r] - first - case.trace.output_tokens[r] / x.worst_rate, limit - first)
+        can = slack >= 0
+        able = np.bincount(class_of[r[can]], minlength=K)[mine]
+        share[mine, c] = able / np.maximum(classes.count[mine], 1.0)
+        wait[mine, c] = np.bincount(class_of[r[can]], slack[can], K)[mine] / np.maximum(able, 1)
+        wait[mine[able == 0], c] = -np.inf
+    return service, share, wait
 
 
 def candidates_of(case: OrchestrationCase, model: int) -> Candidates:

@@ -10,13 +10,18 @@ Each request is meant for one configuration from its arrival on, so first come, 
 and a deadline is kept if and only if whoever waited at t − w has started by t:  M(t − w) ≤ X(t) in cumulative terms.
 Starts are spread over their bin, so a request keeps a slot busy for the share `busy_shares(d)` of each bin after it.
 
-That is the *exact* form, for given instances. To choose them, the *pooled* form keeps one stock I_kt for each class:
+Only a share φ_kc of a class can be in time on c where its requests differ in what they are allowed per token. Those
+that can are the ones with the largest allowances, so shares are nested: of the arrivals at most φ may be meant for
+configurations whose share is φ or less.
 
-    I_kt ≤ I_k,t−1 + arrivals − Σ_c x_kct (the rest is refused),   I_kt ≤ arrivals of the last max_c w_kc seconds,
-    x_kct ≤ arrivals of the bin and of the w_kc seconds before it.
+That is the *exact* form, for given instances. To choose them, the *pooled* form keeps a few stocks for each class. With
+configurations in the order of the wait they allow, level l is the first few of them, φ_l and w_l their largest share
+and wait:
 
-It has a sixth of the rows, its stock and start limits are bounds, and it relaxes the exact form (Y summed over c is
-such an I), so its bound holds for every plan.
+    I_klt ≤ I_kl,t−1 + φ_l·arrivals − Σ_{c in l} x_kct (the rest is refused),  I_klt ≤ φ_l·(arrivals of the last w_l s).
+
+It has a fraction of the rows, and relaxes the exact form (Y summed over the level is such an I), so its bound holds for
+every plan. The last level holds all configurations.
 
 This module states the matrix in numpy for speed; `formulations/orchestration.py` states the pooled form in Pyomo,
 family by family, and a test holds the two equal.
@@ -41,6 +46,7 @@ from optmodels.solver.highs import Report, Settings, solve_compiled
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+SHARE_STEP = 0.005  # configurations whose shares differ by less are in one level of the pooled form
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
 
 
@@ -152,8 +158,26 @@ class Columns:
     capped: slice  # T, where it could exceed 1
     g: slice  # GPUs of each model: integer, to branch on
     x: slice  # starts, pair-major
-    Y: slice  # waiting, by waiting pair; pooled: by class
+    Y: slice  # waiting, by waiting pair; pooled: by level
     total: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A stock of the pooled form: the pairs of class k that allow the shortest waits.
+
+    Attributes:
+        k: class.
+        pairs: indices into the model's pairs.
+        share, wait_s: the largest of theirs.
+        whole: all pairs of the class.
+    """
+
+    k: int
+    pairs: Ints
+    share: float
+    wait_s: float
+    whole: bool
 
 
 class _Names:
@@ -173,7 +197,7 @@ class _Names:
 
 
 class FlowModel:
-    """The column form of `tables` as arrays: pooled, to choose instances; with `counts` of them the exact form, an LP."""
+    """The column form of `tables` as arrays: pooled, to choose instances; with `counts` of them exact, an LP."""
 
     def __init__(self, t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool | None = None) -> None:
         self.t, self.counts = t, counts
@@ -186,7 +210,6 @@ class FlowModel:
         self.waits = np.flatnonzero(wait >= NO_WAIT_BINS)  # pairs with a stock
         self.wait_bins = wait[self.waits]
         self.classes, self.class_index = np.unique(self.k, return_inverse=True)
-        self.stocks = len(self.classes) if self.pooled else len(self.waits)
         units: list[list[int]] = [[] for _ in t.case.gpu_types]
         for x in t.configurations:
             units[x.gpu].append(x.unit)
@@ -204,7 +227,7 @@ class FlowModel:
             "n": C, "y": patterns, "up": changes, "down": changes,
             "short": len(kept_models(self.t)) if p.slo.shortfall_penalty is not None else 0,
             "capped": int(self.weights.capped), "g": len(p.models) if self.counts is None else 0,
-            "x": self.P * self.T, "Y": self.stocks * self.T,
+            "x": self.P * self.T, "Y": (len(self.levels) if self.pooled else len(self.waits)) * self.T,
         }  # fmt: skip
         parts = {}
         for name, size in sizes.items():
@@ -221,8 +244,11 @@ class FlowModel:
             self._balance(rows, upper)
         else:
             self._arrivals(rows)
+            self._eligible(rows)
             self._deadlines(rows, upper)
         self._occupancy(rows)
+        if self.counts is None:
+            self._whole(rows)
         self._attainment(rows)
         integer = np.zeros(self.columns.total, dtype=bool)
         integer[self.columns.n] = integer[self.columns.y] = integer[self.columns.g] = self.counts is None
@@ -303,28 +329,60 @@ class FlowModel:
         )
 
     def _balance(self, rows: _Rows, upper: Array) -> None:
-        """Pooled: Σ_c x_kct + I_kt − I_k,t−1 ≤ arrivals, with the arrivals still young enough as bounds of x and I."""
-        T, K, bin_s = self.T, self.stocks, self.t.bin_s
-        k, bin_ = np.repeat(np.arange(K), T), np.tile(np.arange(T), K)
-        stock, later = self.columns.Y.start + np.arange(K * T), bin_ > 0
-        row = np.repeat(self.class_index, T) * T + np.tile(np.arange(T), self.P)
-        rows.block(
-            "balance", K * T, np.concatenate((row, k * T + bin_, np.flatnonzero(later))),
-            np.concatenate((np.arange(self.columns.x.start, self.columns.x.stop), stock, stock[later] - 1)),
-            np.concatenate((np.ones(len(row) + K * T), -np.ones(int(later.sum())))),
-            high=self.t.classes.arrivals[self.classes].ravel(),
-        )  # fmt: skip
-        total = np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.t.classes.arrivals, axis=1)))
-        edges = np.arange(T + 1) * bin_s
-        for i in range(self.P):
-            k_, wait = self.k[i], self.t.wait_s[self.k[i], self.c[i]]
+        """Pooled: Σ_{c in l} x_kct + I_klt − I_kl,t−1 ≤ φ_l·arrivals; arrivals still young enough bound x and I."""
+        T, edges = self.T, np.arange(self.T + 1) * self.t.bin_s
+        bins = np.arange(T)
+        for i, level in enumerate(self.levels):
+            stock = self.columns.Y.start + i * T + bins
+            x = self.columns.x.start + level.pairs[:, None] * T + bins
+            row = np.concatenate((np.tile(bins, len(level.pairs)), bins, bins[1:]))
+            column = np.concatenate((x.ravel(), stock, stock[:-1]))
+            value = np.concatenate((np.ones(x.size + T), -np.ones(T - 1)))
+            rows.block("balance", T, row, column, value, high=level.share * self.t.classes.arrivals[level.k])
+            total = self._total[level.k]
+            upper[stock] = level.share * (total[1:] - np.interp(edges[1:] - level.wait_s, edges, total))
+            upper[stock[-1]] = 0.0  # nobody waits at the end
+        for i, (k, c) in enumerate(zip(self.k, self.c, strict=True)):
             at = self.columns.x.start + i * T
-            upper[at : at + T] = total[k_, 1:] - np.interp(edges[:-1] - wait, edges, total[k_])
-        for i, k_ in enumerate(self.classes):
-            longest = self.t.wait_s[k_, self.c[self.k == k_]].max()
-            at = self.columns.Y.start + i * T
-            upper[at : at + T] = total[k_, 1:] - np.interp(edges[1:] - longest, edges, total[k_])
-            upper[at + T - 1] = 0.0  # nobody waits at the end
+            upper[at : at + T] = self.t.share[k, c] * self._young(int(k), float(self.t.wait_s[k, c]))
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """The pooled form's stocks: prefixes of each class's configurations by wait, the last one whole."""
+        made = []
+        for k in self.classes:
+            mine = np.flatnonzero(self.k == k)
+            mine = mine[np.argsort(self.t.wait_s[k, self.c[mine]], kind="stable")]
+            share = np.maximum.accumulate(self.t.share[k, self.c[mine]])
+            jumps = np.flatnonzero(np.diff(share) > SHARE_STEP) + 1  # who may only serve a part gets a level of its own
+            for end in np.unique(np.append(jumps, len(mine))):
+                c = self.c[mine[:end]]
+                wait = float(self.t.wait_s[k, c].max())
+                made.append(Level(int(k), np.sort(mine[:end]), float(share[end - 1]), wait, bool(end == len(mine))))
+        return tuple(made)
+
+    @cached_property
+    def _total(self) -> Array:
+        """(K, T + 1) arrivals until each edge of the bins."""
+        return np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.t.classes.arrivals, axis=1)))
+
+    def _young(self, k: int, wait_s: float) -> Array:
+        """(T,) arrivals of class k in each bin and in the `wait_s` before it: those that may start there."""
+        edges = np.arange(self.T + 1) * self.t.bin_s
+        young: Array = self._total[k, 1:] - np.interp(edges[:-1] - wait_s, edges, self._total[k])
+        return young
+
+    def _eligible(self, rows: _Rows) -> None:
+        """Σ m_kct over the configurations of share φ or less ≤ φ·arrivals, for every share φ < 1 met."""
+        T = self.T
+        for k in self.classes:
+            mine = np.flatnonzero(self.k == k)
+            share = self.t.share[k, self.c[mine]]
+            for φ in np.unique(share[share < 1 - 1e-9]):
+                pairs = mine[share <= φ]
+                pair, bin_ = np.repeat(pairs, T), np.tile(np.arange(T), len(pairs))
+                position, column, value = self._admitted(pair, bin_)
+                rows.block("eligible", T, bin_[position], column, value, high=φ * self.t.classes.arrivals[k])
 
     def _arrivals(self, rows: _Rows) -> None:
         """Σ_c m_kct ≤ arrivals of the class in the bin."""
@@ -379,6 +437,16 @@ class FlowModel:
             rows.block("occupancy", len(used) * B, np.concatenate(r), np.concatenate(j), np.concatenate(v),
                        high=np.zeros(len(used) * B))  # fmt: skip
 
+    def _whole(self, rows: _Rows) -> None:
+        """Σ_t x_kct ≤ φ_kc·requests·n_c: implied by whole instances, not by the relaxation's fractions of one."""
+        T, n = self.T, self.columns.n.start
+        most = self.t.share[self.k, self.c] * self.t.classes.count[self.k]
+        row, x = np.repeat(np.arange(self.P), T), np.arange(self.columns.x.start, self.columns.x.stop)
+        rows.block(
+            "whole", self.P, np.concatenate((row, np.arange(self.P))), np.concatenate((x, n + self.c)),
+            np.concatenate((np.ones(len(x)), -most)), high=np.zeros(self.P),
+        )  # fmt: skip
+
     def _attainment(self, rows: _Rows) -> None:
         """Requests of a model in time ≥ attainment_at_least of them, less the shortfall where it may be missed."""
         t, soft = self.t, self.columns.short.start < self.columns.short.stop
@@ -408,7 +476,10 @@ class FlowModel:
         else:
             throughput[cols.x] = tokens
         latency[cols.x] = np.repeat(w.latency - w.first_token[self.k, self.c], T)
-        latency[cols.Y] = -w.waiting * self.t.bin_s
+        whole = (
+            np.array([level.whole for level in self.levels]) if self.pooled else np.ones(len(self.waits), dtype=bool)
+        )
+        latency[cols.Y] = np.repeat(np.where(whole, -w.waiting * self.t.bin_s, 0.0), T)
         o, change = p.objective, p.change
         extra = np.zeros(cols.total)
         extra[cols.up], extra[cols.down] = -change.score_per_start, -change.score_per_stop

@@ -68,7 +68,7 @@ def rounded(t: OrchestrationTables, n: Array, settings: Settings | None = None) 
     counts = np.floor(n + 1e-6).astype(np.int64)
     if not fits(counts):
         return None
-    open_ = n > 1e-6
+    open_ = n > 1e-3
     while open_.any():
         missing = np.where(open_, n - counts, -np.inf)
         # Per GPU, so that a large instance that is hardly wanted does not take the room of a small one that is.

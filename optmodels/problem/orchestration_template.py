@@ -1,8 +1,8 @@
 """The commented instance file that ``optmodels new orchestration`` writes."""
 
 TEMPLATE = """\
-# An orchestration problem: servers with GPUs, models, requests with deadlines; find which instances (parallelism, batch)
-# to run on which GPUs and which requests to send where. Solve it with:   optmodels solve THIS_FILE --gap 0.001
+# An orchestration problem: servers with GPUs, models, requests with deadlines; find which instances to run on which
+# GPUs (parallelism, batch) and which requests to send where. Solve it with:   optmodels solve THIS_FILE --gap 0.001
 # Numbers are in the unit their name ends with; strings may carry their own: ttft_s: "800 ms".
 formulation: orchestration
 schema: 1

@@ -99,8 +99,8 @@ def _classes(p: OrchestrationPlan) -> Table:
     for k in order[:ROWS_SHOWN]:
         c = p.classes[k]
         where = sorted(best.get(k, {}).items(), key=lambda x: -x[1])[:3]
-        names = ", ".join(f"{p.configurations[j].parallelism} B{p.configurations[j].batch} {m / max(c.requests, 1e-9):.0%}"
-                          for j, m in where)  # fmt: skip
+        on = [(p.configurations[j], m / max(c.requests, 1e-9)) for j, m in where]
+        names = ", ".join(f"{x.parallelism} B{x.batch} {part:.0%}" for x, part in on)
         share = c.in_time / c.requests if c.requests > 0 else 1.0
         table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
     return table
@@ -108,8 +108,8 @@ def _classes(p: OrchestrationPlan) -> Table:
 
 def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
-    table = _table(f"Replay of {found['requests']:,} requests", "dispatch", "in time", "refused", "late", "first token s",
-                   "p50 / p90 / p99 s", "tokens/s", "GPU use")  # fmt: skip
+    columns = ("dispatch", "in time", "refused", "late", "first token s", "p50 / p90 / p99 s", "tokens/s", "GPU use")
+    table = _table(f"Replay of {found['requests']:,} requests", *columns)
     x = found["predicted"]
     table.add_row("predicted", f"{x['attainment']:.2%}", "", "", f"{x['mean_latency_s']:.3g}", "",
                   f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip

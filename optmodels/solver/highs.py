@@ -332,12 +332,20 @@ def _report(
     return Report(result, limit, objective, bound, gap, x, objectives, seconds, nodes, message, tuple(run.events))
 
 
-def relaxation(model: Compiled, settings: Settings | None = None) -> tuple[float | None, Array | None]:
+def relaxation(
+    model: Compiled, settings: Settings | None = None, prefer: Array | None = None, most: float = 0.0
+) -> tuple[float | None, Array | None]:
     """The first objective's LP relaxation by interior point, without crossover: a proved bound and the point.
 
     The bound comes from the row duals and our own arrays: for any y, the least value of
     Σ_i y_i·b_i + Σ_j (c − Aᵀy)_j·x_j over row and column bounds is a bound (Neumaier and Shcherbina 2004), whatever the
     solver's tolerances. It is finite where every column with a cost is bounded.
+
+    Args:
+        model: the arrays.
+        settings: limits.
+        prefer: small costs (n,) to minimise beside the objective, to choose among its many optima.
+        most: the largest value of prefer·x at any feasible point; the bound, of the objective alone, is looser by it.
 
     Returns:
         The bound in the model's own sense, and x; None where the time ran out or there is no such point.
@@ -345,16 +353,18 @@ def relaxation(model: Compiled, settings: Settings | None = None) -> tuple[float
     settings = settings or Settings()
     options = {"solver": "ipm", "run_crossover": "off"} | settings.options
     relaxed = replace(model, integer=np.zeros_like(model.integer))
+    if prefer is not None:
+        relaxed = replace(relaxed, costs=model.costs[:1] + prefer)
     run = _Run(relaxed, replace(settings, options=options))
     if run.run() != highspy.HighsModelStatus.kOptimal:
         return None, None
     solution = run.h.getSolution()
     x, y = np.array(solution.col_value), np.array(solution.row_dual) / run.scale[0]
-    reduced = model.costs[0] - model.A.T @ y
+    reduced = relaxed.costs[0] - model.A.T @ y
     with np.errstate(invalid="ignore"):
         parts = np.concatenate((
             np.where(y > 0, y * model.row_lower, np.where(y < 0, y * model.row_upper, 0.0)),
             np.where(reduced > 0, reduced * model.lower, np.where(reduced < 0, reduced * model.upper, 0.0)),
         ))  # fmt: skip
-    bound = float(parts.sum() + model.offsets[0])
+    bound = float(parts.sum() + model.offsets[0]) - (most if prefer is not None else 0.0)
     return (float(model.signs[0]) * bound if math.isfinite(bound) else None), x
