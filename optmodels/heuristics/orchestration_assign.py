@@ -128,9 +128,9 @@ class _Reservations:
 
 
 @njit(cache=True)
-def _reserve(
+def _reserve(  # type: ignore[no-untyped-def]
     blocks, arrivals, order, first, c, share, length, whole, part, eligible, free, value, late, gained, started, waiting
-):  # type: ignore[no-untyped-def]
+):
     """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
 
     `free` holds the slots left of every configuration in every bin.

@@ -123,7 +123,7 @@ def study(
     """Compute the rows that are not in OUT/fig4.csv yet."""
     path = out / ("fig4-quick.csv" if quick else "fig4.csv")
     out.mkdir(parents=True, exist_ok=True)
-    rows = pd.read_csv(path).to_dict("records") if path.exists() else []
+    rows: list[Any] = pd.read_csv(path).to_dict("records") if path.exists() else []
     done = {(r["trace"], r["gpus"], r["cv"], r["requests"], r["method"]) for r in rows}
     for point in points(quick):
         for trace in traces:
@@ -137,8 +137,8 @@ def study(
                 pd.DataFrame(rows).to_csv(path, index=False)
                 r = rows[-1]
                 sys.stderr.write(
-                    f"trace {trace}, {point['gpus']} GPUs, CV {point['cv']:g}, {point['requests']:,} requests, {method}:"
-                    f" {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
+                    f"trace {trace}, {point['gpus']} GPUs, CV {point['cv']:g}, {point['requests']:,} requests,"
+                    f" {method}: {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
                     f" {r['solver_s']:.2f} s\n"
                 )
     return pd.DataFrame(rows)
@@ -238,8 +238,8 @@ def main(arguments: list[str] | None = None) -> int:
     draw(rows, given.out / ("fig4-quick.png" if given.quick else "fig4.png"), given.quick)
     worse = worse_than_heuristics(rows)
     with pd.option_context("display.width", 200, "display.max_columns", 20, "display.float_format", "{:.4g}".format):
-        show([str(compared(rows)), f"{len(worse)} points where a heuristic's replayed attainment is more than 0.5 points"
-              f" above exact's", *([str(worse)] if len(worse) else [])])  # fmt: skip
+        show([str(compared(rows)), f"{len(worse)} points where a heuristic's replayed attainment is more than 0.5"
+              " points above exact's", *([str(worse)] if len(worse) else [])])  # fmt: skip
     return 0
 
 

@@ -104,7 +104,7 @@ def test_failed_gpus_leave_no_room_for_large_units() -> None:
     """8 GPUs, one of each server's four failed: no tp-4, however much the search would like it."""
     rates = {(MODELS[0], 1, 1): (10.0,), (MODELS[0], 2, 1): (19.0,), (MODELS[0], 4, 1): (60.0,)}
     p = problem(rates, rows(2, 100, MODELS[:1], rate=2.0), (4, 4),
-                cluster={"servers": [{"server": "a", "gpu": "h100", "gpus": 4}, {"server": "b", "gpu": "h100", "gpus": 4}],
+                cluster={"servers": [{"server": s, "gpu": "h100", "gpus": 4} for s in "ab"],
                          "failed_gpus": {"a": [0], "b": [3]}})  # fmt: skip
     for name in QUICK:
         found = FORM.method(name)(p, tables(p), Options())
