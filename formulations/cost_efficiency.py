@@ -40,12 +40,14 @@ import pyomo.environ as pyo
 
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import cost_efficiency as heuristics
-from optmodels.plan.cost_efficiency import CostPlan, make_plan, report
+from optmodels.plan import deploy
+from optmodels.plan.cost_efficiency import CostPlan, make_plan, nearest_miss, report
 from optmodels.plan.cost_efficiency_check import check
 from optmodels.plan.outcome import Outcome
-from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune
+from optmodels.points.cost_efficiency import CostTables, build_tables, in_memory, linearise, prune, rebind
 from optmodels.problem.cost_efficiency import CostEfficiency
 from optmodels.problem.templates import COST_EFFICIENCY as TEMPLATE
+from optmodels.reporting.charts.cost_efficiency import charts
 from optmodels.reporting.cost_efficiency import frames, summary
 from optmodels.solver import Settings, paused_gc, solve_model
 
@@ -263,7 +265,8 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
     pruned = prune(tables)
     seconds = {"prune": time.perf_counter() - clock}
     if not len(pruned.tables.skeletons):
-        return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts})
+        reason = {} if options.answer_only else {"reason": nearest_miss(tables)}
+        return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts} | reason)
     clock = time.perf_counter()
     model = build(problem, pruned.tables)
     seconds["build"] = time.perf_counter() - clock
@@ -297,7 +300,12 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    rebind=rebind,
     method_titles={"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES},
+    charts=charts,
+    plan=CostPlan,
+    deployments=deploy.cost_efficiency,
+    limits=("slo", "budget_usd_per_hour", "objective"),
 )
 
 if __name__ == "__main__":

@@ -49,13 +49,16 @@ from formulations.fleet_melange import melange
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import fleet as heuristics
 from optmodels.heuristics import fleet_columns
+from optmodels.plan import deploy
 from optmodels.plan.fleet import Choice, FleetPlan, WorthLine, make_plan, objective_value
 from optmodels.plan.fleet_check import check
+from optmodels.plan.fleet_replay import replay
 from optmodels.plan.outcome import Outcome
-from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune
+from optmodels.points.fleet import FleetTables, build_tables, changes_matter, prune, rebind
 from optmodels.points.reserve import largest_pools
 from optmodels.problem.fleet import Fleet
 from optmodels.problem.fleet_template import FLEET as TEMPLATE
+from optmodels.reporting.charts.fleet import charts
 from optmodels.reporting.fleet import frames, report, summary
 from optmodels.solver import Compiled, Report, Settings, compile_model, paused_gc, solve_compiled
 from optmodels.solver.conflict import irreducible
@@ -197,6 +200,8 @@ def min_replicas(m: Any, t: int, i: int) -> Any:
 
 def one_level(m: Any, t: int, j: int) -> Any:
     """Σ_k y_tjk ≤ 1."""
+    if not m.data.levels[j]:  # so unreliable that `pool_size` keeps it empty
+        return pyo.Constraint.Skip
     return sum(m.y[t, j, k] for k in range(len(m.data.levels[j]))) <= 1
 
 
@@ -223,7 +228,7 @@ def survives(m: Any, t: int, j: int) -> Any:
 def few_pools(m: Any, t: int) -> Any:
     """Σ y_tjk ≤ pools: the union bound counts so many."""
     reserve = m.data.tables.case.problem.reserve
-    if reserve.survive_probability is None:
+    if reserve.survive_probability is None or not any(m.data.levels[j] for j in m.J):
         return pyo.Constraint.Skip
     return pyo.quicksum(m.y[t, j, k] for j in m.J for k in range(len(m.data.levels[j]))) <= reserve.pools
 
@@ -521,7 +526,7 @@ def _one_part(
     seconds |= solved.seconds
     report_ = solved.report
     log |= {"solver": report_.message, "nodes": report_.nodes}
-    if report_.status == "infeasible":
+    if report_.status == "infeasible" and not options.answer_only:
         clock = time.perf_counter()
         log |= explain(problem, tables, solved, options)
         seconds["explain"] = time.perf_counter() - clock
@@ -529,7 +534,8 @@ def _one_part(
     if answer is not None and not plain:
         plan = make_plan(tables, answer)
         clock = time.perf_counter()
-        plan.worth = worth(problem, tables, plan, solved, settings)
+        if not options.answer_only:
+            plan.worth = worth(problem, tables, plan, solved, settings)
         seconds["worth"] = time.perf_counter() - clock
         answer = plan
     return Outcome(
@@ -575,7 +581,7 @@ def _dinkelbach(
             seconds[k] += v
         size, r = solved.compiled.size, solved.report
         if r.status == "infeasible" and best is None:
-            log |= explain(problem, tables, solved, options)
+            log |= {} if options.answer_only else explain(problem, tables, solved, options)
             return Outcome("infeasible", None, None, None, seconds, size, log)
         if r.bound is not None:
             bound = min(bound, ratio + max(0.0, -r.bound) / cheapest)
@@ -739,9 +745,15 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
+    deployments=deploy.fleet,
     method_titles={"exact": "MILP by HiGHS after dominance pruning, column generation when large",
                    **heuristics.TITLES},
+    rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
+    plan=FleetPlan,
+    limits=("budget_usd_per_hour",),
+    replay=replay,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -45,12 +45,14 @@ from formulations.reserved_capacity_cuts import exact
 from optmodels.errors import SolverError
 from optmodels.formulation import Formulation, Options
 from optmodels.heuristics import reserved_capacity as heuristics
+from optmodels.plan import deploy
 from optmodels.plan.outcome import Outcome
 from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
 from optmodels.plan.reserved_capacity_check import check
 from optmodels.points.reserved_capacity import ReservedTables, build_tables, deviations
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.problem.templates import RESERVED_CAPACITY as TEMPLATE
+from optmodels.reporting.charts.reserved_capacity import charts
 from optmodels.reporting.reserved_capacity import frames, report, summary
 from optmodels.solver import Settings, paused_gc, solve_model
 
@@ -270,7 +272,10 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
+    deployments=deploy.reserved_capacity,
     figures=_figures,
+    plan=ReservedPlan,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
         "full": "the full flow formulation by HiGHS",

@@ -7,23 +7,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optmodels.api import check, compare, listing, new, save, solve, tables
+    from optmodels.api import check, compare, explain, export, listing, new, replay, report, save, solve, tables
     from optmodels.problem.load import load
+    from optmodels.study.sweep import sweep
 
-__all__ = ["check", "compare", "listing", "load", "new", "save", "solve", "tables"]
+_ELSEWHERE = {"load": "optmodels.problem.load", "sweep": "optmodels.study.sweep"}
+
+__all__ = [
+    "check", "compare", "explain", "export", "listing", "load", "new", "replay", "report", "save", "solve", "sweep",
+    "tables",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use, so that ``import optmodels`` stays light."""
-    if name == "load":
-        from optmodels.problem.load import load
-
-        return load
     if name in __all__:
-        from optmodels import api
-
-        return getattr(api, name)
+        return getattr(import_module(_ELSEWHERE.get(name, "optmodels.api")), name)
     raise AttributeError(f"module 'optmodels' has no attribute {name!r}")

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
-from optmodels.formulation import Formulation, Options
+from optmodels.formulation import Formulation, checked_options
 from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.targets import Export
+
+if TYPE_CHECKING:
+    from optmodels.study.explanation.document import Explanation
+    from optmodels.traces.types import Trace
 
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
+PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
+Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
 
 
 def _problem(source: Source) -> Problem:
@@ -66,13 +74,14 @@ def solve(
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
-    options = Options(_seed(seed), _positive("time_limit", time_limit), _gap(gap), on_event)
+    options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result._frames = lambda: form.frames(table, outcome.plan)
+    result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
         save(result, form, table, outcome.plan, Path(out))
     return result
@@ -80,24 +89,6 @@ def solve(
 
 def _shown(source: Source, problem: Problem) -> str:
     return str(source) if isinstance(source, str | PathLike) else problem.name
-
-
-def _positive(name: str, value: float | None) -> float | None:
-    if value is not None and not value > 0:
-        raise InputError(Mistake(None, name, value, "seconds > 0"))
-    return value
-
-
-def _seed(value: int) -> int:
-    if not 0 <= value < 2**31:
-        raise InputError(Mistake(None, "seed", value, "a whole number from 0 to 2147483647"))
-    return value
-
-
-def _gap(value: float) -> float:
-    if not 0 <= value < 1:
-        raise InputError(Mistake(None, "gap", value, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)"))
-    return value
 
 
 def _result(
@@ -132,7 +123,9 @@ def _result(
 
 
 def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
-    """Write plan.json and the tables as CSV into a new folder below `parent`; returns the folder."""
+    """Write plan.json, the tables as CSV, pictures and report.html into a new folder below `parent`; returns it."""
+    from optmodels.reporting import page
+
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
@@ -140,24 +133,70 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
+    page.write_page([result], folder)
     return folder
+
+
+def report(
+    results: Document | Iterable[Document], *, out: str | PathLike[str] | None = None,
+    figures: str | PathLike[str] | None = None, kind: str = "png", title: str | None = None, overwrite: bool = False,
+) -> str:  # fmt: skip
+    """One self-contained HTML page of one or several results or comparisons; needs the ``report`` extra.
+
+    Args:
+        results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
+        out: the HTML file to write.
+        figures: a folder to write every chart to, too.
+        kind: of those pictures: ``png`` or ``svg``.
+        title: of the page.
+        overwrite: replace existing files.
+
+    Returns:
+        The page.
+
+    Raises:
+        InputError: a document that is none, a file that exists, a missing extra.
+    """
+    from optmodels.reporting import page
+    from optmodels.reporting.charts import numbered, save_figures
+
+    given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
+    found = page.articles(given)
+    text = page.render(found, title)
+    if kind not in ("png", "svg"):
+        raise InputError(Mistake(None, "kind", kind, "png or svg"))
+    if figures is not None:
+        drawn = [c for a in found for c in (a.charts() if len(found) == 1 else numbered(a.charts(), a.title))]
+        save_figures(drawn, Path(figures), kind, overwrite=overwrite)
+    if out is not None:
+        write_text(Path(out), text, overwrite=overwrite)
+    return text
 
 
 def compare(
     sources: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
-    seed: int = 0, on_row: Callable[[dict[str, Any]], None] | None = None,
+    seed: int = 0, seeds: Iterable[int] | None = None, replay: bool = False,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Every method on every instance, one row each, with the certified gap to the best proved bound.
 
     Args:
         sources: instances, possibly of different formulations.
         methods: names; default: all of each instance's formulation.
+        time_limit: seconds of each method on each instance.
+        seed: of the solver or heuristic.
+        seeds: several, in place of `seed`: a row for each.
+        replay: simulate every plan on its instance's trace; what was seen is in columns ``replay.…``.
         on_row: called with every row as it is found.
 
     Returns:
-        Rows of the compare document: a solve document without plan, plus ``gap_to_bound``.
+        Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
+        the seconds ``to_first`` solution and ``to_proof``. A method that refuses an instance has a row with its reason.
     """
+    from optmodels.study.rows import replayed, solved_row
+
     wanted = None if methods is None else list(methods)
+    runs = [checked_options(s, time_limit) for s in ([seed] if seeds is None else seeds)]
     rows: list[dict[str, Any]] = []
     problems = [(s, _problem(s)) for s in sources]
     for _, problem in problems:  # every name is checked before the first solve
@@ -165,29 +204,19 @@ def compare(
             registry.get(problem.formulation).method(name)
     for source, problem in problems:
         form = registry.get(problem.formulation)
-        sense, unit = form.goal_of(problem)
         clock = time.perf_counter()
         table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
-        for name in wanted or form.methods:
-            began = time.perf_counter()
-            outcome = form.method(name)(problem, table, Options(_seed(seed), _positive("time_limit", time_limit)))
-            objective = None if outcome.plan is None else form.objective(outcome.plan)
-            verdict = None if outcome.plan is None else form.check(problem, outcome.plan.model_dump(mode="json"))
-            seconds = outcome.seconds | {"tables": table_seconds}
-            seconds["build"] = outcome.seconds.get("build", 0.0) + outcome.seconds.get("prune", 0.0) + table_seconds
-            seconds.setdefault("solve", 0.0)
-            seconds["total"] = table_seconds + time.perf_counter() - began
-            mine.append({
-                "instance": _shown(source, problem), "formulation": form.name, "method": name, "status": outcome.status,
-                "limit": outcome.limit, "objective": objective, "sense": sense, "unit": unit,
-                "bound": outcome.bound, "gap": relative_gap(objective, outcome.bound), "seconds": seconds,
-                "size": {"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
-                "check": None if verdict is None else verdict.model_dump(mode="json"),
-                "headline": outcome.plan.headline() if outcome.plan is not None else outcome.log.get("reason", ""),
-            })  # fmt: skip
-        best = _best_bound(mine, sense)
+        for name, options in itertools.product(wanted or form.methods, runs):
+            row, plan = solved_row(form, problem, table, name, options)
+            seconds = row["seconds"]
+            for phase in ("build", "total", "to_first", "to_proof"):
+                seconds[phase] = None if seconds[phase] is None else seconds[phase] + table_seconds
+            seconds |= {"tables": table_seconds}
+            extra = replayed(form, problem, plan) if replay else {}
+            mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
+        best = _best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
             row["gap_to_bound"] = relative_gap(row["objective"], best)
             rows.append(row)
@@ -203,34 +232,221 @@ def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     return min(bounds) if sense == "max" else max(bounds)
 
 
-def check(source: str | PathLike[str] | Mapping[str, Any] | Result, instance: Source | None = None) -> CheckReport:
+def explain(
+    source: Source, *, time_limit: float | None = None, max_solves: int | None = None, next_plans: int = 3,
+    on_step: Callable[[str], None] | None = None, out: str | PathLike[str] | None = None,
+) -> Explanation:  # fmt: skip
+    """Why an instance has no plan and what would give it one; or what its plan hangs on.
+
+    Args:
+        source: instance file, mapping or problem; nothing may meet its limits.
+        time_limit: seconds for all solves together (default 120); what it cut off is listed as skipped.
+        max_solves: number of solves (default 1,000).
+        next_plans: how many of the best plans beside the first.
+        on_step: called before every solve with what it is for.
+        out: folder for ``explanation.json``; a new folder is made in it, nothing is overwritten.
+
+    Raises:
+        InputError: the instance or an argument is wrong.
+    """
+    from optmodels.study.explanation import run
+
+    problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
+    form = registry.get(problem.formulation)
+    seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
+    for name, value in (("max_solves", max_solves), ("next_plans", next_plans + 1)):
+        if value is not None and value < 1:
+            raise InputError(Mistake(None, name, value, "a whole number ≥ 0" if name == "next_plans" else "≥ 1"))
+    document = run.explain(
+        form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
+        next_plans=next_plans, on_step=on_step,
+    )  # fmt: skip
+    document.optmodels_version = _version()
+    if out is not None:
+        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+        write_text(folder / "explanation.json", document.to_json())
+    return document
+
+
+def export(
+    source: PlanSource, to: str, *, out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+) -> Export:  # fmt: skip
+    """What people run next, out of a plan: vLLM commands, manifests, a purchase list, or the model itself.
+
+    Args:
+        source: plan file or document.
+        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        out: folder to write the files to.
+        overwrite: replace existing files.
+
+    Returns:
+        The files by name, and notes: what the plan says and the target cannot express.
+
+    Raises:
+        InputError: no plan document, an unknown target, nothing in the plan for the target, a file that exists.
+    """
+    from optmodels import targets
+
+    if to not in targets.NAMES:
+        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    document, name = _document(source)
+    problem = _embedded(document, name)
+    form = registry.get(problem.formulation)
+    if to in targets.MODELS:
+        made = targets.of_model(form.build(problem, form.tables(problem)), to, problem.name or form.name)
+    else:
+        plan = document.get("plan")
+        if not isinstance(plan, Mapping):
+            raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
+        if form.deployments is None:
+            raise InputError(Mistake(name, "formulation", form.name, f"one whose plans can be exported to {to}"))
+        verdict = form.check(problem, plan)
+        if not verdict.ok:
+            first = verdict.violations[0]
+            raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
+        made = targets.of_plan(form.deployments(problem, plan), to)
+    if out is not None:
+        for file, text in made.files.items():
+            write_text(Path(out) / safe_name(file), text, overwrite=overwrite)
+    return made
+
+
+def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
     """Verify a plan file (or document) against the instance it carries, or another one.
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
-    if isinstance(source, Result):
-        document: Mapping[str, Any] = source.model_dump(mode="json", by_alias=True)
-        name = None
-    elif isinstance(source, Mapping):
-        document, name = source, None
-    else:
-        name = str(source)
-        document = _read_result(Path(source))
-    plan, embedded = document.get("plan"), document.get("problem")
+    problem, plan, _ = _planned(source, instance)
+    return registry.get(problem.formulation).check(problem, plan)
+
+
+def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:
+    """The problem, the plan and the document of a plan file.
+
+    Raises:
+        InputError: no plan document, or it holds no plan.
+    """
+    document, name = _document(source)
+    plan = document.get("plan")
     if not isinstance(plan, Mapping):
         raise InputError(Mistake(name, "plan", plan, "a plan: this document has none"))
-    if instance is None and not isinstance(embedded, Mapping):
+    return _embedded(document, name) if instance is None else _problem(instance), plan, document
+
+
+def _document(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
+    """A result document and the file it comes from."""
+    if isinstance(source, Result):
+        return source.model_dump(mode="json", by_alias=True), None
+    if isinstance(source, Mapping):
+        return source, None
+    return _read_result(Path(source)), str(source)
+
+
+def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
+    """The instance that a result document carries."""
+    embedded = document.get("problem")
+    if not isinstance(embedded, Mapping):
         raise InputError(Mistake(name, "problem", embedded, "the instance the plan was made for"))
     try:
-        problem = _problem(instance if instance is not None else dict(embedded or {}))
+        return _problem(dict(embedded))
     except InputError as error:
         from dataclasses import replace
 
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
-    return registry.get(problem.formulation).check(problem, plan)
+
+
+def replay(
+    source: PlanSource,
+    trace: str | PathLike[str] | Trace | None = None,
+    *,
+    instance: Source | None = None,
+    policy: str | None = None,
+    speed: Literal["load", "worst_case"] = "load",
+    overflow_protection: bool | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+    requests_as: Literal["csv", "parquet"] = "csv",
+) -> dict[str, Any]:
+    """Simulate a plan on a request trace: what was predicted beside what a simulation sees.
+
+    Args:
+        source: plan file, result document or result.
+        trace: requests or a file of them; None: those of the instance, where its formulation knows them.
+        instance: replay the plan for this instance, not the one in the file.
+        policy: who gets a request; None: what the formulation replays by default.
+        speed: decoding as the batch is, or always as in a full batch.
+        overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        rate_factor: the trace arrives so many times as fast.
+        first_s: only so many seconds of the trace.
+        seed: of everything drawn.
+        out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
+        requests_as: file format of those tables.
+
+    Returns:
+        The replay document: ``report`` is the formulation's (see `simulation.options.ReplayOptions`).
+
+    Raises:
+        InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
+    """
+    from optmodels.simulation.cluster import SPEEDS
+    from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    if speed not in SPEEDS:
+        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
+    if requests_as not in ("csv", "parquet"):
+        raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
+    if trace is None and (rate_factor != 1 or first_s is not None):
+        raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
+    problem, plan, document = _planned(source, instance)
+    form = registry.get(problem.formulation)
+    if form.replay is None:
+        able = [n for n in registry.names() if registry.get(n).replay is not None]
+        raise InputError(Mistake(None, "formulation", form.name, f"a plan of {', '.join(able)}: others have no replay"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    checked = checked_options(seed)
+    began = time.perf_counter()
+    requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    if requests is not None:
+        requests = part(requests, 0.0, first_s) if first_s is not None else requests
+        requests = sped_up(requests, rate_factor)
+    read = time.perf_counter()
+    kept: dict[str, Mapping[str, Any]] = {}
+    options = ReplayOptions(
+        policy, speed, overflow_protection, checked.seed, kept.__setitem__ if out is not None else None
+    )
+    found: dict[str, Any] = {
+        "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
+        "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
+        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
+    }  # fmt: skip
+    if out is not None:
+        found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+    return found
+
+
+def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], parent: Path, ending: str) -> Path:
+    """Write replay.json and every run's requests into a new folder below `parent`."""
+    import pandas as pd
+
+    from optmodels.plan.files import write_frame
+
+    name = Path(str(found["instance"] or found["formulation"])).stem
+    folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    for run, columns in kept.items():
+        write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
+    write_text(folder / "replay.json", to_json(found))
+    return folder
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:
@@ -296,16 +512,6 @@ def _instances(folder: Path) -> list[dict[str, Any]]:
 
 def to_json(data: Any) -> str:
     """JSON text of rows or documents; infinities and NaN become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False)
+    from optmodels.study.rows import finite
 
-
-def _finite(data: Any) -> Any:
-    import math
-
-    if isinstance(data, float) and not math.isfinite(data):
-        return None
-    if isinstance(data, Mapping):
-        return {k: _finite(v) for k, v in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(v) for v in data]
-    return data
+    return json.dumps(finite(data), indent=2, ensure_ascii=False)

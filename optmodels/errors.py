@@ -72,3 +72,7 @@ class InputError(OptmodelsError):
 
 class SolverError(OptmodelsError):
     """The solver or the compilation of a model failed: a fault of the program, not of the user."""
+
+
+class UnattainableError(InputError):
+    """A well-formed instance whose limits nothing can meet, as seen before any model is built."""

@@ -30,6 +30,27 @@ class Options:
     time_limit: float | None = None
     gap: float = 0.0
     on_event: Callable[[Event], None] | None = None
+    answer_only: bool = False  # leave out worths, reasons and whatever else costs solves beside the answer
+
+
+def checked_options(
+    seed: int = 0, time_limit: float | None = None, gap: float = 0.0, on_event: Callable[[Event], None] | None = None
+) -> Options:
+    """Options from what a user gave.
+
+    Raises:
+        InputError: every value out of range.
+    """
+    wrong = []
+    if not 0 <= seed < 2**31:
+        wrong.append(Mistake(None, "seed", seed, "a whole number from 0 to 2147483647"))
+    if time_limit is not None and not time_limit > 0:
+        wrong.append(Mistake(None, "time_limit", time_limit, "seconds > 0"))
+    if not 0 <= gap < 1:
+        wrong.append(Mistake(None, "gap", gap, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)"))
+    if wrong:
+        raise InputError(wrong)
+    return Options(seed, time_limit, gap, on_event)
 
 
 class Method(Protocol):
@@ -58,9 +79,14 @@ class Formulation:
         template: a commented instance file.
         figures: (tables, plan, folder) → pictures written there; None: it has none. Needs the ``plot`` extra.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
+        limits: top-level keys of the instance that tables read only through ``tables.case``: where nothing else
+            changes, ``dataclasses.replace(tables, case=problem.resolve())`` are the new tables.
+        plan: pydantic schema of its plans, for the published JSON Schema.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
+        rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
+            compute, else None; None: tables are always built anew.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
@@ -82,9 +108,12 @@ class Formulation:
     method_titles: Mapping[str, str] = field(default_factory=dict)
     figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
+    limits: tuple[str, ...] = ()
+    plan: type[Any] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
+    rebind: Callable[[Any, Any], Any] | None = None
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

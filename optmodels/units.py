@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 GIB = float(2**30)
 GBPS = 1e9 / 8  # bytes/s in a gigabit per second
 
+# What pydantic calls bounds beside a validator of ours, and what JSON Schema calls them.
+_BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _NUMBER_UNIT = re.compile(
     r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
 )
@@ -72,7 +74,10 @@ class Unit:
         return core_schema.no_info_before_validator_function(lambda value: convert(value, self.symbol), handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
-        return handler(schema) | {"unit": self.symbol}
+        spelled = f"a number and a unit, as in 1 {self.symbol}".rstrip()
+        text = {"type": "string", "pattern": _NUMBER_UNIT.pattern, "description": spelled}
+        number = {_BOUNDS.get(k, k): v for k, v in handler(schema).items()}
+        return {"anyOf": [number, text], "unit": self.symbol}
 
 
 _FINITE = {"allow_inf_nan": False}

@@ -73,6 +73,15 @@ def weekly_curves() -> dict[str, Array]:
     return {name: table[:, i] for i, name in enumerate(head) if i}
 
 
+@cache
+def land() -> tuple[tuple[tuple[tuple[float, float], ...], ...], ...]:
+    """Outlines of the continents for maps: polygons as rings of (longitude, latitude), degrees."""
+    polygons: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for polygon, ring, longitude, latitude in _rows("land.csv")[1:]:
+        polygons.setdefault(polygon, {}).setdefault(ring, []).append((float(longitude), float(latitude)))
+    return tuple(tuple(tuple(points) for points in rings.values()) for rings in polygons.values())
+
+
 def geodesic_round_trip_ms(latitude_deg: Array, longitude_deg: Array) -> Array:
     """Round-trip times estimated from great-circle distance, ms, shape (R, R).
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from optmodels.limits import Price
 from optmodels.units import (
     BytesPerSecond,
     FlopsPerSecond,
@@ -88,6 +89,10 @@ class Architecture(Entry):
     params: float | None = Field(default=None, gt=0, description="published parameter count")
     moe: MoE | None = None
     mla: Mla | None = None
+    checkpoint: str = Field(
+        default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
+        description="the weights: Hugging Face repository or path, used by `optmodels export`",
+    )  # fmt: skip
     source: str = ""
     note: str = ""
 
@@ -103,10 +108,10 @@ class Architecture(Entry):
 class Prices(Entry):
     """Hourly prices by market; a missing market is one the machine is not offered in."""
 
-    on_demand: UsdPerHour | None = None
-    spot: UsdPerHour | None = None
-    reserved_1y: UsdPerHour | None = None
-    reserved_3y: UsdPerHour | None = None
+    on_demand: Annotated[UsdPerHour | None, Price()] = None
+    spot: Annotated[UsdPerHour | None, Price()] = None
+    reserved_1y: Annotated[UsdPerHour | None, Price()] = None
+    reserved_3y: Annotated[UsdPerHour | None, Price()] = None
 
     def get(self, market: Market) -> float | None:
         """Price in `market`, USD per hour, or None."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import latency, planning
+from optmodels.cli import explaining, latency, measure, planning, replay, reporting, sweeping
 from optmodels.cli.console import report_mistakes
 from optmodels.errors import InputError
 
@@ -19,8 +19,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-planning.register(app)
-latency.register(app)
+for verbs in (planning, explaining, replay, sweeping, reporting, latency, measure):
+    verbs.register(app)
 
 
 def run(arguments: list[str] | None = None) -> int:

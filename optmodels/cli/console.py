@@ -48,3 +48,25 @@ def progress(enabled: bool) -> Iterator[Any]:
             status.update(f"{event.seconds:.1f} s  incumbent {incumbent}  bound {bound}  nodes {event.nodes}")
 
         yield on_event
+
+
+@contextmanager
+def counted() -> Iterator[Any]:
+    """How many rows of a study there are and what the last one was, on stderr where it is a terminal."""
+    from rich.console import Console
+
+    from optmodels.reporting.text import plain
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    done = 0
+    with console.status("tables …") as status:
+
+        def on_row(row: Any) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"{done} runs done, last: {plain(row['instance'])} {plain(row['method'])}")
+
+        yield on_row

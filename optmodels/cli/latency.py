@@ -34,7 +34,8 @@ def register(app: typer.Typer) -> None:
     app.command("tables")(tables)
 
 
-def _pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
+def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
+    """``NAME=VALUE`` options as a mapping."""
     found: dict[str, str] = {}
     for item in items or ():
         key, sign, value = item.partition("=")
@@ -75,7 +76,7 @@ def calibrate(
     from optmodels.latency.fit import calibrate_measurements, read_measurements
     from optmodels.latency.fit.calibrate import calibrate_pairs
     from optmodels.latency.fit.forms import Options
-    from optmodels.latency.fit.measurements import KINDS
+    from optmodels.latency.fit.measurements import KINDS, read_frame
     from optmodels.latency.fit.reference import Reference
     from optmodels.latency.output import write_text, yaml_text
     from optmodels.latency.work import BYTES
@@ -88,11 +89,13 @@ def calibrate(
     for path in (out, plot):
         if path is not None and path.exists() and not force:
             raise InputError(Mistake(str(path), "", "an existing file", "a new file, or --force to overwrite"))
+    if kind is None and model == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(measurements).columns):
+        kind = "pairs"  # a file that `measure` wrote: predictions beside the measured steps
     m = read_measurements(
         measurements,
         kind=kind,  # type: ignore[arg-type]
-        columns=_pairs(column, "--column"),
-        where=_pairs(where, "--where"),
+        columns=pairs(column, "--column"),
+        where=pairs(where, "--where"),
         workload=[w.strip() for w in workload.split(",")] if workload else None,
     )
     several = m.kind == "pairs" and len(set(zip(*(m.labels[k].tolist() for k in m.labels), strict=True))) > 1
@@ -101,7 +104,7 @@ def calibrate(
         document = coefficients.model_dump(mode="json", by_alias=True, exclude_none=True)
         if out is not None:
             write_text(out, yaml_text(document), overwrite=force)
-        _print(
+        print_result(
             document,
             as_json,
             [
@@ -124,7 +127,7 @@ def calibrate(
     lines = describe(fitted.model)
     if out is not None:
         lines.append(f"written: {out}")
-    _print(document, as_json, lines)
+    print_result(document, as_json, lines)
 
 
 def describe(model: LatencyModel) -> list[str]:
@@ -208,7 +211,7 @@ def attribute(
             f"admitting {b.admit.id}: step {1e3 * admission.after.latency_s:.3f} ms, "
             f"{1e3 * admission.added_s:+.3f} ms; its share {1e3 * admission.share_s:.3f} ms"
         )
-    _print(document, as_json, lines + [f"warning: {w}" for w in warnings])
+    print_result(document, as_json, lines + [f"warning: {w}" for w in warnings])
 
 
 def _one(value: float) -> Any:
@@ -297,7 +300,7 @@ def batch_limits(
         best = min(best, sla)
     document["batch"] = best
     lines.append(f"batch: {best}")
-    _print(document, as_json, lines)
+    print_result(document, as_json, lines)
 
 
 def _decode_values(model: LatencyModel, b: int, inputs: float, outputs: float, tp: int) -> Mapping[str, Any]:
@@ -384,11 +387,11 @@ def _tabulate(
 
     warnings: tuple[str, ...] = ()
     if points.suffix in (".yaml", ".yml", ".json") or str(points) in catalog.latency_models():
-        frame, warnings = _evaluate(points, [a for a in (x, z) if a], y, _pairs(fixed, "--set"), safety)
+        frame, warnings = _evaluate(points, [a for a in (x, z) if a], y, pairs(fixed, "--set"), safety)
         x, z = x.partition("=")[0], z.partition("=")[0] if z else None
     else:
         frame = read_frame(points)
-    for key, value in _pairs(where, "--where").items():
+    for key, value in pairs(where, "--where").items():
         if key not in frame:
             raise InputError(Mistake(str(points), key, None, "a column of the file"))
         frame = frame[matching(frame[key], value)]
@@ -437,7 +440,7 @@ def _tabulate(
         y: found.y.tolist(),
     }
     fewest = "" if not isinstance(found, piecewise.Grid) or found.proved_fewest else " (not proved fewest)"
-    _print(
+    print_result(
         document,
         as_json,
         [
@@ -493,7 +496,8 @@ def _evaluate(
     return pd.DataFrame(values | {target: model.predict(values, target, safety=safety)}), model.extrapolation(values)
 
 
-def _print(document: Mapping[str, Any], as_json: bool, lines: Sequence[str]) -> None:
+def print_result(document: Mapping[str, Any], as_json: bool, lines: Sequence[str]) -> None:
+    """One JSON document, or lines of text, on stdout."""
     if as_json:
         typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
     else:

@@ -18,6 +18,7 @@ def register(app: typer.Typer) -> None:
     for verb in (solve, compare, check, new):
         app.command()(verb)
     app.command("list")(list_)
+    app.command()(schema)
 
 
 def check_formulation(arguments: list[str], formulation: str) -> None:
@@ -107,17 +108,23 @@ def compare(
     methods: Annotated[str | None, typer.Option(help="Comma-separated; default: all.")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for compare.csv (and .png with the plot extra).")] = None,
+    seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the plot extra).")] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Every method on every instance: objective, bound, certified gap, time."""
+    """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""
     from optmodels import api
-    from optmodels.cli.console import show
+    from optmodels.cli.console import counted, show
     from optmodels.study.compare import comparison_table, save_comparison
 
     files = _expand(instances)
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
-    rows = api.compare(files, names, time_limit=time_limit, seed=seed)
+    several = None if seeds is None else _whole_numbers(seeds, "--seeds")
+    with counted() as on_row:
+        rows = api.compare(
+            files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row
+        )  # fmt: skip
     if out is not None:
         folder = save_comparison(rows, out)
     if as_json:
@@ -131,8 +138,18 @@ def compare(
     return 1 if failed else 0
 
 
+def _whole_numbers(text: str, option: str) -> list[int]:
+    """``0,1,2`` as numbers, each once."""
+    from optmodels.errors import InputError, Mistake
+
+    parts = [p.strip() for p in text.split(",")]
+    if not all(p.isascii() and p.isdigit() for p in parts) or len(set(map(int, parts))) < len(parts):
+        raise InputError(Mistake(None, option, text, "whole numbers, each once, as in 0,1,2"))
+    return [int(p) for p in parts]
+
+
 def _expand(paths: list[Path]) -> list[Path]:
-    """Files as given; folders as the instance files in them."""
+    """Files as given; folders as the instance files in them and below."""
     from optmodels import api
     from optmodels.errors import InputError, Mistake
 
@@ -175,6 +192,18 @@ def new(
 
     text = api.new(formulation, file, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
+    return 0
+
+
+def schema(
+    name: Annotated[str, typer.Argument(help="A formulation (its instance files), or plan (plan.json).")],
+) -> int:
+    """JSON Schema of instance files or results."""
+    import json
+
+    from optmodels.schemas import schema as found
+
+    sys.stdout.write(json.dumps(found(name), indent=2, ensure_ascii=False) + "\n")
     return 0
 
 

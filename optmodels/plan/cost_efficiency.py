@@ -226,6 +226,25 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     }
 
 
+def nearest_miss(tables: CostTables) -> str:
+    """The candidate that misses its limits by the least factor, in words; empty if there is no candidate."""
+    best, text = np.inf, ""
+    for family in FAMILIES:
+        line = family_line(tables, family, lambda _: None)
+        over = line["killed_by"]
+        if not over:
+            continue
+        worst = max(max(k["value"], k["limit"]) / max(min(k["value"], k["limit"]), 1e-12) for k in over)
+        if worst < best:
+            best = worst
+            misses = ", ".join(
+                f"{k['name']} {k['value']:,.4g} {k['unit']} against {k['limit']:,.4g} {k['unit']}".replace("  ", " ")
+                for k in over
+            )
+            text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
+    return text
+
+
 def unmodelled(tables: CostTables) -> list[str]:
     """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
     c = tables.configurations

@@ -7,6 +7,7 @@ price list; memory, splits, counts and every stated figure are recomputed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,7 +102,7 @@ def _limits(found: Findings, p: CostPlan, true: list[_Limit]) -> None:
         return
     for line, (name, value, limit, unit, _) in zip(p.limits, true, strict=True):
         found.equal(f"stated {name}", line.value, value, unit)
-        if limit is None:
+        if limit is None or math.isinf(limit):
             found.require(f"no limit on {name}", line.limit is None, line.limit, None)
         else:
             found.equal(f"stated limit of {name}", line.limit, limit, unit)

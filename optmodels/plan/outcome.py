@@ -67,6 +67,7 @@ class Result(Document):
     instance: str
     formulation: str
     method: str
+    options: dict[str, float | int | None] = {}
     status: Status
     limit: Limit | None = None
     objective: float | None = None

@@ -155,6 +155,20 @@ def build_tables(problem: CostEfficiency) -> CostTables:
     return CostTables(case, configurations, curves, _skeletons(case, configurations), measured)
 
 
+def rebind(tables: CostTables, problem: CostEfficiency) -> CostTables | None:
+    """Tables of a problem that differs from theirs in SLO, budget and prices only: the same curves; else None."""
+    old = tables.case.problem
+    if dict(problem.model_copy(update={f: getattr(old, f) for f in ("slo", "budget_usd_per_hour")})) == dict(old):
+        return replace(tables, case=replace(tables.case, problem=problem))
+    machines = tuple(m.model_copy(update={"prices": o.prices}) for m, o in
+                     zip(problem.pool.machines, old.pool.machines, strict=False))  # fmt: skip
+    pool = problem.pool.model_copy(update={"machines": machines})
+    if dict(problem.model_copy(update={"pool": pool})) != dict(old):
+        return None
+    case = problem.resolve()
+    return replace(tables, case=case, skeletons=_skeletons(case, tables.configurations))
+
+
 # ---------------------------------------------------------------------------------------------- configurations
 
 

@@ -159,6 +159,30 @@ def build_case(case: FleetCase) -> FleetTables:
     return _measured(case) if case.points is not None else _modelled(case)
 
 
+OUTSIDE = ("budget_usd_per_hour", "stock", "quota")  # limits that the points do not depend on
+OUTSIDE_WORKLOAD = ("serve_at_least", "min_replicas", "spot_share_max")
+OUTSIDE_CHANGE = ("max_starts", "max_stops")
+
+
+def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
+    """Tables of a problem that differs from theirs only in limits outside of the points; else None."""
+    case = tables.case
+    old = case.problem
+    if len(problem.workloads) != len(old.workloads):
+        return None
+    back: dict[str, Any] = {f: getattr(old, f) for f in OUTSIDE}
+    back["workloads"] = tuple(
+        w.model_copy(update={f: getattr(o, f) for f in OUTSIDE_WORKLOAD})
+        for w, o in zip(problem.workloads, old.workloads, strict=True)
+    )
+    back["change"] = problem.change.model_copy(update={f: getattr(old.change, f) for f in OUTSIDE_CHANGE})
+    if dict(problem.model_copy(update=back)) != dict(old):  # fields, not caches
+        return None
+    case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
+    names, weights, limits = _limit_rows(case, tables.resources)
+    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names)
+
+
 # ------------------------------------------------------------------------------------------------------ modelled
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -12,11 +13,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market, Prices
+from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.limits import Limit
 from optmodels.problem.base import Problem
 from optmodels.problem.files import read_model, read_table
 from optmodels.units import (
@@ -30,6 +32,7 @@ from optmodels.units import (
 )
 
 Reading = Literal["capped", "uncapped"]
+NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
 
 
 class PrecisionChoice(Entry):
@@ -51,16 +54,16 @@ class RealTime(Entry):
     """LP(7): throughput and both latencies bound."""
 
     kind: Literal["real_time"]
-    tps: TokensPerSecond
-    ttft_s: Seconds
-    tbt_s: Seconds
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
+    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
+    tbt_s: Annotated[Seconds, Limit("TBT", "most", "s", off=math.inf)]
 
 
 class Batch(Entry):
     """LP(8): throughput alone."""
 
     kind: Literal["batch"]
-    tps: TokensPerSecond
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
 
 
 class PoolChoice(Entry):
@@ -68,7 +71,7 @@ class PoolChoice(Entry):
 
     catalog: str | None = None
     region: str | None = None
-    include: tuple[str, ...] = ("*",)
+    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = ("*",)
     exclude: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
     assumed_discounts: dict[Market, Fraction] = Field(
@@ -79,15 +82,19 @@ class PoolChoice(Entry):
 class Markets(Entry):
     """Markets allowed for each role."""
 
-    main: tuple[Market, ...] = Field(default=("on_demand", "spot"), min_length=1)
-    ao: tuple[Market, ...] = Field(default=("on_demand", "spot"), min_length=1)
+    main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
+        default=("on_demand", "spot"), min_length=1
+    )
+    ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
+        default=("on_demand", "spot"), min_length=1
+    )
 
 
 class AlphaRange(Entry):
     """Allowed offload ratio of the offloading families."""
 
-    min: Fraction = 0.0
-    max: Fraction = 1.0
+    min: Annotated[Fraction, Limit("offload ratio", "least", off=0.0)] = 0.0
+    max: Annotated[Fraction, Limit("offload ratio", "most", off=1.0)] = 1.0
 
     @model_validator(mode="after")
     def _ordered(self) -> AlphaRange:
@@ -102,7 +109,9 @@ Several = Annotated[int, Field(strict=True, ge=2, le=1024)]
 class Strategies(Entry):
     """The strategy space Σ; `replicas` of single-machine strategies go beyond the paper, whose space has [1]."""
 
-    families: tuple[Family, ...] = Field(default=FAMILIES, min_length=1)
+    families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
+        default=FAMILIES, min_length=1
+    )
     replicas: tuple[Annotated[int, Field(strict=True, ge=1, le=1024)], ...] = Field(
         default=(1, 2, 3, 4, 6, 8),
         min_length=1,
@@ -144,7 +153,7 @@ class Latency(Entry):
 
     variant: Variant = "roofline"
     calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
-    safety: float | None = Field(
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
     )
     operating_points: str | tuple[OperatingPoint, ...] | None = Field(default=None, description="a CSV file or rows")
@@ -159,9 +168,11 @@ class Latency(Entry):
 class MemoryRules(Entry):
     """Fractions of memory a server may plan with, and the prompt tokens it processes at a time."""
 
-    vram_usable: PositiveFraction = 0.9
-    ram_usable: PositiveFraction = 0.9
-    volume_gib: Gib = Field(default=16384.0, description="attached volume for KV offload to disk (its price left out)")
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
+    ram_usable: Annotated[PositiveFraction, Limit("usable share of RAM", "most", "%", off=1.0)] = 0.9
+    volume_gib: Annotated[Gib, Limit("disk volume for KV offload", "most", "GiB", off=math.inf)] = Field(
+        default=16384.0, description="attached volume for KV offload to disk (its price left out)"
+    )
     chunk_tokens: PositiveInt = Field(default=8192, description="prompt tokens processed at a time")
 
 
@@ -196,7 +207,7 @@ class CostEfficiency(Problem):
     precision: PrecisionChoice = PrecisionChoice()
     workload: Workload
     slo: Annotated[RealTime | Batch, Field(discriminator="kind")]
-    budget_usd_per_hour: BudgetUsdPerHour | None = None
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
     objective: Reading = "capped"
     gpus: dict[str, Gpu] = {}
     pool: PoolChoice

@@ -19,6 +19,7 @@ from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import FAMILIES, Family, Variant
+from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem.base import Problem
 from optmodels.problem.cost_efficiency import (
     AlphaRange,
@@ -77,6 +78,7 @@ class Percentile(Entry):
 
 
 LatencyLimit = Seconds | Percentile
+OF_REQUESTS = " (percentile {percentile:g})"
 
 
 class FleetSlo(Entry):
@@ -86,10 +88,12 @@ class FleetSlo(Entry):
     throughput of one deployment at its batch, as in LLM-Pilot eq 6.
     """
 
-    ttft_s: LatencyLimit | None = None
-    tbt_s: Seconds | None = None
-    tps: TokensPerSecond | None = None
-    deadline_s: LatencyLimit | None = Field(default=None, description="of a whole request, waiting included")
+    ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = None
+    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s")] = None
+    tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = None
+    deadline_s: Annotated[
+        LatencyLimit | None, Limit("time of a request", "most", "s", inner="at_most", detail=OF_REQUESTS)
+    ] = Field(default=None, description="of a whole request, waiting included")
 
 
 class SoftSlo(Entry):
@@ -112,10 +116,16 @@ class FleetWorkload(Entry):
     soft: SoftSlo | None = None
     weight: Positive = 1.0
     priority: Annotated[int, Field(strict=True, ge=1, le=9)] = Field(default=1, description="1 is served first")
-    serve_at_least: Fraction | None = Field(default=None, description="default: 1 for min_cost, 0 otherwise")
+    serve_at_least: Annotated[
+        Fraction | None, Limit("served share", "least", "%", off=0.0, implied=lambda p, w: p.served_unless_said(w))
+    ] = Field(default=None, description="default: 1 for min_cost, 0 otherwise")
     unserved_usd_per_1000_requests: Rate = 0.0
-    min_replicas: Count = Field(default=0, description="deployments that can serve this workload")
-    spot_share_max: Fraction = Field(default=1.0, description="of every bucket's requests")
+    min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
+        default=0, description="deployments that can serve this workload"
+    )
+    spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
+        default=1.0, description="of every bucket's requests"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> FleetWorkload:
@@ -139,7 +149,7 @@ class StockLine(Entry):
     machine: Name = "*"
     region: str = "*"
     market: Market | None = None
-    at_most: Count
+    at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)]
     unit: Literal["machines", "gpus", "vcpus"] = "machines"
 
     @property
@@ -170,7 +180,9 @@ class Reserve(Entry):
     survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = None
     pools: PositiveInt = 4
     machines: Literal["spot", "all"] = "spot"
-    load_after_loss: PositiveFraction = Field(default=1.0, description="how full the survivors may be")
+    load_after_loss: Annotated[PositiveFraction, Limit("load after a loss", "most", "%", off=1.0)] = Field(
+        default=1.0, description="how full the survivors may be"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Reserve:
@@ -195,8 +207,10 @@ class Change(Entry):
 
     start_usd: Rate = 0.0
     stop_usd: Rate = 0.0
-    max_starts: Count | None = Field(default=None, description="machines per period change")
-    max_stops: Count | None = None
+    max_starts: Annotated[Count | None, Limit("machines started", "most")] = Field(
+        default=None, description="machines per period change"
+    )
+    max_stops: Annotated[Count | None, Limit("machines stopped", "most")] = None
     horizon_hours: Positive = Field(default=24.0, description="over which a change of a one-period plan is paid off")
 
 
@@ -224,7 +238,9 @@ class Queueing(Entry):
 class FleetStrategies(Entry):
     """Strategies and batches that deployments may run; counts as in the cost-efficiency problem."""
 
-    families: tuple[Family, ...] = Field(default=("high_end", "kvo_ram", "ao"), min_length=1)
+    families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
+        default=("high_end", "kvo_ram", "ao"), min_length=1
+    )
     batches: tuple[PositiveInt, ...] = Field(default=(1, 4, 16, 64), min_length=1)
     replicas: tuple[PositiveInt, ...] = (1,)
     multi_pass: tuple[Several, ...] = (2, 4)
@@ -245,7 +261,9 @@ class FleetPoint(Entry):
     """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone."""
 
     name: Name
-    usd_per_hour: Positive | None = Field(default=None, description="or machine: of the pool, and market")
+    usd_per_hour: Annotated[Positive | None, Price(off=ELEMENT)] = Field(
+        default=None, description="or machine: of the pool, and market"
+    )
     machine: str = ""
     region: str = ""
     market: Market = "on_demand"
@@ -277,12 +295,18 @@ class Fleet(Problem):
     points_table: str | None = Field(default=None, description="CSV or Parquet: a point per row, a column per demand")
     melange: Melange = Melange()
     queueing: Queueing = Queueing()
-    max_load: PositiveFraction = Field(default=1.0, description="without queueing: how full a deployment may be")
-    budget_usd_per_hour: BudgetUsdPerHour | None = None
+    max_load: Annotated[PositiveFraction, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
+        default=1.0, description="without queueing: how full a deployment may be"
+    )
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
     stock: tuple[StockLine, ...] = Field(default=(), description="each matching machine and region by itself")
     quota: tuple[StockLine, ...] = Field(default=(), description="all matching machines together")
     interruptions: tuple[Interruption, ...] = ()
-    reserve: Reserve | None = None
+    reserve: Annotated[
+        Reserve | None,
+        Limit("deployments a pool can lose", "least", inner="lost", tight=20),
+        Limit("chance that all pools keep their load", "least", "%", inner="survive_probability", tight=1 - 1e-6),
+    ] = None
     running: tuple[Running, ...] | None = None
     change: Change = Change()
     periods: tuple[Period, ...] = ()
@@ -296,6 +320,10 @@ class Fleet(Problem):
         if self._resolved is None or self._resolved.problem is not self:
             self._resolved = _resolve(self)
         return self._resolved
+
+    def served_unless_said(self, w: FleetWorkload) -> float:
+        """Share of every bucket that must be served where `serve_at_least` is not given."""
+        return 1.0 if self.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
 
     _resolved: FleetCase | None = None
 
@@ -390,7 +418,7 @@ class FleetCase:
         """Share of every bucket that must be served."""
         if w.serve_at_least is not None:
             return w.serve_at_least
-        return 1.0 if self.problem.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
+        return self.problem.served_unless_said(w)
 
     def single(
         self, workload: FleetWorkload, demand: Demand, region: str | None, batch: int, slack: float = 1.0

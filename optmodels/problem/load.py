@@ -8,23 +8,27 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.problem.base import Problem
 from optmodels.problem.files import read_document, validate
 
 
-def load(source: str | PathLike[str] | Mapping[str, Any]) -> Problem:
+def load(
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
+) -> Problem:
     """Load and validate an instance, everything it refers to included.
 
     Args:
         source: a YAML or JSON file, or the same as a mapping.
+        folder: where a mapping's files are; None: it names none.
+        limits_may_fail: return a well-formed instance even if nothing can meet its limits.
 
     Raises:
         InputError: every mistake found, with file, path, value and what was expected.
     """
     from optmodels import formulation
 
-    file, folder, data = None, None, source
+    file, data = None, source
     line: Any = lambda _: None  # noqa: E731
     if not isinstance(source, Mapping):
         path = Path(source)
@@ -47,7 +51,9 @@ def load(source: str | PathLike[str] | Mapping[str, Any]) -> Problem:
     try:
         problem.resolve()
     except InputError as error:
-        raise InputError(
+        if isinstance(error, UnattainableError) and limits_may_fail:
+            return problem
+        raise type(error)(
             m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
         ) from None
     return problem

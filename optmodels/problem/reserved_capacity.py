@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -14,7 +15,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.limits import Limit
 from optmodels.problem.base import Problem
 from optmodels.problem.hourly import Demand, demand_of
 from optmodels.problem.throughput import Workload, serving_of
@@ -24,6 +26,7 @@ Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 UsdPerHourOrFree = Annotated[float, Unit("USD/h"), Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
+Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
 HOURS_PER_QUARTER = 2190.0
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
@@ -73,13 +76,17 @@ class MachineType(Entry):
     prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
     catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
     regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
-    reservable: Count | dict[str, Count] | None = Field(default=None, description="most reserved machines per region")
-    on_demand_available: Count | dict[str, Count] | None = None
-    spot_available: Count | dict[str, Count] | None = None
+    reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
+        default=None, description="most reserved machines per region"
+    )
+    on_demand_available: Annotated[Available, Limit("{owner} on demand{key}", "most", "machines")] = None
+    spot_available: Annotated[Available, Limit("{owner} on spot{key}", "most", "machines")] = None
     spot_lost_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="share of the paid spot time lost to interruptions"
     )
-    minimum: Count = Field(default=0, description="smallest reservation in a region and term, if any")
+    minimum: Annotated[Count, Limit("a reservation of {owner}", "least", "machines", off=0)] = Field(
+        default=0, description="smallest reservation in a region and term, if any"
+    )
     step: PositiveInt = Field(default=1, description="reservations are multiples of this")
     serves: dict[str, Serving] = {}
     gpu: str | None = None
@@ -90,9 +97,9 @@ class MachineType(Entry):
 class ServiceSlo(Entry):
     """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1)."""
 
-    ttft_s: Seconds
+    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
     queue_s: Annotated[float, Unit("s"), Field(ge=0)] = 0.0
-    tbt_s: Seconds | None = None
+    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s", off=math.inf)] = None
 
 
 class Service(Entry):
@@ -103,17 +110,27 @@ class Service(Entry):
     demand: Demand
     workload: Workload | None = Field(default=None, description="to derive what machines serve from the latency model")
     kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
-    forwarding_ceiling: Fraction = Field(default=1.0, description="share of a region's demand that may leave, any hour")
-    residency: dict[str, tuple[str, ...]] = Field(default={}, description="regions that may serve a region's users")
+    forwarding_ceiling: Annotated[
+        Fraction, Limit("share of {owner} that may leave its region", "most", "%", off=1.0)
+    ] = Field(default=1.0, description="share of a region's demand that may leave, any hour")
+    residency: Annotated[dict[str, tuple[str, ...]], Limit("regions that serve {owner} to users{key}", "among")] = (
+        Field(default={}, description="regions that may serve a region's users")
+    )
     unserved_usd_per_request: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class Resilience(Entry):
     """What must survive a loss, as a share of demand kept in every hour."""
 
-    lose_any_region_keep: PositiveFraction | None = None
-    lose_spot_keep: PositiveFraction | None = None
-    count_on_demand: bool = Field(default=False, description="on-demand machines help up to their availability")
+    lose_any_region_keep: Annotated[
+        PositiveFraction | None, Limit("demand kept after losing any region", "least", "%")
+    ] = None
+    lose_spot_keep: Annotated[
+        PositiveFraction | None, Limit("demand kept after losing all spot machines", "least", "%")
+    ] = None
+    count_on_demand: Annotated[bool, Limit("on-demand machines not counted on after a loss", "flag", off=True)] = Field(
+        default=False, description="on-demand machines help up to their availability"
+    )
 
 
 class Scenario(Entry):
@@ -136,7 +153,9 @@ class Uncertainty(Entry):
     """Scenarios (two-stage: reservations before, on-demand and flows after) and a worst case to survive."""
 
     scenarios: tuple[Scenario, ...] = ()
-    worst_case: WorstCase | None = None
+    worst_case: Annotated[
+        WorstCase | None, Limit("excess over expected demand to survive", "least", "%", inner="deviation")
+    ] = None
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Uncertainty:
@@ -161,8 +180,12 @@ class ReservedCapacity(Problem):
     network: Network
     services: tuple[Service, ...] = Field(min_length=1)
     machines: tuple[MachineType, ...] = Field(min_length=1)
-    terms: tuple[Market, ...] = Field(default=("reserved_1y", "reserved_3y"), min_length=1)
-    utilisation: PositiveFraction = Field(default=1.0, description="share of a machine's throughput to plan with")
+    terms: Annotated[tuple[Market, ...], Limit("terms", "among", full=MARKETS)] = Field(
+        default=("reserved_1y", "reserved_3y"), min_length=1
+    )
+    utilisation: Annotated[PositiveFraction, Limit("planned share of throughput", "most", "%", off=1.0)] = Field(
+        default=1.0, description="share of a machine's throughput to plan with"
+    )
     resilience: Resilience = Resilience()
     uncertainty: Uncertainty = Uncertainty()
     growth: Growth | None = None
@@ -186,7 +209,10 @@ class ReservedCapacity(Problem):
         services = []
         for k, s in enumerate(self.services):
             demand = s.demand.inline(names, case.demand_rps[:, :, k], case.start)
-            services.append(s.model_copy(update={"demand": demand, "workload": None}))
+            workload = s.workload
+            if workload is not None and isinstance(workload.model, str):
+                workload = workload.model_copy(update={"model": catalog.llms()[workload.model]})
+            services.append(s.model_copy(update={"demand": demand, "workload": workload}))
         machines = []
         for i, m in enumerate(self.machines):
             prices = {
@@ -198,9 +224,13 @@ class ReservedCapacity(Problem):
                                    prefill_s=float(case.prefill_s[i, k]))
                 for k, s in enumerate(self.services) if case.requests_per_second[i, k] > 0
             }  # fmt: skip
-            machines.append(m.model_copy(update={
+            listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
+            hardware: dict[str, Any] = {}
+            if listed and m.gpu is None:
+                hardware = {"gpu": listed[0].gpu, "gpu_count": listed[0].gpu_count, "vram_gib": m.vram_gib or listed[0].vram_gib}
+            machines.append(m.model_copy(update=hardware | {
                 "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
-                "regions": tuple(prices), "serves": serves,
+                "regions": None, "serves": serves,
             }))  # fmt: skip
         rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
         return self.model_copy(update={
@@ -291,9 +321,12 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]")
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
+    unattainable = _Wrong()
     for k, s in enumerate(p.services):
         if not rate[:, k].any() and not wrong:
-            wrong.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
+            limited = s.workload is not None and s.slo.tbt_s is not None
+            mistakes = unattainable if limited else wrong
+            mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
                       "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
         for origin, servers in s.residency.items():
             for name in (origin, *servers):
@@ -313,7 +346,9 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     if len(hours) > 1 or len(starts) > 1:
         wrong.add("services", sorted(hours), f"demand over the same hours in every service (starts: {starts})")
     if wrong:
-        raise InputError(wrong)
+        raise InputError([*wrong, *unattainable])
+    if unattainable:
+        raise UnattainableError(unattainable)
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed)
@@ -549,4 +584,4 @@ def _reachable(
                 f"the least round trip + queue + prefill is {best:.3g} s; check ttft_s, residency and machines",
             )  # fmt: skip
     if wrong:
-        raise InputError(wrong)
+        raise UnattainableError(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import Precision, layer_work
+from optmodels.latency.work import LayerWork, Precision, layer_work
 from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
 
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
@@ -30,8 +31,42 @@ class Workload(Entry):
     vram_usable: PositiveFraction = 0.9
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How a machine runs a service: `replicas` of `tp` GPUs each, `batch` requests in flight.
+
+    Attributes:
+        rps: requests/s of the machine.
+        prefill_s: of one mean prompt.
+        work: of a layer of the model.
+        flops, mem_bytes_per_s, vram_bytes: of one replica.
+    """
+
+    rps: float
+    prefill_s: float
+    tp: int
+    replicas: int
+    batch: int
+    work: LayerWork
+    flops: float
+    mem_bytes_per_s: float
+    vram_bytes: float
+
+
 def serving_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Any:
     """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
+
+    Raises:
+        InputError: unknown model or GPU, or the service has no tbt_s.
+    """
+    from optmodels.problem.reserved_capacity import Serving
+
+    found = choice_of(machine, service, machine_path, service_path)
+    return None if found is None else Serving(requests_per_second=found.rps, prefill_s=found.prefill_s)
+
+
+def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Choice | None:
+    """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
     The machine runs `gpu_count`/tp replicas of tp GPUs; of all tp that divide both GPUs and heads the one with the
     most requests per second is used. A replica with B requests in flight spends B prefills and one decode step per
@@ -41,8 +76,6 @@ def serving_of(machine: Any, service: Any, machine_path: str, service_path: str)
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
     """
-    from optmodels.problem.reserved_capacity import Serving
-
     w: Workload = service.workload
     wrong = []
     if isinstance(w.model, str) and w.model not in catalog.llms():
@@ -74,7 +107,7 @@ def serving_of(machine: Any, service: Any, machine_path: str, service_path: str)
     prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
     model = Model(layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable)
     short = Model(model.work, prompt, w.output_tokens, w.variant, w.vram_usable)
-    best: tuple[float, float] | None = None
+    best: Choice | None = None
     for tp in (d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0):
         n = len(BATCHES)
         hardware = Hardware(
@@ -92,7 +125,11 @@ def serving_of(machine: Any, service: Any, machine_path: str, service_path: str)
         if not fits.any():
             continue
         rate = BATCHES / (BATCHES * prefill + (w.output_tokens - 1) * tbt)
-        rps = float(np.where(fits, rate, 0.0).max()) * gpu_count / tp
-        if best is None or rps > best[0]:
-            best = (rps, prefill)
-    return None if best is None else Serving(requests_per_second=best[0], prefill_s=best[1])
+        at = int(np.where(fits, rate, 0.0).argmax())
+        rps = float(rate[at]) * gpu_count / tp
+        if best is None or rps > best.rps:
+            best = Choice(
+                rps, prefill, tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops, tp * gpu.mem_bytes_per_s,
+                tp * vram * GIB,
+            )  # fmt: skip
+    return best

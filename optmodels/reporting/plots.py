@@ -10,17 +10,9 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
-# One colour per strategy family, the same in every picture.
-FAMILY_COLOURS = {
-    "high_end": "#4477aa",
-    "multi_pass": "#66ccee",
-    "kvo_ram": "#228833",
-    "kvo_disk": "#999933",
-    "ao": "#ee6677",
-    "ao_parallel": "#cc3311",
-    "ao_shared": "#aa3377",
-    None: "#dddddd",
-}
+from optmodels.reporting.colours import FAMILY_COLOURS
+
+__all__ = ["FAMILY_COLOURS", "gap_plot", "plt", "save_figure"]
 
 
 def save_figure(figure: Any, path: Path) -> None:

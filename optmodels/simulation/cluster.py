@@ -19,7 +19,9 @@ Policies choose an instance among those of the request's model and sub-cluster t
 
 With overflow protection an instance on which a timeout is predicted cannot be chosen, and a request that finds no other
 is refused. The prediction is the exact start in the queue plus prefill plus decoding at the full-batch rate, hence
-never too early where speed falls with load: what is admitted then meets its deadline.
+never too early where speed falls with load: what is admitted then meets its deadline. With ``queue="deadline"`` an
+instance serves whoever must start first, and admits a request if then nobody in its queue is late: those with time wait
+for those without, as in plans that let groups of requests wait apart.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ Policy = Literal[
     "shortest_queue", "least_load", "round_robin", "random", "maaso", "best_fit", "planned_shares"
 ]  # fmt: skip
 Speed = Literal["worst_case", "load"]
+Queue = Literal["fifo", "deadline"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 SPEEDS: tuple[Speed, ...] = get_args(Speed)
+QUEUES: tuple[Queue, ...] = get_args(Queue)
 TOLERANCE = 1e-9
 
 
@@ -210,6 +214,7 @@ def simulate(
     *,
     speed: Speed = "load",
     overflow_protection: bool = True,
+    queue: Queue = "fifo",
     shares: Shares | None = None,
     seed: int = 0,
 ) -> Outcomes:
@@ -223,13 +228,14 @@ def simulate(
         policy: how an instance is chosen, see the module.
         speed: of decoding, see the module.
         overflow_protection: refuse where a timeout is predicted.
+        queue: order in which an instance serves; ``deadline`` needs overflow protection.
         shares: of ``planned_shares``.
         seed: of ``random``.
 
     Raises:
         InputError: unknown policy or speed, shares missing, arrays of the wrong shape, a slot without a rate.
     """
-    _validate(requests, cluster, policy, speed, shares)
+    validate(requests, cluster, policy, speed, overflow_protection, queue, shares)
     from optmodels.simulation import engine
 
     used = shares if policy == "planned_shares" and shares is not None else _NO_SHARES
@@ -237,7 +243,7 @@ def simulate(
     rates = cluster.tokens_per_s if speed == "load" else np.repeat(full[:, None], cluster.tokens_per_s.shape[1], axis=1)
     x = np.zeros(len(cluster), engine.INSTANCE)
     for key, values in (
-        ("slots", cluster.slots), ("full", full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
+        ("slots", cluster.slots), ("worst_s", 1.0 / full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
         ("prefill_s_per_token", cluster.prefill_s_per_token), ("available_from", cluster.available_from_s),
         ("kind", used.kind if len(used.kind) else -1),
     ):  # fmt: skip
@@ -250,7 +256,8 @@ def simulate(
         r[key] = values
     start_of, members = by_model(cluster)
     engine.run(
-        x, r, rates, start_of, members, POLICIES.index(policy), overflow_protection, seed,
+        x, r, rates, start_of, members, POLICIES.index(policy),
+        (1 + QUEUES.index(queue)) * overflow_protection, seed,
         np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
     )  # fmt: skip
     instance, start, first, finish = (np.ascontiguousarray(r[k]) for k in ("instance", "start", "first", "finish"))
@@ -264,7 +271,16 @@ def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
     return start, np.argsort(cluster.model, kind="stable").astype(np.int64)
 
 
-def _validate(requests: Requests, cluster: Cluster, policy: str, speed: str, shares: Shares | None) -> None:
+def validate(
+    requests: Requests, cluster: Cluster, policy: str, speed: str, overflow_protection: bool, queue: str,
+    shares: Shares | None,
+) -> None:  # fmt: skip
+    """Refuse what cannot be simulated.
+
+    Raises:
+        InputError: the first thing wrong.
+    """
+
     def wrong(path: str, value: object, expected: str) -> InputError:
         return InputError(Mistake(None, path, value, expected))
 
@@ -272,6 +288,10 @@ def _validate(requests: Requests, cluster: Cluster, policy: str, speed: str, sha
         raise wrong("policy", policy, f"one of {', '.join(POLICIES)}")
     if speed not in SPEEDS:
         raise wrong("speed", speed, f"one of {', '.join(SPEEDS)}")
+    if queue not in QUEUES:
+        raise wrong("queue", queue, f"one of {', '.join(QUEUES)}")
+    if queue == "deadline" and not overflow_protection:
+        raise wrong("queue", queue, "fifo, without overflow protection")
     if policy == "planned_shares":
         if shares is None:
             raise wrong("shares", None, "planned shares, which this policy follows")

@@ -6,7 +6,8 @@ meanwhile. An event of an instance costs O(log W), and instances are brought for
 
 The start that a new request would get is known exactly: with a slot free, now; with all slots taken and nobody waiting,
 the first completion, because until then the rate is r(W); with others waiting, the top of a heap of the slots' release
-times, which is made when the queue begins and is exact while it lasts, because the batch then stays full.
+times, which is made when the queue begins and is exact while it lasts, because the batch then stays full. A queue in
+order of urgency is played out instead: a request is admitted if neither it nor anybody behind it is made late.
 
 State is in arrays of records, because compiled functions pass few arrays faster than many: ``x`` of instances, ``r`` of
 requests, ``done`` and ``joins`` the heaps of those that decode (by V at completion) and that are prefilled (by time),
@@ -19,12 +20,14 @@ import numpy as np
 from numba import njit
 
 SHORTEST_QUEUE, LEAST_LOAD, ROUND_ROBIN, RANDOM, MAASO, BEST_FIT, PLANNED_SHARES = range(7)
+FIFO, DEADLINE = 1, 2  # what `protect` may be: overflow protection of queues in either order; 0: none
 INF = np.inf
 LAST = np.finfo(np.float64).max
 
 INSTANCE = np.dtype([
     ("next_event", "f8"), ("ready", "f8"),  # start that a new request would get; −inf: at once
-    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("full", "f8"), ("prefill_s", "f8"),
+    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("worst_s", "f8"),  # of a token in a full batch, 1/F(W)
+    ("prefill_s", "f8"),
     ("prefill_s_per_token", "f8"), ("available_from", "f8"), ("group", "i8"), ("kind", "i8"),
     ("clock", "f8"), ("tokens", "f8"),  # V at the time to which the instance is brought forward
     ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # sizes of the heaps
@@ -33,7 +36,7 @@ INSTANCE = np.dtype([
 ])  # fmt: skip
 REQUEST = np.dtype([
     ("arrival", "f8"), ("due", "f8"), ("prompt", "f8"), ("output", "f8"), ("model", "i8"), ("group", "i8"),
-    ("klass", "i8"), ("following", "i8"),  # the next in the queue
+    ("klass", "i8"), ("following", "i8"), ("latest", "f8"),  # the next in the queue; start that meets the deadline
     ("instance", "i8"), ("start", "f8"), ("first", "f8"), ("finish", "f8"), ("promised", "i8"),
 ])  # fmt: skip
 ENTRY = np.dtype([("key", "f8"), ("who", "i8")])
@@ -136,7 +139,7 @@ def _decode(x, r, done, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _refresh(x, r, done, joins, release, rates, j):  # type: ignore[no-untyped-def]
+def _refresh(x, r, done, joins, release, rates, protect, j):  # type: ignore[no-untyped-def]
     """Next event, and the start a new request would get."""
     b, t = x[j].base, x[j].clock
     event = INF
@@ -147,19 +150,19 @@ def _refresh(x, r, done, joins, release, rates, j):  # type: ignore[no-untyped-d
     x[j].next_event = event
     if x[j].active < x[j].slots:
         x[j].ready = -INF
-    elif x[j].waiting > 0:
+    elif x[j].waiting > 0 and protect != DEADLINE:
         x[j].ready = release[b]
     else:
         ready = INF
         if x[j].decoding > 0:
-            ready = max(t, t + (done[b].key - x[j].tokens) / x[j].full)
+            ready = max(t, t + (done[b].key - x[j].tokens) * x[j].worst_s)
         for k in range(b, b + x[j].prefilling):
-            ready = min(ready, joins[k].key + r[joins[k].who].output / x[j].full)
+            ready = min(ready, joins[k].key + r[joins[k].who].output * x[j].worst_s)
         x[j].ready = ready
 
 
 @njit(cache=True)
-def _advance(x, r, done, joins, release, rates, j, until):  # type: ignore[no-untyped-def]
+def _advance(x, r, done, joins, release, rates, protect, j, until):  # type: ignore[no-untyped-def]
     """Every event of an instance up to and including a time."""
     b = x[j].base
     while x[j].next_event <= until:
@@ -182,49 +185,110 @@ def _advance(x, r, done, joins, release, rates, j, until):  # type: ignore[no-un
                 x[j].head = r[i].following
                 x[j].waiting -= 1
                 _start(x, r, done, joins, rates, i, j)
-        _refresh(x, r, done, joins, release, rates, j)
+        _refresh(x, r, done, joins, release, rates, protect, j)
 
 
 @njit(cache=True)
-def _admit(x, r, done, joins, release, rates, i, j):  # type: ignore[no-untyped-def]
+def _admit(x, r, done, joins, release, rates, protect, i, j):  # type: ignore[no-untyped-def]
     """Send a request to an instance that is brought forward to its arrival."""
     r[i].instance = j
     if x[j].active < x[j].slots:
         _forward(x, rates, j, r[i].arrival)
         _start(x, r, done, joins, rates, i, j)
+    elif protect == DEADLINE:
+        _insert(x, r, i, j)
     else:
-        b, w, p = x[j].base, x[j].slots, x[j].decoding
+        b, w = x[j].base, x[j].slots
         if x[j].waiting == 0:
             x[j].head = i
-            for k in range(b, b + p):
-                release[k] = x[j].clock + (done[k].key - x[j].tokens) / x[j].full
-            for k in range(b, b + x[j].prefilling):
-                release[k + p] = joins[k].key + r[joins[k].who].output / x[j].full
-            for k in range(w // 2 - 1, -1, -1):
-                _sift(release, b, w, k)
+            _releases(x, r, done, joins, release, j)
         else:
             r[x[j].tail].following = i
         x[j].tail = i
         x[j].waiting += 1
-        release[b] += _prefill(x, r, i, j) + r[i].output / x[j].full
+        release[b] += _prefill(x, r, i, j) + r[i].output * x[j].worst_s
         _sift(release, b, w, 0)
-    _refresh(x, r, done, joins, release, rates, j)
+    _refresh(x, r, done, joins, release, rates, protect, j)
+
+
+@njit(cache=True)
+def _releases(x, r, done, joins, release, j):  # type: ignore[no-untyped-def]
+    """Make the heap of times at which the slots of a full instance become free."""
+    b, w, p = x[j].base, x[j].slots, x[j].decoding
+    for k in range(b, b + p):
+        release[k] = x[j].clock + (done[k].key - x[j].tokens) * x[j].worst_s
+    for k in range(b, b + x[j].prefilling):
+        release[k + p] = joins[k].key + r[joins[k].who].output * x[j].worst_s
+    for k in range(w // 2 - 1, -1, -1):
+        _sift(release, b, w, k)
+
+
+@njit(cache=True)
+def _insert(x, r, i, j):  # type: ignore[no-untyped-def]
+    """Queue a request before all that may start later than it must."""
+    latest = r[i].due - (_prefill(x, r, i, j) + r[i].output * x[j].worst_s)
+    r[i].latest = latest
+    if x[j].waiting == 0:
+        x[j].head = x[j].tail = i
+    elif latest >= r[x[j].tail].latest:
+        r[x[j].tail].following = i
+        x[j].tail = i
+    elif latest < r[x[j].head].latest:
+        r[i].following = x[j].head
+        x[j].head = i
+    else:
+        k = x[j].head
+        while r[r[k].following].latest <= latest:
+            k = r[k].following
+        r[i].following = r[k].following
+        r[k].following = i
+    x[j].waiting += 1
+
+
+@njit(cache=True)
+def _fits(x, r, done, joins, release, i, j):  # type: ignore[no-untyped-def]
+    """Whether a queue in order of urgency, played out at the full-batch rate with one more in it, makes no one late."""
+    needs = _prefill(x, r, i, j) + r[i].output * x[j].worst_s
+    latest = r[i].due - needs
+    _releases(x, r, done, joins, release, j)
+    b, k, left, inserted = x[j].base, x[j].head, x[j].waiting, False
+    while left > 0 or not inserted:
+        start = release[b]
+        if not inserted and (left == 0 or latest < r[k].latest):
+            if start > latest:
+                return False
+            inserted = True
+            release[b] = start + needs
+        else:
+            if inserted and r[k].latest == INF:
+                return True
+            if start > r[k].latest:
+                return False
+            release[b] = start + _prefill(x, r, k, j) + r[k].output * x[j].worst_s
+            k = r[k].following
+            left -= 1
+        _sift(release, b, x[j].slots, 0)
+    return True
 
 
 @njit(cache=True)
 def _predicted(x, r, i, j):  # type: ignore[no-untyped-def]
-    """Finish at the full-batch rate, MaaSO's worst case."""
-    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output / x[j].full
+    """Finish at the full-batch rate, MaaSO's worst case; in a queue by urgency, if it were the first."""
+    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output * x[j].worst_s
 
 
 @njit(cache=True)
-def _may(x, r, i, j, protect):  # type: ignore[no-untyped-def]
+def _may(x, r, done, joins, release, i, j, protect):  # type: ignore[no-untyped-def]
     """Whether a request may go to an instance of its model."""
     if x[j].available_from > r[i].arrival:
         return False
     if r[i].group >= 0 and x[j].group >= 0 and r[i].group != x[j].group:
         return False
-    return not protect or _predicted(x, r, i, j) <= r[i].due
+    if not protect:
+        return True
+    if _predicted(x, r, i, j) > r[i].due:
+        return False
+    return protect == FIFO or x[j].waiting == 0 or _fits(x, r, done, joins, release, i, j)
 
 
 @njit(cache=True)
@@ -237,7 +301,7 @@ def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, prot
         if kind >= 0 and x[j].kind != kind:
             continue
         if x[j].next_event <= t:
-            _advance(x, r, done, joins, release, rates, j, t)
+            _advance(x, r, done, joins, release, rates, protect, j, t)
         here = float(x[j].active + x[j].waiting)
         a, b = here, 0.0
         if policy == LEAST_LOAD:
@@ -245,14 +309,12 @@ def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, prot
         elif policy == MAASO:
             a, b = float(x[j].waiting), here / x[j].slots
         elif policy == BEST_FIT:
-            b = _predicted(x, r, i, j)
-            if b <= due:
-                a, b = x[j].full - 1e300, here / x[j].slots
-            else:
-                a = 0.0
-        if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, i, j, protect):
+            a = _predicted(x, r, i, j)
+            if a <= due:  # before all that are late, the slowest first
+                a, b = -1.0 * x[j].worst_s, here / x[j].slots
+        if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, done, joins, release, i, j, protect):
             continue
-        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output / x[j].full > due:
+        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output * x[j].worst_s > due:
             continue
         best, best_a, best_b = j, a, b
     return best
@@ -276,8 +338,8 @@ def _turn(x, r, done, joins, release, rates, i, members, low, high, last, policy
         at = (last + 1 + k) % n if policy == ROUND_ROBIN else k
         j = members[low + at]
         if x[j].next_event <= t:
-            _advance(x, r, done, joins, release, rates, j, t)
-        if _may(x, r, i, j, protect):
+            _advance(x, r, done, joins, release, rates, protect, j, t)
+        if _may(x, r, done, joins, release, i, j, protect):
             if policy == ROUND_ROBIN:
                 return at
             able += 1
@@ -285,7 +347,7 @@ def _turn(x, r, done, joins, release, rates, i, members, low, high, last, policy
         return -1
     left = int(_hash(seed, i) % np.uint64(able))
     for k in range(n):
-        if _may(x, r, i, members[low + k], protect):
+        if _may(x, r, done, joins, release, i, members[low + k], protect):
             if left == 0:
                 return k
             left -= 1
@@ -336,11 +398,13 @@ def run(x, r, rates, start_of, members, policy, protect, seed, weight, bin_s, re
     last = np.full((max(models, 1), groups), -1, np.int64)
     credit = np.zeros((weight.shape[1], weight.shape[2] + 1))
     for i in range(len(r)):
-        r[i].instance, r[i].start, r[i].first, r[i].finish = -1, INF, INF, INF
+        r[i].instance, r[i].start, r[i].first, r[i].finish, r[i].promised = -1, INF, INF, INF, 0
         m = r[i].model
         if m < 0 or m >= models:
             continue
         low, high = start_of[m], start_of[m + 1]
+        if low == high:
+            continue
         j = -1
         if policy in (ROUND_ROBIN, RANDOM):
             turn = max(r[i].group, -1) + 1
@@ -359,6 +423,6 @@ def run(x, r, rates, start_of, members, policy, protect, seed, weight, bin_s, re
             simple = LEAST_LOAD if policy == PLANNED_SHARES else policy
             j = _pick(x, r, done, joins, release, rates, i, members, low, high, simple, protect, -1)
         if j >= 0:
-            _admit(x, r, done, joins, release, rates, i, j)
+            _admit(x, r, done, joins, release, rates, protect, i, j)
     for j in range(len(x)):
-        _advance(x, r, done, joins, release, rates, j, LAST)
+        _advance(x, r, done, joins, release, rates, protect, j, LAST)

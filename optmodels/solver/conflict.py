@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import highspy
 import numpy as np
 
 from optmodels.errors import SolverError
 from optmodels.solver.compile import Compiled
+
+T = TypeVar("T")
 
 
 class _Feasibility:
@@ -77,19 +80,35 @@ def irreducible(
             break
     if oracle is None:
         return [], False
-    kept = list(groups)
-    off: list[int] = []
+
+    def infeasible_without(names: list[str]) -> bool | None:
+        rows = [r for name in names for r in groups[name]]
+        return oracle.infeasible(rows, left()) if left() > 0 else None
+
+    return deletion_filter(list(groups), infeasible_without)
+
+
+def deletion_filter(members: list[T], infeasible_without: Callable[[list[T]], bool | None]) -> tuple[list[T], bool]:
+    """Members that are infeasible together, and none of which can be left out; chunks that halve.
+
+    Args:
+        members: infeasible together.
+        infeasible_without: whether all but these are infeasible; None: not found out.
+
+    Returns:
+        What is left, in order, and whether every one of them was proved necessary.
+    """
+    kept, off = list(members), list[T]()
     chunk = max(1, len(kept) // 2)
     proved = True
     while True:
         i = 0
         while i < len(kept):
             trial = kept[i : i + chunk]
-            rows = off + [r for name in trial for r in groups[name]]
-            verdict = oracle.infeasible(rows, left()) if left() > 0 else None
+            verdict = infeasible_without(off + trial)
             if verdict:
                 del kept[i : i + chunk]
-                off = rows
+                off += trial
             else:
                 proved &= verdict is not None or chunk > 1
                 i += chunk

@@ -135,9 +135,13 @@ class _Run:
         _must(status, "the model")
 
     def warm_start(self, start: dict[int, float]) -> None:
-        """Offer values of some columns; HiGHS completes them by LP and drops an infeasible start."""
+        """Offer values of some columns; HiGHS completes them by LP and drops an infeasible start.
+
+        Values are moved into their bounds, outside of which HiGHS refuses the whole start.
+        """
         index = np.fromiter(start, dtype=np.int32, count=len(start))
         value = np.fromiter(start.values(), dtype=float, count=len(start))
+        value = np.clip(value, self.model.lower[index], self.model.upper[index])
         _must(self.h.setSolution(len(index), index, value), "the warm start")
 
     def remaining(self) -> float | None:

@@ -1,60 +1,161 @@
-"""The comparison of methods as a table, a CSV and a plot."""
+"""The comparison of methods: tables, tidy CSVs, statistics over seeds, and pictures."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from optmodels.plan.files import new_folder, write_frame
+from optmodels.plan.files import new_folder, write_frame, write_text
+from optmodels.study.rows import finite
+
+MEASURES = ("objective", "gap_to_bound", "seconds_total", "seconds_to_first", "seconds_to_proof")
+Rows = Sequence[dict[str, Any]]
 
 
-def comparison_table(rows: list[dict[str, Any]]) -> list[Any]:
-    """Rich tables, one for each instance."""
+def by_instance(rows: Rows) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Rows of each instance, in the order they came."""
+    for instance in dict.fromkeys(r["instance"] for r in rows):
+        yield instance, [r for r in rows if r["instance"] == instance]
+
+
+def comparison_table(rows: Rows) -> list[Any]:
+    """Rich tables, one for each instance; where there are several seeds, of their mean and spread."""
     from rich.table import Table
 
     from optmodels.reporting.text import plain
 
+    if len({r["seed"] for r in rows}) > 1:
+        return _statistics_table(rows)
     out: list[Any] = []
-    for instance in dict.fromkeys(r["instance"] for r in rows):
-        mine = [r for r in rows if r["instance"] == instance]
+    for instance, mine in by_instance(rows):
         unit = mine[0]["unit"]
+        replayed = [k for k in dict.fromkeys(k for r in mine for k in r) if k.startswith("replay.")]
         table = Table(
-            "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "plan",
-            title=plain(instance), title_justify="left", title_style="bold",
+            "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "to first", "to proof",
+            "plan", *(["replay"] if replayed else []), title=plain(instance), title_justify="left", title_style="bold",
         )  # fmt: skip
         for r in mine:
-            gap = r["gap_to_bound"]
+            gap, s = r["gap_to_bound"], r["seconds"]
             failed = r["check"] is not None and not r["check"]["ok"]
+            seen = ", ".join(f"{k.removeprefix('replay.')} {_short(r[k])}" for k in replayed if r.get(k) is not None)
             table.add_row(
                 plain(r["method"]), ("[red]check failed[/red]" if failed else r["status"]),
-                "" if r["objective"] is None else f"{r['objective']:,.6g}",
-                "" if r["bound"] is None else f"{r['bound']:,.6g}",
-                "" if gap is None else f"{gap:.2%}", f"{r['seconds']['total']:.2f}", plain(r["headline"]),
+                _short(r["objective"]), _short(r["bound"]), "" if gap is None else f"{gap:.2%}",
+                *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")), plain(r["headline"]),
+                *([plain(seen)] if replayed else []),
             )  # fmt: skip
         out.append(table)
     return out
 
 
-def comparison_frame(rows: list[dict[str, Any]]) -> Any:
-    """Tidy data frame, one row for each (instance, method)."""
+def _statistics_table(rows: Rows) -> list[Any]:
+    from rich.table import Table
+
+    from optmodels.reporting.text import plain
+
+    out: list[Any] = []
+    frame = statistics_frame(rows)
+    for instance, mine in frame.groupby("instance", sort=False):
+        unit = mine["unit"].iloc[0]
+        table = Table(
+            "method", "seeds", "with plan", f"objective ({unit})", "gap to bound", "seconds", "to first",
+            title=plain(instance), title_justify="left", title_style="bold", caption="mean ± sd (min … max) over seeds",
+        )  # fmt: skip
+        for r in mine.to_dict("records"):
+            table.add_row(
+                plain(r["method"]), str(r["seeds"]), str(r["with_plan"]), _spread(r, "objective", "{:,.6g}"),
+                _spread(r, "gap_to_bound", "{:.2%}"), _spread(r, "seconds_total", "{:.2f}"),
+                _spread(r, "seconds_to_first", "{:.2f}"),
+            )  # fmt: skip
+        out.append(table)
+    return out
+
+
+def _spread(row: dict[str, Any], name: str, form: str) -> str:
+    mean, sd, low, high = (row[f"{name}_{k}"] for k in ("mean", "sd", "min", "max"))
+    if mean != mean:  # NaN: never
+        return ""
+    if form.format(low) == form.format(high):
+        return form.format(mean)
+    return f"{form.format(mean)} ± {form.format(sd)} ({form.format(low)} … {form.format(high)})"
+
+
+def _short(value: Any) -> str:
+    return "" if value is None else f"{value:,.6g}" if isinstance(value, int | float) else str(value)
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def comparison_frame(rows: Rows) -> Any:
+    """Tidy data frame, one row for each (instance, method, seed)."""
     import pandas as pd
 
     flat = []
     for r in rows:
-        row = {k: v for k, v in r.items() if k not in ("seconds", "size", "check")}
+        row = {k: v for k, v in r.items() if k not in ("seconds", "size", "check", "events")}
         row |= {f"seconds_{k}": v for k, v in r["seconds"].items()} | r["size"]
         row["check_ok"] = None if r["check"] is None else r["check"]["ok"]
         flat.append(row)
     return pd.DataFrame(flat)
 
 
-def save_comparison(rows: list[dict[str, Any]], parent: Path) -> Path:
-    """Write compare.csv, and compare.png where matplotlib is installed, into a new folder; returns the folder."""
+def statistics_frame(rows: Rows) -> Any:
+    """Mean, sample standard deviation, least and greatest over seeds, one row for each (instance, method)."""
+    import pandas as pd
+
+    frame = comparison_frame(rows)
+    measures = {m: pd.to_numeric(frame[m], errors="coerce") for m in MEASURES}
+    frame = frame.assign(**measures, with_plan=frame["objective"].notna(), proved=frame["proved"].astype(bool))
+    groups = frame.groupby(["instance", "formulation", "method", "unit"], sort=False)
+    out = groups.agg(seeds=("seed", "count"), with_plan=("with_plan", "sum"), proved=("proved", "sum"))
+    for m in MEASURES:
+        found = groups[m].agg(mean="mean", sd="std", min="min", max="max").add_prefix(f"{m}_")
+        found[f"{m}_sd"] = found[f"{m}_sd"].where(groups[m].count() > 1, other=0.0).where(groups[m].count() > 0)
+        out = out.join(found)
+    return out.reset_index()
+
+
+def events_frame(rows: Rows) -> Any:
+    """Gap over time: one row for each progress event of each run, seconds from the start of the run's solver."""
+    import pandas as pd
+
+    from optmodels.solver.highs import relative_gap
+
+    columns = ["instance", "method", "seed", "seconds", "objective", "bound", "gap", "nodes"]
+    flat = [
+        {"instance": r["instance"], "method": r["method"], "seed": r["seed"], **e,
+         "gap": relative_gap(e["objective"], e["bound"])} for r in rows for e in r["events"]
+    ]  # fmt: skip
+    return pd.DataFrame(flat, columns=columns)
+
+
+def save_comparison(rows: Rows, parent: Path) -> Path:
+    """Write compare.csv, compare.json, events.csv, with several seeds seeds.csv, and pictures; returns the new folder.
+
+    Also report.html, where the ``report`` extra is installed.
+
+    Args:
+        rows: of `optmodels.compare`.
+        parent: where the folder ``compare`` (or ``compare-2``, …) is made.
+    """
+    from optmodels.reporting.page import write_page
+
     folder = new_folder(parent, "compare")
     write_frame(folder / "compare.csv", comparison_frame(rows))
+    write_frame(folder / "events.csv", events_frame(rows))
+    write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
+    if len({r["seed"] for r in rows}) > 1:
+        write_frame(folder / "seeds.csv", statistics_frame(rows))
+    write_page([list(rows)], folder)
     try:
+        from optmodels.reporting.compare_plots import save_plots
         from optmodels.reporting.plots import gap_plot
-    except ImportError:
+    except ImportError:  # without the plot extra
         return folder
-    gap_plot(rows, folder / "compare.png")
+    gap_plot(list(rows), folder / "compare.png")
+    save_plots(rows, folder)
     return folder

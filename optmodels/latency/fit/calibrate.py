@@ -265,6 +265,7 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
     Raises:
         InputError: fewer than three pairs of some group.
     """
+    families = set(m.labels["family"].tolist())
     groups = sorted(
         set(zip(m.labels["gpu"].tolist(), m.labels["family"].tolist(), m.labels["phase"].tolist(), strict=True))
     )
@@ -273,18 +274,20 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
         rows = (m.labels["gpu"] == gpu) & (m.labels["family"] == family) & (m.labels["phase"] == phase)
         target = calibrate_measurements(m.take(rows), "scaled").model.targets["latency_s"]
         value = {c.name: c.value for c in target.segments[0].terms}
-        found.append(
+        # A pass of LP(17) is a high-end run: measured once, it counts for both.
+        found += [
             ScaledCoefficient.model_validate(
                 {
                     "gpu": gpu,
-                    "family": family,
+                    "family": name,
                     "phase": phase,
                     "slope": max(value.get("predicted_s", 0.0), 1e-9),
                     "intercept_s": value.get("offset", 0.0),
                     "residual_quantiles": target.residual_quantiles,
                 }
             )
-        )
+            for name in ((family, "multi_pass") if family == "high_end" and "multi_pass" not in families else (family,))
+        ]
     return Calibration.model_validate(
         {
             "schema": 1,

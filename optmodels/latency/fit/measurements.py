@@ -96,7 +96,9 @@ WORKLOADS: dict[Kind, tuple[str, ...]] = {
     "served": ("input_tokens", "output_tokens"),
     "pairs": (),
 }
+STEP_COLUMNS = ("prefill_tokens", "prefill_requests", "decode_requests", "decode_context_tokens")
 _TELLING: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("step", (*STEP_COLUMNS, "predicted_s", "latency_s")),  # what `measure` writes holds both
     ("pairs", ("predicted_s", "latency_s")),
     ("served", ("concurrency", "ttft_s", "tpot_s")),
     ("static", ("batch", "input_tokens", "output_tokens", "latency_s")),
@@ -184,12 +186,37 @@ def read_measurements(
         frame = frame[matching(frame[column], wanted)]
     if where and frame.empty:
         raise InputError(Mistake(name, "where", dict(where), "a condition that some row meets"))
+    frame, left_out = _of_kind(frame, kind, where or {})
     source = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    if left_out:
+        source["left_out"] = left_out
     if columns:
         source["columns"] = ", ".join(f"{k}={v}" for k, v in columns.items())
     if where:
         source["where"] = ", ".join(f"{k}={v}" for k, v in where.items())
     return _build(frame, kind, columns or {}, workload, name, source)
+
+
+def _of_kind(frame: pd.DataFrame, kind: Kind | None, where: Mapping[str, str]) -> tuple[pd.DataFrame, str]:
+    """Of a file that `measure` wrote, the rows that a kind has a form for; and how many were left out, in words.
+
+    Steps: those with all KV resident. Pairs: those that the curves predict. Transfers before the computation are a
+    control, not a way to serve. A condition of the user's on the column keeps its rows.
+    """
+    if not set(frame.columns).issuperset(STEP_COLUMNS) or "predicted_s" not in frame:
+        return frame, ""
+    keep, said = frame["latency_s"].notna(), []
+    if kind == "pairs":
+        keep &= frame["predicted_s"].notna()
+        said.append("without a prediction")
+    elif "alpha" in frame and "alpha" not in where and "family" not in where:
+        keep &= frame["alpha"] == 0
+        said.append("with offloaded KV")
+    if "schedule" in frame and "schedule" not in where:
+        keep &= frame["schedule"] != "serial"
+        said.append("with transfers before the computation")
+    dropped = int((~keep).sum())
+    return frame[keep], f"{dropped} rows {' or '.join(said)}" if dropped else ""
 
 
 def read_frame(path: Path) -> pd.DataFrame:
@@ -346,6 +373,8 @@ def _workloads(
     import pandas as pd
 
     chosen = tuple(by) if by else WORKLOADS[kind]
+    if kind == "pairs" and not by and set(frame.columns).issuperset(STEP_COLUMNS):
+        chosen = STEP_COLUMNS  # every α of a (batch, context) is held back with it
     if not chosen:
         n = len(frame)
         return np.arange(n, dtype=np.intp), tuple(f"row {i + 1}" for i in range(n)), ("row",)

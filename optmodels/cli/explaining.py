@@ -1,0 +1,65 @@
+"""explain."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(explain)
+
+
+def explain(
+    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", help="Seconds for all solves together (default 120).")
+    ] = None,
+    max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
+    next_plans: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Folder for explanation.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")] = False,
+) -> int:
+    """Why there is no plan and what would give one; or what binds, what it costs, and the next best plans."""
+    from optmodels import api
+    from optmodels.cli.console import show
+    from optmodels.reporting.explanation import summary
+
+    with steps() as on_step:
+        document = api.explain(
+            instance, time_limit=time_limit, max_solves=max_solves, next_plans=next_plans, on_step=on_step, out=out
+        )
+    if as_json:
+        sys.stdout.write(document.to_json() + "\n")
+    else:
+        show(summary(document.model_dump(mode="json", by_alias=True)))
+    return document.exit_status
+
+
+@contextmanager
+def steps() -> Iterator[Any]:
+    """What is being solved on stderr: a live line on a terminal, otherwise a line where the question changes."""
+    from rich.console import Console
+
+    from optmodels.errors import printable
+
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status("…") as status:
+            yield lambda text: status.update(printable(text))
+        return
+    last = [""]
+
+    def on_step(text: str) -> None:
+        what = text.partition(" · ")[0]
+        if what != last[0]:
+            last[0] = what
+            sys.stderr.write(f"{printable(text)}\n")
+
+    yield on_step

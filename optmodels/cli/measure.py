@@ -1,0 +1,279 @@
+"""`measure`: step latencies of this machine, or the logs of benchmarks, as a file that `calibrate` reads.
+
+`operating-points`: what a fitted model makes of a workload, as a file that an instance reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optmodels.cli.latency import Columns, Force, Json, OutFile, pairs, print_result
+from optmodels.errors import InputError, Mistake
+
+if TYPE_CHECKING:
+    from optmodels.catalog.types import Architecture
+
+NEEDS = "PyTorch: pip install 'optmodels[measure]'"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+    app.command("measure")(measure)
+    app.command("operating-points")(operating_points)
+
+
+def measure(
+    model: Annotated[str | None, typer.Option(help="LLM of the catalogue, or a YAML file of one.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(help="Values of each axis: 'batch=1,8 prompt=128,512 context=1024 chunk=512'.")
+    ] = None,
+    offload: Annotated[str | None, typer.Option(help="KV elsewhere as well: ram, disk, ao.")] = None,
+    alpha: Annotated[str, typer.Option(help="Offload ratios, comma-separated.")] = "0.25,0.5,0.75,1",
+    schedule: Annotated[str, typer.Option(help="overlap, serial (transfers before computing) or both.")] = "overlap",
+    tp: Annotated[str, typer.Option(help="Tensor-parallel degrees, comma-separated.")] = "1",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue that this is; default: by its name.")] = None,
+    dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
+    layers: Annotated[int | None, typer.Option(help="Run only so many layers, and scale to the model's.")] = None,
+    repeats: Annotated[int, typer.Option(help="Of each point, at most.")] = 9,
+    threads: Annotated[int | None, typer.Option(help="CPU threads that compute.")] = None,
+    link_gbps: Annotated[float | None, typer.Option(help="Bandwidth to the attention machine, Gbit/s (ao).")] = None,
+    link_latency_us: Annotated[float, typer.Option(help="Its latency, microseconds.")] = 0.0,
+    budget_s: Annotated[float | None, typer.Option(help="Seconds to spend; the most informative points first.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Tokens in a step at most.")] = 16384,
+    folder: Annotated[Path | None, typer.Option(help="Where to put the KV file (disk); default: beside --out.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights, tokens and routing.")] = 0,
+    sources: Annotated[
+        list[Path] | None, typer.Option("--from", help="Read a benchmark's results instead; may be repeated.")
+    ] = None,
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files for --from.")] = None,
+    format_: Annotated[str | None, typer.Option("--format", help="Their format, if it is not to be detected.")] = None,
+    fixed: Annotated[
+        list[str] | None, typer.Option("--set", help="With --from: a value the file lacks, e.g. concurrency=16.")
+    ] = None,
+    column: Columns = None,
+    out: OutFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Measure step latencies here, or read the results of a benchmark: one file that `calibrate` reads."""
+    if more and not sources:
+        raise InputError(Mistake(None, "FILE", str(more[0]), "files only after --from"))
+    if (model is None) == (not sources):
+        raise InputError(Mistake(None, "--model, --from", model, "either a model to measure or files to read"))
+    if out is not None:
+        if out.suffix not in (".parquet", ".csv"):
+            raise InputError(Mistake(str(out), "--out", out.suffix or "no ending", "a file ending in .parquet or .csv"))
+        if out.exists() and not force:
+            raise InputError(Mistake(str(out), "", "an existing file", "a new file, or --force to overwrite"))
+    if sources:
+        _imported(
+            [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
+        )
+        return
+    for option, value in (("--format", format_), ("--set", fixed), ("--column", column)):
+        if value:
+            raise InputError(Mistake(None, option, value, "only with --from"))
+    from optmodels.measure import campaign as c
+    from optmodels.measure.grid import OFFLOADS, SCHEDULES, Grid
+
+    try:
+        import torch
+    except ImportError:
+        raise InputError(Mistake(None, "measure", "PyTorch is not installed", NEEDS)) from None
+    ways = SCHEDULES if schedule == "both" else _words(schedule, SCHEDULES, "--schedule")
+    wanted = c.Campaign(
+        arch=_architecture(str(model)),
+        model=str(model),
+        grid=Grid.parse(grid),
+        offload=_words(offload, tuple(OFFLOADS), "--offload"),
+        alphas=_numbers(alpha, "--alpha", 0.0, 1.0),
+        schedules=ways,  # type: ignore[arg-type]
+        tps=tuple(int(x) for x in _numbers(tp, "--tp", 1, 1024)),
+        device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        gpu=gpu,
+        dtype=_words(dtype, ("bf16", "fp16"), "--dtype")[0],
+        layers=layers,
+        repeats=repeats,
+        threads=threads,
+        link_bytes_per_s=None if link_gbps is None else link_gbps * 1e9 / 8,
+        link_latency_s=link_latency_us * 1e-6,
+        budget_s=budget_s,
+        max_tokens=max_tokens,
+        folder=folder or (out.parent if out is not None else Path()),
+        seed=seed,
+    )
+    _positive(("--layers", layers), ("--repeats", repeats), ("--threads", threads), ("--link-gbps", link_gbps))
+    journal = out.with_name(out.name + ".journal") if out is not None else None
+    measured = c.measure(wanted, journal, c.to_stderr)
+    if measured.frame.empty:
+        raise InputError(Mistake(None, "--grid, --budget-s", grid, "at least one point that fits memory and time"))
+    if out is not None:
+        c.write(out, measured, overwrite=force)
+        if journal is not None:
+            journal.unlink(missing_ok=True)
+    print_result(
+        measured.about | {"out": str(out) if out else None, "rows": _records(measured.frame)},
+        as_json,
+        _described(measured, out),
+    )
+
+
+def _described(measured: Any, out: Path | None) -> list[str]:
+    frame, about = measured.frame, measured.about
+    layers, probe = about["layers"], about["probe"]["gpu"]
+    lines = [
+        f"{len(frame)} points of {about['model']} on {about['device'].get('gpu', about['device']['cpu'])}, "
+        f"{about['dtype']}, {about['threads']} threads",
+        f"layers: {layers['run']} of {layers['model']} run, {layers['with_weights_of_their_own']} with weights of "
+        "their own" + (", scaled to the model" if layers["scaled"] else ""),
+        f"device at best: {probe['fp16_flops']:.3g} FLOP/s, memory {probe['mem_bytes_per_s']:.3g} B/s, from the host "
+        f"{probe['pcie_bytes_per_s']:.3g} B/s, from disk {about['probe']['disk_bytes_per_s']:.3g} B/s",
+        f"{'phase':<9}{'family':<10}{'points':>7}{'median ms':>12}{'spread':>9}",
+    ]
+    for (phase, family), part in frame.groupby(["phase", "family"]):
+        spread = float(((part["latency_p90_s"] - part["latency_p10_s"]) / part["latency_s"]).median())
+        lines.append(
+            f"{phase:<9}{family:<10}{len(part):>7}{1e3 * float(part['latency_s'].median()):>12.3f}{spread:>9.1%}"
+        )
+    if about["left_out"]:
+        reasons = sorted(set(about["left_out"].values()))
+        lines.append(f"left out: {len(about['left_out'])} points ({'; '.join(reasons)})")
+    lines.append(f"not part of a measured step: {about['leaves_out']}")
+    if about["catalogue_gpu"] is None:
+        lines.append("the device is not in the catalogue; an instance may name it so:")
+        lines.append(f"  gpus: {{measured: {_entry(probe)}}}")
+    if out is not None:
+        lines.append(f"written: {out}")
+    return lines
+
+
+def _entry(probe: dict[str, Any]) -> str:
+    """A GPU entry on one YAML line."""
+    names = ("fp16_flops", "mem_bytes_per_s", "vram_gib", "pcie_bytes_per_s", "link_bytes_per_s")
+    return "{" + ", ".join(f"{n}: {probe[n]:.4e}" for n in names) + "}"
+
+
+def _architecture(name: str) -> Architecture:
+    """An entry of the catalogue, or a YAML file's.
+
+    Raises:
+        InputError: neither.
+    """
+    from optmodels import catalog
+    from optmodels.catalog.types import Architecture
+    from optmodels.problem.files import read_model
+
+    if name in catalog.llms():
+        return catalog.llms()[name]
+    if Path(name).is_file():
+        return read_model(Path(name), Architecture)
+    known = ", ".join(sorted(catalog.llms()))
+    raise InputError(Mistake(None, "--model", name, f"a YAML file with an architecture, or one of {known}"))
+
+
+def _words(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(w for w in (text or "").split(",") if w))
+    unknown = [w for w in found if w not in known]
+    if unknown:
+        raise InputError([Mistake(None, option, w, f"one of {', '.join(known)}") for w in unknown])
+    return found
+
+
+def _numbers(text: str, option: str, low: float, high: float) -> tuple[float, ...]:
+    try:
+        found = tuple(sorted({float(w) for w in text.split(",") if w}))
+    except ValueError:
+        found = ()
+    if not found or not all(low <= x <= high for x in found):
+        raise InputError(Mistake(None, option, text, f"numbers from {low:g} to {high:g}, comma-separated"))
+    return found
+
+
+def _positive(*options: tuple[str, float | None]) -> None:
+    wrong = [
+        Mistake(None, name, value, "a positive number") for name, value in options if value is not None and value <= 0
+    ]
+    if wrong:
+        raise InputError(wrong)
+
+
+def _imported(
+    sources: list[Path],
+    format_: str | None,
+    fixed: dict[str, str],
+    columns: dict[str, str],
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from optmodels.measure import campaign as c
+    from optmodels.measure import importers
+
+    kind, measured = importers.read(sources, format_, fixed, columns)
+    if out is not None:
+        c.write(out, measured, overwrite=force)
+    frame = measured.frame
+    names = [n for n in frame.columns if frame[n].dtype.kind in "fi" and frame[n].notna().any()]
+    lines = [f"{len(frame)} {kind} measurements from {len(sources)} file{'s' * (len(sources) != 1)}"]
+    lines += [f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}" for f in measured.about["files"]]
+    lines += [f"  {n}: {frame[n].min():g} to {frame[n].max():g}" for n in names]
+    if out is not None:
+        lines.append(f"written: {out}")
+    document = measured.about | {"kind": kind, "out": str(out) if out else None, "rows": _records(frame)}
+    print_result(document, as_json, lines)
+
+
+def _records(frame: Any) -> list[dict[str, Any]]:
+    """Rows for JSON, which has no NaN."""
+    found: list[dict[str, Any]] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return found
+
+
+def operating_points(
+    model: Annotated[Path, typer.Argument(help="Model file from `calibrate`, or the name of a shipped model.")],
+    machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
+    batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
+    input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
+    output_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of each.")],
+    replicas: Annotated[str, typer.Option(help="Numbers of machines that share the batch.")] = "1",
+    passes: Annotated[str, typer.Option(help="Numbers of passes on one machine, besides one.")] = "1",
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
+    chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
+    capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
+    safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
+    out: OutFile = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """A fitted model at a workload, as operating points of an instance."""
+    from optmodels.latency.fit import operating
+    from optmodels.latency.fit.document import read_latency_model
+    from optmodels.plan.files import write_frame
+
+    _positive(("--capacity-tokens", capacity_tokens))
+    w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))
+    counts = {
+        name: tuple(int(x) for x in _numbers(text, name, 1, batch))
+        for name, text in (("--replicas", replicas), ("--passes", passes))
+    }
+    frame, said = operating.operating_points(
+        read_latency_model(model), machine, w,
+        replicas=counts["--replicas"], passes=counts["--passes"], safety=safety,
+    )  # fmt: skip
+    if capacity_tokens is None:
+        said = (*said, "memory is not checked without --capacity-tokens")
+    if out is not None:
+        write_frame(out, frame, overwrite=force)
+    lines = [
+        f"{r['name']}: E2E {r['e2e_s']:.4g} s"
+        + ("" if r["ttft_s"] is None else f", TTFT {r['ttft_s']:.4g} s, TBT {1e3 * r['tbt_s']:.4g} ms")
+        for r in _records(frame)
+    ]
+    lines += [f"warning: {w}" for w in said]
+    if out is not None:
+        lines.append(f"written: {out}")
+    print_result({"operating_points": _records(frame), "warnings": list(said)}, as_json, lines)

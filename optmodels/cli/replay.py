@@ -1,0 +1,53 @@
+"""`replay`: a plan simulated on a request trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(replay)
+
+
+def replay(
+    plan: Annotated[Path, typer.Argument(help="plan.json of a result.")],
+    trace: Annotated[
+        Path | None, typer.Option(help="Azure CSV, Mooncake JSONL, or CSV/Parquet; default: the instance's requests.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Who gets a request; default: the formulation's.")] = None,
+    speed: Annotated[str, typer.Option(help="Decoding under load, or worst_case: as in a full batch.")] = "load",
+    overflow_protection: Annotated[
+        bool | None,
+        typer.Option("--overflow-protection/--no-overflow-protection", help="Refuse what is predicted to be late."),
+    ] = None,
+    rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
+    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
+    instance: Annotated[Path | None, typer.Option(help="For this instance, not the one in the file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for replay.json and the requests (default: results/, not with --json).")
+    ] = None,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Requests as Parquet, not CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")] = False,
+) -> int:
+    """Simulate a plan on a request trace: predicted beside replayed."""
+    from optmodels import api
+    from optmodels.cli.console import show
+    from optmodels.reporting.replay import replay_lines
+
+    target = out if out is not None else (None if as_json else Path("results"))
+    found = api.replay(
+        plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
+        overflow_protection=overflow_protection, rate_factor=rate_factor, first_s=first, seed=seed, out=target,
+        requests_as="parquet" if parquet else "csv",
+    )  # fmt: skip
+    if as_json:
+        sys.stdout.write(api.to_json(found) + "\n")
+    else:
+        show(replay_lines(found))
+    return 0

@@ -1,0 +1,134 @@
+"""sweep."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from optmodels.cli.planning import JsonFlag, Seed, TimeLimit
+
+if TYPE_CHECKING:
+    from optmodels.study.sweep import Sweep
+
+LOG_EVERY_S = 10.0
+SHOWN = 40
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(sweep)
+
+
+def sweep(
+    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
+    vary: Annotated[list[str], typer.Option(help="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].")],
+    method: Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")] = "exact",
+    samples: Annotated[int | None, typer.Option(help="Draws of the random fields.", min=1)] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of processes.")] = None,
+    time_limit: TimeLimit = None,
+    gap: Annotated[float, typer.Option(help="Stop each solve at this relative MIP gap.")] = 0.0,
+    seed: Seed = 0,
+    pareto: Annotated[str | None, typer.Option(help="Frontier of columns: X:min,Y:max.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of this sweep (default: results/NAME-sweep).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in the folder.")] = False,
+    as_json: JsonFlag = False,
+) -> int:
+    """Many solves with some fields varied; can be resumed after any end. Table, frontier, pictures."""
+    import json
+
+    from optmodels.cli.console import show
+    from optmodels.study.rows import finite
+    from optmodels.study.sweep import SweepInterrupted, default_folder, run_sweep
+
+    folder = (lambda: default_folder(instance, resume)) if out is None else (lambda: out)
+    try:
+        with _progress() as on_row:
+            found = run_sweep(
+                instance, vary, method=method, samples=samples, seed=seed, time_limit=time_limit, gap=gap,
+                workers=workers, scheduler=scheduler, folder=folder, resume=resume, pareto=pareto, on_row=on_row,
+            )  # fmt: skip
+    except SweepInterrupted as stop:
+        sys.stderr.write(f"interrupted: {stop.done} of {stop.total} solves done and kept in {stop.folder}; the same")
+        sys.stderr.write(f" command with --resume --out {stop.folder} goes on from there\n")
+        return 4
+    if as_json:
+        sys.stdout.write(json.dumps(finite(found.document()), indent=2, ensure_ascii=False) + "\n")
+    else:
+        show(_summary(found))
+    return found.exit_status
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, Any], None]]:
+    """A bar on stderr where that is a terminal, a line now and then where it is not; yields the callback."""
+    import time
+
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def log(done: int, total: int, row: Any) -> None:
+            nonlocal last
+            if time.monotonic() - last >= LOG_EVERY_S:
+                last = time.monotonic()
+                sys.stderr.write(f"{done} of {total} solves done\n")
+
+        yield log
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"),
+        console=console, transient=True,
+    ) as bar:  # fmt: skip
+        line = bar.add_task("tables …", total=None)
+
+        def update(done: int, total: int, row: Any) -> None:
+            bar.update(line, completed=done, total=total, description=row["status"])
+
+        yield update
+
+
+def _summary(found: Sweep) -> list[Any]:
+    from rich.table import Table
+
+    from optmodels.reporting.text import plain
+
+    _, unit = found.goal
+    rows, status = len(found.rows), [r["status"] for r in found.rows]
+    counts = ", ".join(f"{status.count(s)} {s.replace('_', ' ')}" for s in dict.fromkeys(status))
+    kept = f"; {found.reused} taken from the earlier run" if found.reused else ""
+    lines: list[Any] = [f"{plain(found.instance)}: {rows} solves by {plain(found.task.method)}: {counts}{kept}", ""]
+    frame, title = found.frame, "The first solves" if rows > SHOWN else None
+    if found.pareto:
+        frame, title = found.frontier, "Frontier"
+    aims = [a.column for a in found.pareto if a.column not in (*found.keys, "objective")]
+    table = Table(
+        *(plain(k) for k in found.keys), "status", f"objective ({unit})", *(plain(c) for c in aims), "plan",
+        title=title, title_justify="left", title_style="bold",
+    )  # fmt: skip
+    for row in frame.head(SHOWN).to_dict("records"):
+        table.add_row(
+            *(plain(_short(row[k])) for k in found.keys), row["status"] + ("" if row["proved"] else " (not proved)"),
+            _short(row["objective"]), *(_short(row[c]) for c in aims), plain(row["headline"]),
+        )  # fmt: skip
+    lines.append(table)
+    if len(frame) > SHOWN:
+        lines.append(f"[dim]… {len(frame) - SHOWN} more rows in sweep.csv[/dim]")
+    if found.folder is not None:
+        lines.append(f"[dim]Files: {plain(str(found.folder))}[/dim]")
+    return lines
+
+
+def _short(value: Any) -> str:
+    if value is None or value != value:  # NaN
+        return ""
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)

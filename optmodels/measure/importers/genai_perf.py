@@ -1,0 +1,120 @@
+"""GenAI-Perf and AIPerf profile exports: ``profile_export_genai_perf`` / ``profile_export_aiperf`` ``.json``, ``.csv``.
+
+JSON: each metric an object with a ``unit`` and statistics (``avg``, ``p50``, …). CSV: a table of metrics with their
+unit in the name, ``Time To First Token (ms)``, then one of single values; thousands have commas. The concurrency is in
+``input_config`` of the JSON, else in the artifact folder's name (``…-concurrency16``), else the user's.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.latency.fit.measurements import Kind
+from optmodels.measure.importers import served
+from optmodels.measure.importers.source import Source
+
+NAME = "genai-perf"
+TITLE = "GenAI-Perf / AIPerf"
+METRICS = {
+    "ttft_s": "time_to_first_token",
+    "tpot_s": "inter_token_latency",
+    "input_tokens": "input_sequence_length",
+    "output_tokens": "output_sequence_length",
+}
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "tokens": 1.0, "": 1.0}
+_HEADING = re.compile(r"^\s*(?P<name>[^()]+?)\s*(\((?P<unit>[^)]*)\))?\s*$")
+
+
+def detects(source: Source) -> bool:
+    """Metrics by name: objects in JSON, rows of a table in CSV."""
+    if isinstance(source.first.get("time_to_first_token"), dict):
+        return True
+    return source.lines[0].lower().startswith("metric,") and "time to first token" in source.text.lower()
+
+
+def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+    """The run of the file.
+
+    Raises:
+        InputError: a metric that is missing or wrong, by line.
+    """
+    as_json = source.text.lstrip()[:1] in ("{", "[")
+    if as_json:
+        source.check_whole()
+    metrics = _from_json(source) if as_json else _from_csv(source)
+    found, quantiles = {}, {}
+    for ours, theirs in METRICS.items():
+        if theirs not in metrics:
+            raise source.wrong(theirs, None, "a metric of the run (a streaming endpoint has it)", 1)
+        unit, line, statistics = metrics[theirs]
+        if unit not in UNITS:
+            raise source.wrong(f"{theirs}.unit", unit, f"one of {', '.join(u for u in UNITS if u)}", line)
+        found[ours] = UNITS[unit] * source.needed(statistics, "avg", line)
+        if ours.endswith("_s"):
+            for q in served.QUANTILES:
+                value = source.number(statistics, q, line, positive=False, optional=True)
+                if value is not None:
+                    quantiles[f"{ours[:-2]}_{q}_s"] = UNITS[unit] * value
+    return "served", [served.row(source, fixed, 1, concurrency=_concurrency(source), **found, **quantiles)]
+
+
+Metric = tuple[str, int, dict[str, Any]]
+
+
+def _from_json(source: Source) -> dict[str, Metric]:
+    (_, data), *_ = source.records
+    found = {}
+    for name in METRICS.values():
+        value = data.get(name)
+        if value is None:
+            continue
+        line = source.line_of(name) or 1
+        if not isinstance(value, dict):
+            raise source.wrong(name, value, "an object with unit and avg", line)
+        default = "ms" if name in ("time_to_first_token", "inter_token_latency") else "tokens"
+        found[name] = (str(value.get("unit", default)).lower(), line, value)
+    return found
+
+
+def _from_csv(source: Source) -> dict[str, Metric]:
+    """The rows of its tables; each table has a header of its own, and empty lines lie between."""
+    found: dict[str, Metric] = {}
+    header: list[str] = []
+    for number, cells in enumerate(csv.reader(source.lines), 1):
+        if not any(c.strip() for c in cells):
+            continue
+        if cells[0].strip().lower() == "metric":
+            header = [c.strip().lower() for c in cells]
+            continue
+        if not header:
+            raise source.wrong("", cells[0], "a header beginning with Metric", number)
+        if len(cells) != len(header):
+            raise source.wrong("", f"{len(cells)} cells", f"{len(header)} as in the header", number)
+        if (match := _HEADING.match(cells[0])) is None:
+            continue
+        name = match["name"].lower().replace(" ", "_")
+        if name not in METRICS.values():
+            continue
+        statistics: dict[str, Any] = {}
+        for column, cell in list(zip(header, cells, strict=True))[1:]:
+            text = cell.replace(",", "").strip()
+            try:
+                statistics[column] = float(text) if text and text.upper() != "N/A" else None
+            except ValueError:
+                raise source.wrong(f"{match['name']}.{column}", cell, "a number", number) from None
+        found[name] = ((match["unit"] or "").lower(), number, statistics)
+    return found
+
+
+def _concurrency(source: Source) -> float | None:
+    if isinstance(source.json, dict):
+        config = source.json.get("input_config")
+        for path in ("loadgen.concurrency", "perf_analyzer.stimulus.concurrency", "concurrency"):
+            value = source.number(config, path, source.line_of("input_config") or 1, optional=True)
+            if value is not None:
+                return value
+    match = re.search(r"concurrency[_-]?(\d+)", source.name)
+    return float(match[1]) if match else None

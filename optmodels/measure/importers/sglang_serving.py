@@ -1,0 +1,48 @@
+"""``python -m sglang.bench_serving --output-file``: one JSON object a line, one line a run.
+
+As vLLM's, from which it descends; ``concurrency`` is the mean number of requests in flight as the tool measured it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.latency.fit.measurements import Kind
+from optmodels.measure.importers import served
+from optmodels.measure.importers.source import Source
+
+NAME = "sglang-serving"
+TITLE = "SGLang bench_serving"
+
+
+def detects(source: Source) -> bool:
+    """Its own names among the means."""
+    first = source.first
+    return "mean_ttft_ms" in first and bool({"mean_e2e_latency_ms", "total_output_tokens_retokenized"} & set(first))
+
+
+def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
+    """Every run of the file.
+
+    Raises:
+        InputError: a field that is missing or wrong, by line.
+    """
+    rows = []
+    for line, data in source.records:
+        measured = source.number(data, "concurrency", line, optional=True)
+        limit = source.number(data, "max_concurrency", line, optional=True)
+        rows.append(
+            served.row(
+                source, fixed, line,
+                concurrency=max(1.0, measured) if measured is not None else limit,
+                input_tokens=served.per_request(source, data, "total_input_tokens", line),
+                output_tokens=served.per_request(source, data, "total_output_tokens", line),
+                ttft_s=source.needed(data, "mean_ttft_ms", line) / 1e3,
+                tpot_s=source.needed(data, "mean_tpot_ms", line) / 1e3,
+                requests_per_s=source.number(data, "request_throughput", line, optional=True),
+                engine=data.get("backend"),
+                **served.milliseconds(source, data, line),
+            )
+        )  # fmt: skip
+    return "served", rows

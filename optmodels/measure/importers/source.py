@@ -1,0 +1,177 @@
+"""A results file: its text, its JSON, and where in it something is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from optmodels.errors import InputError, Mistake
+from optmodels.problem.files import MAX_BYTES
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file's name and text."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Read a UTF-8 text file, gzipped or not.
+
+        Raises:
+            InputError: not there, unreadable, too large, empty, not text.
+        """
+        name = str(path)
+        try:
+            if not path.is_file():
+                kind = "a folder" if path.is_dir() else "no such file"
+                raise InputError(Mistake(name, "", kind, "a file of benchmark results"))
+            if path.stat().st_size > MAX_BYTES:
+                raise InputError(Mistake(name, "", f"{path.stat().st_size} bytes", f"at most {MAX_BYTES} bytes"))
+            data = path.read_bytes()
+            if data[:2] == b"\x1f\x8b":
+                with gzip.open(path) as stream:
+                    data = stream.read(MAX_BYTES + 1)
+                if len(data) > MAX_BYTES:
+                    raise InputError(Mistake(name, "", "a large archive", f"at most {MAX_BYTES} bytes unpacked"))
+            text = data.decode("utf-8-sig")
+        except (OSError, EOFError) as error:
+            raise InputError(Mistake(name, "", str(error) or "unreadable", "a readable file")) from None
+        except UnicodeDecodeError as error:
+            line = error.object[: error.start].count(b"\n") + 1
+            raise InputError(Mistake(name, "", "bytes that are not UTF-8", "a text file", line)) from None
+        if not text.strip():
+            raise InputError(Mistake(name, "", "an empty file", "benchmark results", 1))
+        return cls(name, text)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Without line ends."""
+        return self.text.splitlines()
+
+    @cached_property
+    def json(self) -> Any:
+        """The file as one JSON value; None where it is not JSON."""
+        try:
+            return json.loads(self.text)
+        except (json.JSONDecodeError, RecursionError):
+            return None
+
+    @cached_property
+    def records(self) -> list[tuple[int, dict[str, Any]]]:
+        """JSON objects with their first line: one object, an array of them, or one on each line.
+
+        Raises:
+            InputError: a line that is no JSON object, e.g. a truncated last one.
+        """
+        if isinstance(self.json, dict):
+            return [(1, self.json)]
+        if isinstance(self.json, list):
+            if self.json and all(isinstance(x, dict) for x in self.json):
+                return [(1, x) for x in self.json]
+            raise self.wrong("", self.json, "an array of JSON objects", 1)
+        if len(self.lines) > 1 and not self.lines[0].rstrip().endswith("}"):
+            self.check_whole()
+        found = []
+        for number, line in enumerate(self.lines, 1):
+            if not line.strip():
+                continue
+            try:
+                entry = json.loads(line)
+            except (json.JSONDecodeError, RecursionError) as error:
+                said = error.msg if isinstance(error, json.JSONDecodeError) else "too deeply nested"
+                raise self.wrong("", said, "one whole JSON object on each line", number) from None
+            if not isinstance(entry, dict):
+                raise self.wrong("", entry, "a JSON object", number)
+            found.append((number, entry))
+        if not found:
+            raise self.wrong("", "no results", "at least one JSON object", 1)
+        return found
+
+    @cached_property
+    def first(self) -> Mapping[str, Any]:
+        """The first JSON object, to tell formats apart; empty where there is none."""
+        try:
+            return self.records[0][1]
+        except (InputError, IndexError):
+            return {}
+
+    def check_whole(self) -> None:
+        """Refuse text that begins as JSON and does not end as it.
+
+        Raises:
+            InputError: with the line where it breaks off.
+        """
+        if self.text.lstrip()[:1] not in ("{", "["):
+            return
+        try:
+            json.loads(self.text)
+        except json.JSONDecodeError as error:
+            if error.msg == "Extra data":  # one object on each line
+                _ = self.records
+                return
+            raise self.wrong("", error.msg, "whole, valid JSON", error.lineno) from None
+        except RecursionError:
+            raise self.wrong("", "too deeply nested", "benchmark results", 1) from None
+
+    def wrong(self, path: str, value: object, expected: str, line: int | None = None) -> InputError:
+        """A mistake in this file; the line of the field named last in `path` unless given."""
+        if line is None and path:
+            line = self.line_of(re.split(r"[.\[]", path)[-1])
+        return InputError(Mistake(self.name, path, value, expected, line))
+
+    def line_of(self, field: str, start: int = 1) -> int | None:
+        """First line from `start` on with a JSON key."""
+        key = re.compile(rf'"{re.escape(field)}"\s*:')
+        return next((n for n, line in enumerate(self.lines[start - 1 :], start) if key.search(line)), None)
+
+    def number(
+        self, data: Any, path: str, line: int = 1, *, positive: bool = True, optional: bool = False
+    ) -> float | None:
+        """A number at a dotted path of a JSON object.
+
+        Raises:
+            InputError: missing (unless optional), not a finite number, or not positive.
+        """
+        value = data
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        at = self.line_of(path.split(".")[0], line) or line
+        if value is None:
+            if optional:
+                return None
+            raise self.wrong(path, None, "a number", line)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise self.wrong(path, value, "a finite number", at)
+        if value < 0 or (positive and value == 0):
+            raise self.wrong(path, value, f"a number {'>' if positive else '≥'} 0", at)
+        return float(value)
+
+    def needed(self, data: Any, path: str, line: int = 1) -> float:
+        """`number` that must be there."""
+        value = self.number(data, path, line)
+        assert value is not None
+        return value
+
+    def or_set(self, value: float | None, name: str, fixed: Mapping[str, float], line: int = 1) -> float:
+        """A value of the file, else the user's.
+
+        Raises:
+            InputError: neither.
+        """
+        if value is not None:
+            return value
+        if name in fixed:
+            return fixed[name]
+        raise InputError(
+            Mistake(self.name, name, None, "a value: the file does not state it", line, f"give it with --set {name}=N")
+        )

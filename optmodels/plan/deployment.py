@@ -1,0 +1,63 @@
+"""What a plan says to run and to buy, in terms that every serving stack and provisioning tool knows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from optmodels.catalog.types import Market
+from optmodels.plan.outcome import Document
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Deployment(Document):
+    """Equal servers of one model on equal machines."""
+
+    name: str
+    model: str = Field(description="for people")
+    checkpoint: str = Field(default="", description="the weights, by Hugging Face repository or path; empty: not known")
+    provider: str = ""
+    region: str = ""
+    machine: str
+    market: Market
+    machines: Count
+    gpu: str | None = None
+    gpus_per_machine: Count
+    tensor_parallel: Count = 1
+    pipeline_parallel: Count = 1
+    replicas_per_machine: Count = 1
+    max_num_seqs: int | None = Field(default=None, ge=1, description="requests in a replica at a time")
+    max_model_len: int | None = Field(default=None, ge=1, description="input and output tokens of the longest request")
+    weights: str = Field(default="fp16", description="precision: fp16, fp8 or int4")
+    kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
+    vram_usable: float = Field(default=0.9, gt=0, le=1)
+    kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
+    notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
+
+    @property
+    def replicas(self) -> int:
+        """Servers in all."""
+        return self.machines * self.replicas_per_machine
+
+
+class Purchase(Document):
+    """Equal machines bought on equal terms."""
+
+    machine: str
+    provider: str = ""
+    region: str = ""
+    market: Market
+    count: Count
+    usd_per_hour_each: float | None = None
+    purpose: str = ""
+
+
+class Deployments(Document):
+    """Everything a plan asks for; `notes` says what of the plan is in neither list."""
+
+    name: str
+    deployments: list[Deployment] = []
+    purchases: list[Purchase] = []
+    notes: list[str] = []

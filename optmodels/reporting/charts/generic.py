@@ -1,0 +1,83 @@
+"""Charts of any result document, whatever its formulation: limits, gap over time, an explanation's sensitivities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.colours import ALARM, STRONG
+from optmodels.solver.highs import relative_gap
+
+LIMITS_SHOWN = 30
+
+
+def result_charts(document: Mapping[str, Any]) -> list[Chart]:
+    """What every result has: its formulation's charts first, then these."""
+    return [c for c in (limits(document), gap_over_time(document)) if c is not None]
+
+
+def limits(document: Mapping[str, Any]) -> Chart | None:
+    """How much of every limit the plan uses; None where the plan states none."""
+    plan = document.get("plan") or {}
+    found = [("", line) for line in plan.get("limits") or []]
+    for period in plan.get("periods") or []:
+        prefix = f"{period['name']}: " if len(plan["periods"]) > 1 else ""
+        found += [(prefix, line) for line in period.get("limits") or []]
+    rows: list[dict[str, Any]] = []
+    for prefix, line in found:
+        value, limit = line["value"], line["limit"]
+        at_most = line["sense"] == "<="
+        if limit is None or value is None or (limit if at_most else value) <= 0:
+            continue
+        used = value / limit if at_most else limit / value
+        rows.append({
+            "name": prefix + line["name"], "used": used, "state": "binds" if line["binding"] else "has slack",
+            "words": f"{value:.5g} {'≤' if at_most else '≥'} {limit:.5g} {line['unit']}",
+        })  # fmt: skip
+    if not rows:
+        return None
+    rows = sorted(rows, key=lambda r: -r["used"])[:LIMITS_SHOWN]
+    short = labels(r["name"] for r in rows)
+    for row in rows:
+        row["name"] = short[row["name"]]
+    bars = {
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "x": {"field": "used", "type": "quantitative", "axis": {"format": "%", "title": "share of the limit used"},
+                  "scale": {"domainMax": max(1.05, *(r["used"] for r in rows)), "domainMin": 0}},
+            "y": {"field": "name", "type": "nominal", "sort": None, "title": None},
+            "color": {"field": "state", "type": "nominal", "title": None,
+                      "scale": {"domain": ["binds", "has slack"], "range": [ALARM, STRONG]}},
+            "tooltip": [{"field": "name", "title": "limit"}, {"field": "words", "title": "plan against limit"}],
+        },
+    }  # fmt: skip
+    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": {"datum": 1}}}
+    return chart(
+        "Limits",
+        "How much of each limit the plan uses; the dashed line is the limit itself. A limit that binds would have to be"
+        " relaxed before a better plan could exist because of it.",
+        rows, {"layer": [bars, rule]}, height=max(90, 26 * len(rows)),
+    )  # fmt: skip
+
+
+def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
+    """Relative gap at every solver event; None where fewer than two events have one."""
+    rows = []
+    for event in document.get("events") or []:
+        gap = relative_gap(event.get("objective"), event.get("bound"))
+        if gap is not None:
+            rows.append({"seconds": event["seconds"], "gap": max(gap, 0.0), "nodes": event.get("nodes")})
+    if len({r["seconds"] for r in rows}) < 2:
+        return None
+    encoding = {
+        "x": {"field": "seconds", "type": "quantitative", "title": "seconds since the solver started"},
+        "y": {"field": "gap", "type": "quantitative", "title": "gap", "axis": {"format": "~%"},
+              "scale": {"type": "symlog", "constant": 1e-4, "domainMin": 0}},
+        "tooltip": [{"field": "seconds", "format": ".3g"}, {"field": "gap", "format": ".3~%"}, {"field": "nodes"}],
+    }  # fmt: skip
+    return chart(
+        "Gap over time",
+        "How far the best plan known at each moment could at most be from the best possible one. Zero is proof.",
+        rows, {"mark": {"type": "line", "interpolate": "step-after", "point": True}, "encoding": encoding}, height=220,
+    )  # fmt: skip

@@ -1,0 +1,181 @@
+"""What a page says, as articles of sections, whatever it shows: a result, a comparison, a sweep."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from optmodels import formulation as registry
+from optmodels.errors import InputError, printable
+from optmodels.reporting.charts import Chart
+from optmodels.reporting.charts.generic import result_charts
+from optmodels.reporting.page.figures import Figure, key_figures, number
+from optmodels.reporting.page.words import Grid, Paragraph, Span, blocks, cut, made
+
+STATUS_WORDS = {
+    "optimal": ("good", "optimal, proved"), "feasible": ("warn", "feasible, not proved optimal"),
+    "infeasible": ("bad", "infeasible, proved"), "unbounded": ("bad", "unbounded"),
+    "no_solution_found": ("bad", "no plan found"), "error": ("bad", "error"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Code:
+    """Text to copy: a command, an instance."""
+
+    text: str
+    summary: str = ""  # of the fold it hides in; empty: shown at once
+
+
+Item = Paragraph | Grid | Chart | list[Figure] | Code
+
+
+@dataclass
+class Section:
+    """A titled part of an article."""
+
+    title: str
+    items: Sequence[Item]
+    lead: bool = False
+
+
+@dataclass
+class Article:
+    """Everything about one document."""
+
+    title: str
+    kicker: str
+    badge: tuple[str, str] | None = None
+    sections: list[Section] = field(default_factory=list)
+    command: str = ""
+
+    def charts(self) -> list[Chart]:
+        """The charts, in order."""
+        return [item for section in self.sections for item in section.items if isinstance(item, Chart)]
+
+
+def of_result(document: Mapping[str, Any]) -> Article:
+    """The article of a solve document."""
+    form = _formulation(document.get("formulation"))
+    problem, plan = document.get("problem") or {}, document.get("plan")
+    title = problem.get("title") or problem.get("name") or document.get("instance") or "Result"
+    method = document.get("method", "")
+    kicker = f"{form.title if form else document.get('formulation', '')} · method {method}"
+    article = Article(cut(str(title), 300), cut(kicker, 300), STATUS_WORDS.get(document.get("status", "")))
+    words: list[Paragraph | Grid] = list(blocks(form.summary(document))) if form else []
+    lead: list[Any] = []
+    if plan is None:
+        reason = (document.get("log") or {}).get("reason") or "No plan was found."
+        lead.append(Paragraph([Span(cut(str(reason), 2000))]))
+    while words and isinstance(words[0], Paragraph):
+        lead.append(words.pop(0))
+    article.sections.append(Section("The plan" if plan is not None else "The answer", lead, lead=True))
+    if plan is not None:
+        figures = _objective_figure(document) + key_figures(plan)
+        article.sections.append(Section("Key figures", [_distinct(figures)]))
+    article.sections.append(Section("Certificate", _certificate(document)))
+    charts = (form.charts(document) if form and form.charts else []) + result_charts(document)
+    if charts:
+        article.sections.append(Section("Charts", list(charts)))
+    if words:
+        article.sections.append(Section("Details", words))
+    article.command = command(document)
+    article.sections.append(Section("Reproduce", _reproduce(document, article.command)))
+    return article
+
+
+def _formulation(name: Any) -> registry.Formulation | None:
+    """The formulation, or None where it is not installed: a page of its result still says what it can."""
+    try:
+        return registry.get(name)
+    except InputError:
+        return None
+
+
+def _objective_figure(document: Mapping[str, Any]) -> list[Figure]:
+    if document.get("objective") is None:
+        return []
+    goal = {"min": "Objective (least)", "max": "Objective (most)"}.get(document.get("sense", ""), "Objective")
+    return [Figure(goal, number(document["objective"]), document.get("unit", ""))]
+
+
+def _distinct(figures: list[Figure]) -> list[Figure]:
+    """Without figures that repeat the value and unit of an earlier one."""
+    seen: dict[tuple[str, str], Figure] = {}
+    for f in figures:
+        seen.setdefault((f.value, f.unit), f)
+    return list(seen.values())
+
+
+def _certificate(document: Mapping[str, Any]) -> list[Any]:
+    status, unit = document.get("status", ""), document.get("unit", "")
+    objective, bound, gap = (document.get(k) for k in ("objective", "bound", "gap"))
+    rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
+    for name, value in (("Objective", objective), ("Bound", bound)):
+        rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
+    rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
+    rows.append(("Stopped early", f"by the {document['limit']} limit" if document.get("limit") else "no"))
+    verdict = document.get("check")
+    if verdict is not None:
+        rows.append(("Independent check", "passed" if verdict["ok"] else "FAILED"))
+    items: list[Any] = [Paragraph([Span(_promise(document))]), _facts(rows)]
+    if verdict is not None and verdict.get("violations"):
+        items.append(made("What the check found", ["requirement", "plan", "limit", "unit"],
+                          [[v["requirement"], v["value"], v["limit"], v.get("unit", "")]
+                           for v in verdict["violations"]]))  # fmt: skip
+    seconds, size = document.get("seconds") or {}, document.get("size") or {}
+    work = [(k.capitalize(), f"{v:.3g} s") for k, v in seconds.items() if k in ("build", "solve", "total")]
+    work += [(k.capitalize(), f"{v:,}") for k, v in size.items() if v]
+    return [*items, _facts(work, "Effort")] if work else items
+
+
+def _promise(document: Mapping[str, Any]) -> str:
+    status, gap, verdict = document.get("status"), document.get("gap"), document.get("check")
+    better = "higher" if document.get("sense") == "max" else "lower"
+    if verdict is not None and not verdict["ok"]:
+        return "The independent check refutes this plan: do not use it. What it found is listed below."
+    if status == "optimal":
+        checked = " An independent checker, sharing no code with the solver, recomputed every figure of the plan."
+        proof = (
+            f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."
+        )
+        return proof + (checked if verdict is not None else "")
+    if status == "feasible" and gap is not None:
+        return f"A better plan may exist, but none that is more than {gap:.2%} better: that is what the bound proves."
+    if status == "feasible":
+        return "The method found this plan and proves nothing about better ones; compare it with exact for a bound."
+    if status == "infeasible":
+        return "No plan meets every limit of the instance. This is proved, not given up on."
+    return "The search stopped before it found a plan; nothing is proved."
+
+
+def _facts(rows: Sequence[tuple[str, str]], caption: str = "") -> Grid:
+    """A table of two columns whose first one heads the rows."""
+    table = made(caption, ["", ""], rows)
+    return Grid(table.caption, [], table.rows, [False, False])
+
+
+def command(document: Mapping[str, Any]) -> str:
+    """The command that makes the result again."""
+    words = ["optmodels", "solve", str(document.get("instance") or "instance.yaml")]
+    words += ["--method", str(document["method"])] if document.get("method", "exact") != "exact" else []
+    for name, value in (document.get("options") or {}).items():
+        if value not in (None, 0, 0.0, False):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(printable(w) for w in words)
+
+
+def _reproduce(document: Mapping[str, Any], line: str) -> list[Any]:
+    version = document.get("optmodels_version", "")
+    items: list[Any] = [
+        Paragraph([Span(f"Made by optmodels {version}. The same instance, method and seed give the same plan:")]),
+        Code(line),
+    ]
+    if document.get("problem"):
+        text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
+        items.append(Code(text, "The instance, with everything it refers to written out (YAML)"))
+    return items

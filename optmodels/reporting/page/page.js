@@ -1,0 +1,112 @@
+(() => {
+  "use strict";
+  const store = JSON.parse(document.getElementById("charts").textContent);
+  const narrow = window.matchMedia("(max-width: 600px)").matches;
+  if (narrow) {
+    store.config.legend.columns = 1;
+    store.config.axis.labelLimit = 105;
+    store.config.axis.labelFontSize = 10;
+    store.config.axis.labelOverlap = true;
+  }
+  const refuse = () => Promise.reject(new Error("this page loads nothing"));
+  const options = {
+    ast: true, // expressions are interpreted: no eval, so the content security policy needs no exception
+    actions: false,
+    renderer: "svg",
+    defaultStyle: false,
+    tooltip: { disableDefaultStyle: true, maxDepth: 1 },
+    loader: { load: refuse, sanitize: refuse, http: refuse, file: refuse },
+    config: store.config,
+  };
+
+  const save = (href, name) => {
+    const link = document.createElement("a");
+    link.href = href;
+    link.download = name;
+    link.click();
+  };
+
+  async function draw(place) {
+    const spec = store.specs[Number(place.dataset.chart)];
+    const { view } = await window.vegaEmbed(place, spec, options);
+    const svg = place.querySelector("svg");
+    if (svg) svg.setAttribute("aria-hidden", "true"); // the figure's label and caption speak for it
+    for (const button of place.parentElement.querySelectorAll("button[data-save]")) {
+      button.hidden = false;
+      button.addEventListener("click", async () => {
+        const kind = button.dataset.save;
+        save(await view.toImageURL(kind, kind === "png" ? 2 : 1), `${place.dataset.name}.${kind}`);
+      });
+    }
+  }
+
+  async function drawAll() {
+    const places = [...document.querySelectorAll("[data-chart]")];
+    for (const place of places) {
+      try {
+        await draw(place);
+      } catch (error) {
+        place.textContent = `This chart could not be drawn: ${error.message}`;
+      }
+      await new Promise((done) => setTimeout(done)); // clicks and scrolling come first
+    }
+    document.documentElement.dataset.drawn = String(places.length);
+  }
+
+  const value = (row, column) => {
+    const text = row.cells[column].textContent.trim();
+    const number = Number.parseFloat(text.replace(/,/g, ""));
+    return Number.isNaN(number) ? text : number;
+  };
+  const order = (a, b) =>
+    typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.append(...head.childNodes);
+      head.append(button);
+      button.addEventListener("click", () => {
+        const up = head.getAttribute("aria-sort") !== "ascending";
+        for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const rows = [...table.tBodies[0].rows];
+        rows.sort((a, b) => (up ? 1 : -1) * order(value(a, column), value(b, column)));
+        table.tBodies[0].append(...rows);
+      });
+    });
+  }
+
+  for (const button of document.querySelectorAll("button[data-copy]")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const text = document.getElementById(button.dataset.copy);
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+        button.textContent = "Copied";
+      } catch {
+        const range = document.createRange(); // pages opened from disk may not have the clipboard
+        range.selectNodeContents(text);
+        const selection = window.getSelection();
+        selection.removeAllRanges();
+        selection.addRange(range);
+        button.textContent = document.execCommand("copy") ? "Copied" : "Selected: press Ctrl+C";
+      }
+      setTimeout(() => (button.textContent = "Copy"), 2000);
+    });
+  }
+
+  const opened = [];
+  window.addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details.print:not([open])")) {
+      details.open = true;
+      opened.push(details);
+    }
+  });
+  window.addEventListener("afterprint", () => {
+    while (opened.length) opened.pop().open = false;
+  });
+
+  drawAll();
+})();

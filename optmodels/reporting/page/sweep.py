@@ -1,0 +1,78 @@
+"""The article of a sweep: many solves with some fields varied."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from optmodels.errors import printable
+from optmodels.reporting.charts.sweep import charts, value_of
+from optmodels.reporting.page.articles import STATUS_WORDS, Article, Code, Section
+from optmodels.reporting.page.figures import Figure, number
+from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
+
+ROWS_SHOWN = 300
+
+
+def of_sweep(document: Mapping[str, Any]) -> Article:
+    """The article of a sweep document (sweep.json)."""
+    rows, keys = document["rows"], list(document["keys"])
+    title = document.get("problem", {}).get("title") or Path(str(document["instance"])).stem
+    article = Article(cut(f"Sweep of {title}", 300), f"{document['formulation']} · method {document['method']}")
+    counts = {s: sum(r["status"] == s for r in rows) for s in dict.fromkeys(r["status"] for r in rows)}
+    said = ", ".join(f"{n} {STATUS_WORDS.get(s, ('', s))[1]}" for s, n in counts.items())
+    what = f"{len(rows)} solves over {', '.join(keys)}: {said}."
+    failed = sum(r.get("check") is not None and not r["check"]["ok"] for r in rows)
+    objectives = [r["objective"] for r in rows if r.get("objective") is not None]
+    figures = [Figure("Solves", number(len(rows)), ""), Figure("With a plan", number(len(objectives)), ""),
+               Figure("Plans that failed the check", number(failed), "")]  # fmt: skip
+    if objectives:
+        best = min(objectives) if document["sense"] == "min" else max(objectives)
+        figures.append(Figure("Best objective", number(float(best)), document["unit"]))
+    article.sections.append(Section("In short", [Paragraph([Span(cut(what, 2000))]), figures], lead=True))
+    drawn = charts(document)
+    if drawn:
+        article.sections.append(Section("Charts", drawn))
+    aims = [a["column"] for a in document.get("pareto") or []]
+    if aims:
+        front = sorted((r for r in rows if r.get("frontier")), key=lambda r: value_of(r, aims[0]))
+        article.sections.append(Section("Frontier", [_table("What nothing beats", front, keys, aims)]))
+    article.sections.append(Section("Solves", [_table("", rows, keys, [])]))
+    words = ["optmodels", "sweep", str(document["instance"])]
+    for text in document.get("vary") or []:
+        words += ["--vary", str(text)]
+    words += ["--method", str(document["method"])] if document["method"] != "exact" else []
+    words += [
+        w for k in ("seed", "time_limit") if document.get(k) for w in (f"--{k.replace('_', '-')}", str(document[k]))
+    ]
+    if aims:
+        words += ["--pareto", ",".join(f"{a['column']}:{a['direction']}" for a in document["pareto"])]
+    article.command = shlex.join(printable(w) for w in words)
+    items: list[Any] = [Code(article.command)]
+    if document.get("problem"):
+        text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
+        items.append(Code(text, "The instance that was varied (YAML)"))
+    article.sections.append(Section("Reproduce", items))
+    return article
+
+
+def _table(caption: str, rows: list[Mapping[str, Any]], keys: list[str], more: list[str]) -> Grid:
+    columns = [*keys, *(c for c in more if c not in keys)]
+    lines = [
+        [*(_value(value_of(r, c)) for c in columns), STATUS_WORDS.get(r["status"], ("", r["status"]))[1],
+         _value(r.get("objective")), _value(r.get("bound")), r.get("headline", "")]
+        for r in rows[:ROWS_SHOWN]
+    ]  # fmt: skip
+    left = f"the first {ROWS_SHOWN} of {len(rows)}; all are in sweep.csv" if len(rows) > ROWS_SHOWN else ""
+    names = [*(cut(c, 60) for c in columns), "status", "objective", "bound", "plan"]
+    return made(". ".join(t for t in (caption, left) if t), names, lines)
+
+
+def _value(value: Any) -> str | None:
+    if value is None:
+        return None
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,90 @@
+"""A replay in the terminal: predicted beside replayed, then whatever else the formulation reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.reporting.text import plain
+
+MAX_ROWS = 40
+
+
+def replay_lines(found: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a replay document."""
+    report = found["report"]
+    speed = "" if found["speed"] == "load" else ", decoding as in full batches"
+    faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
+    asked = f"{found['requests']:,} requests of {found['trace']}{faster}" if found["trace"] else "its own requests"
+    lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
+    policies = report.get("policies")
+    if isinstance(policies, Mapping):
+        lines += [_beside(report.get("predicted", {}), policies), ""]
+    for key, value in report.items():
+        if key in ("predicted", "policies"):
+            continue
+        if isinstance(value, list) and value and all(isinstance(r, Mapping) for r in value):
+            lines += [f"[bold]{plain(_words(key))}[/bold]", _table(value)]
+        elif isinstance(value, list):
+            lines += [plain(f"{_words(key)}: {v}") for v in value[:MAX_ROWS]]
+        elif not isinstance(value, Mapping):
+            lines.append(plain(f"{_words(key)}: {_shown(value)}"))
+        else:
+            lines.append(plain(f"{_words(key)}: " + ", ".join(f"{k} {_shown(v)}" for k, v in _flat(value).items())))
+    if "folder" in found:
+        lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
+    return lines
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, keys joined by a space."""
+    flat: dict[str, Any] = {}
+    for k, v in values.items():
+        flat |= _flat(v, f"{prefix}{k} ") if isinstance(v, Mapping) else {f"{prefix}{k}": v}
+    return flat
+
+
+def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]]) -> Any:
+    """One row a metric, one column for the prediction and for every policy; attainment by class is left to the JSON."""
+    from rich.table import Table
+
+    runs = {
+        name: _flat({k: v for k, v in run.items() if not k.startswith("by_")}) for name, run in policies.items()
+    }  # fmt: skip
+    expected = _flat(predicted)
+    metrics = list(dict.fromkeys(k for columns in (expected, *runs.values()) for k in columns))
+    table = Table("", "predicted", *(plain(f"{_words(n)}, replayed") for n in runs), box=None)
+    for m in metrics:
+        table.add_row(plain(_words(m)), *(_shown(columns.get(m)) for columns in (expected, *runs.values())))
+    return table
+
+
+def _table(rows: list[Mapping[str, Any]]) -> Any:
+    from rich.table import Table
+
+    flat = [_flat(r) for r in rows[:MAX_ROWS]]
+    columns = list(dict.fromkeys(k for r in flat for k in r))
+    table = Table(*(plain(_words(c)) for c in columns), box=None)
+    for r in flat:
+        table.add_row(*(plain(_shown(r.get(c))) for c in columns))
+    if len(rows) > MAX_ROWS:
+        table.add_row(f"… {len(rows) - MAX_ROWS} more in replay.json")
+    return table
+
+
+def _words(key: str) -> str:
+    """``throughput_tokens_per_s`` as ``throughput tokens/s``, ``ttft_s p99`` as ``ttft p99, s``."""
+    first, _, rest = key.replace("_per_s", "/s").partition(" ")
+    seconds = first.endswith("_s")
+    words = f"{first.removesuffix('_s')} {rest}".strip().replace("_", " ")
+    return f"{words}, s" if seconds else words
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

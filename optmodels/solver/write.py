@@ -1,0 +1,99 @@
+"""A model as an MPS or LP file that any solver reads, with the names of the mathematics.
+
+The file has the first objective only: later ones, which choose among equal optima, have no place in either format.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from optmodels.errors import InputError, Mistake, SolverError
+from optmodels.plan.files import write_bytes
+from optmodels.solver.compile import Compiled, compile_model
+
+FORMATS = ("mps", "lp")
+LONGEST = 200  # letters of a name; LP files allow 255
+# Words that begin a section of an LP file, or mean infinity.
+_RESERVED = re.compile(
+    r"(min(imi[sz]e|imum)?|max(imi[sz]e|imum)?|st|s\.t\.|such|subject|bounds?|free|inf(inity)?|gen(eral|erals)?"
+    r"|int(eger|egers)?|bin(ary|aries)?|semi(-continuous)?|sos[12]?|end)",
+    re.IGNORECASE,
+)
+
+
+def write_model(model: Any, path: Path, *, overwrite: bool = False) -> None:
+    """Write a linear Pyomo model, or a compiled one, as MPS or LP by the file's ending.
+
+    Args:
+        model: its first active objective is written, in the model's own sense.
+        path: ending in .mps or .lp; written whole or not at all.
+        overwrite: an existing file.
+
+    Raises:
+        InputError: another ending, or the file exists.
+        SolverError: the model is not linear, or HiGHS cannot write it.
+    """
+    kind = path.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise InputError(Mistake(str(path), "", path.suffix or "no ending", "a file ending in .mps or .lp"))
+    write_bytes(path, model_text(model, kind).encode("ascii"), overwrite=overwrite)
+
+
+def model_text(model: Any, kind: str) -> str:
+    """The text of an MPS or LP file of the model; see `write_model`.
+
+    Args:
+        model: a linear Pyomo model, or a compiled one.
+        kind: ``mps`` or ``lp``.
+    """
+    import highspy
+
+    m = model if isinstance(model, Compiled) else compile_model(model)
+    h = highspy.Highs()
+    h.setOptionValue("output_flag", False)
+    sign = float(m.signs[0])  # costs are compiled for minimisation
+    sense = highspy.ObjSense.kMinimize if sign > 0 else highspy.ObjSense.kMaximize
+    rows, columns = m.A.shape
+    _must(h.passModel(
+        columns, rows, m.A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), sign * float(m.offsets[0]),
+        sign * m.costs[0], m.lower, m.upper, m.row_lower, m.row_upper,
+        m.A.indptr.astype(np.int32), m.A.indices.astype(np.int32), m.A.data.astype(float), m.integer.astype(np.int32),
+    ))  # fmt: skip
+    for i, name in enumerate(file_names(v.name for v in m.variables)):
+        _must(h.passColName(i, name))
+    for i, name in enumerate(file_names(m.row_names)):
+        _must(h.passRowName(i, name))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"model.{kind}"
+        _must(h.writeModel(str(file)))
+        return file.read_text(encoding="ascii")
+
+
+def file_names(names: Iterable[str]) -> list[str]:
+    """Names that both formats take, each once: ``x[0,a b]`` becomes ``x(0,a_b)``."""
+    out: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        plain = name.replace("[", "(").replace("]", ")")
+        plain = re.sub(r"[^A-Za-z0-9_(),.#$%&@{}]", "_", plain)[:LONGEST]
+        if not re.match(r"[A-Za-z_]", plain) or re.match(r"[eE][0-9]", plain) or _RESERVED.fullmatch(plain):
+            plain = f"_{plain}"
+        unique, n = plain, 2
+        while unique in taken:
+            unique, n = f"{plain}_{n}", n + 1
+        taken.add(unique)
+        out.append(unique)
+    return out
+
+
+def _must(status: Any) -> None:
+    import highspy
+
+    if status == highspy.HighsStatus.kError:
+        raise SolverError("HiGHS cannot write the model")

@@ -1,0 +1,269 @@
+"""Solving changed copies of an instance again and again, within a budget, never the same question twice."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from optmodels.errors import InputError, UnattainableError
+from optmodels.formulation import Formulation, Options
+from optmodels.limits import Offer, Restriction, changed, offers, restrictions
+from optmodels.study.explanation.purchases import Key, purchases, same_purchases
+
+Settings = Mapping[Any, Any]  # limit or offer → a new value, or DROPPED
+
+
+class _Dropped:
+    def __repr__(self) -> str:
+        return "DROPPED"
+
+
+DROPPED = _Dropped()
+ANY_PLAN = 0.99  # relative gap at which the first plan found is good enough
+
+
+class OutOfBudgetError(Exception):
+    """No time or no solve is left."""
+
+
+@dataclass
+class Budget:
+    """Seconds and solves that one explanation may take, and who is told of its progress."""
+
+    time_limit: float
+    max_solves: int
+    on_step: Callable[[str], None] | None = None
+    began: float = field(default_factory=time.perf_counter)
+    solves: int = 0
+    reused: int = 0
+    what: str = ""
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.time_limit - (time.perf_counter() - self.began)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return time.perf_counter() - self.began
+
+    def take(self) -> float:
+        """One solve; returns the seconds it may take.
+
+        Raises:
+            OutOfBudgetError: none is left.
+        """
+        if self.left <= 0 or self.solves >= self.max_solves:
+            raise OutOfBudgetError
+        self.solves += 1
+        if self.on_step is not None:
+            self.on_step(f"{self.what} · solve {self.solves}, {self.seconds:.1f} s")
+        return self.left
+
+    @property
+    def why_over(self) -> str:
+        """What ran out."""
+        return (
+            f"the time limit of {self.time_limit:g} s" if self.left <= 0 else f"the limit of {self.max_solves} solves"
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one solve found."""
+
+    feasible: bool | None
+    objective: float | None = None
+    plan: Any = None
+    optimal: bool = False
+    reason: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The plan in a line."""
+        return str(self.plan.headline())
+
+    @cached_property
+    def buys(self) -> dict[Key, float]:
+        """What the plan buys."""
+        return purchases(self.plan.model_dump(mode="json"))
+
+    def same_as(self, other: Answer) -> bool:
+        """Whether two plans buy the same; plans that name no machines are compared by their headline."""
+        if self.buys or other.buys:
+            return same_purchases(self.buys, other.buys)
+        return self.headline == other.headline
+
+
+class Oracle(ABC):
+    """Answers for one problem with some of its limits and prices changed; it remembers what it was asked."""
+
+    def __init__(self, budget: Budget, sense: str) -> None:
+        self.budget = budget
+        self.sense = sense
+        self._known: list[tuple[dict[Any, Any], bool]] = []
+        self._best: dict[frozenset[Any], Answer] = {}
+
+    @abstractmethod
+    def limits(self) -> list[Restriction]:
+        """What may be loosened, tightened and dropped."""
+
+    def examined(self) -> tuple[list[Restriction], str]:
+        """The limits whose effect on the optimum is examined, and what is left out, in words."""
+        return self.limits(), ""
+
+    @abstractmethod
+    def priced(self) -> tuple[Oracle, list[Offer]]:
+        """An oracle for changed prices, and the prices."""
+
+    @abstractmethod
+    def solve(self, settings: Settings, gap: float) -> Answer:
+        """One solve with these settings, up to a relative gap."""
+
+    @abstractmethod
+    def checked(self, settings: Settings) -> tuple[Answer, bool]:
+        """Some plan, and whether a check that shares nothing with the solver accepts it."""
+
+    def feasible(self, settings: Settings) -> bool | None:
+        """Whether there is a plan; None: not found out.
+
+        What is feasible stays so when limits are loosened, and what is not when they are tightened: such questions
+        are answered from memory.
+
+        Raises:
+            OutOfBudgetError: nothing is left to solve with.
+        """
+        for known, answer in self._known:
+            if _looser(settings, known) if answer else _looser(known, settings):
+                self.budget.reused += 1
+                return answer
+        found = self.solve(settings, ANY_PLAN).feasible
+        if found is not None:
+            self._known.append((dict(settings), found))
+        return found
+
+    def best(self, settings: Settings) -> Answer:
+        """The optimum.
+
+        Raises:
+            OutOfBudgetError: nothing is left to solve with.
+        """
+        key = frozenset((id(r), repr(v)) for r, v in settings.items())
+        if key in self._best:
+            self.budget.reused += 1
+        else:
+            self._best[key] = answer = self.solve(settings, 0.0)
+            if answer.feasible is not None and all(isinstance(r, Restriction) for r in settings):
+                self._known.append((dict(settings), answer.feasible))
+        return self._best[key]
+
+    def better(self, a: float, b: float) -> float:
+        """How much better a is than b, in the objective's unit."""
+        return b - a if self.sense == "min" else a - b
+
+    def same(self, a: float, b: float) -> bool:
+        """Whether two objectives are equal up to the solver's tolerance."""
+        return abs(a - b) <= 2e-6 * max(abs(a), abs(b), 1e-9)
+
+
+class InstanceOracle(Oracle):
+    """Changes fields of the instance and asks the formulation's exact method."""
+
+    def __init__(self, form: Formulation, problem: Any, budget: Budget) -> None:
+        super().__init__(budget, form.goal_of(problem)[0])
+        self.form = form
+        self.problem = problem
+        self._method = form.methods["exact"] if "exact" in form.methods else next(iter(form.methods.values()))
+        self._tables: Any = None
+
+    def changed(self, settings: Settings) -> Any:
+        """The problem with these settings."""
+        paths = [r.drop if v is DROPPED else (r.at if isinstance(r, Restriction) else r.path, v)
+                 for r, v in settings.items()]  # fmt: skip
+        return changed(self.problem, dict(paths)) if paths else self.problem
+
+    def limits(self) -> list[Restriction]:
+        """The marked fields; lists are widened by what makes an instance, such as markets that have prices."""
+        found = []
+        for limit in restrictions(self.problem):
+            full = limit.drop[1]
+            if limit.marker.side == "among" and isinstance(full, tuple) and not self._makes_sense(limit, full):
+                extra = [v for v in full if v not in limit.value and self._makes_sense(limit, (*limit.value, v))]
+                if extra:
+                    found.append(replace(limit, drop=(limit.path, (*limit.value, *extra))))
+            else:
+                found.append(limit)
+        return found
+
+    def _makes_sense(self, limit: Restriction, value: tuple[Any, ...]) -> bool:
+        try:
+            changed(self.problem, {limit.path: value}).resolve()
+        except UnattainableError:
+            return True
+        except InputError:
+            return False
+        return True
+
+    def priced(self) -> tuple[Oracle, list[Offer]]:
+        """The instance written out, catalogue prices included."""
+        inline = self.problem.inline()
+        return InstanceOracle(self.form, inline, self.budget), offers(inline)
+
+    def checked(self, settings: Settings) -> tuple[Answer, bool]:
+        """Some plan, and whether the independent checker accepts it for the changed problem."""
+        answer = self.solve(settings, ANY_PLAN)
+        if not answer.feasible:
+            return answer, False
+        return answer, bool(self.form.check(self.changed(settings), answer.plan.model_dump(mode="json")).ok)
+
+    def reason(self) -> str:
+        """Why the unchanged problem has no plan, in the formulation's own words; empty if it gives none."""
+        seconds = self.budget.take()
+        try:
+            outcome = self._method(self.problem, self.form.tables(self.problem), Options(time_limit=min(seconds, 20.0)))
+        except InputError as error:
+            return "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)
+        return str(outcome.log.get("reason", ""))
+
+    def solve(self, settings: Settings, gap: float) -> Answer:
+        """Tables and the exact method on the changed problem."""
+        seconds = self.budget.take()
+        problem = self.changed(settings)
+        try:
+            tables = self._tables_of(problem)
+            options = Options(time_limit=max(seconds, 0.1), gap=gap, answer_only=True)
+            outcome = self._method(problem, tables, options)
+        except UnattainableError as error:
+            return Answer(False, reason=error.mistakes[0].expected)
+        except InputError as error:  # what is left makes no instance, such as one without machines
+            return Answer(False, reason=str(error))
+        reason = str(outcome.log.get("reason", ""))
+        if outcome.plan is None:
+            return Answer(False if outcome.status == "infeasible" else None, reason=reason)
+        objective = float(self.form.objective(outcome.plan))
+        return Answer(True, objective, outcome.plan, outcome.status == "optimal", reason)
+
+    def _tables_of(self, problem: Any) -> Any:
+        """Tables; the last ones again where the formulation says that they serve."""
+        if self._tables is not None and self.form.rebind is not None:
+            again = self.form.rebind(self._tables, problem)
+            if again is not None:
+                return again
+        self._tables = self.form.tables(problem)
+        return self._tables
+
+
+def _looser(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> bool:
+    """Whether settings a allow everything that settings b allow."""
+    for r in {*a, *b}:
+        x, y = a.get(r, r.value), b.get(r, r.value)
+        if x is DROPPED:
+            continue
+        if y is DROPPED or not isinstance(r, Restriction) or not r.looser(x, y):
+            return False
+    return True

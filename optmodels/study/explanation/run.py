@@ -1,0 +1,197 @@
+"""`explain`: the two kinds of explanation put together within one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from optmodels.errors import InputError, SolverError
+from optmodels.formulation import Formulation
+from optmodels.limits import Restriction
+from optmodels.study.explanation import conflicts as why
+from optmodels.study.explanation import margins
+from optmodels.study.explanation.document import Explanation
+from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
+from optmodels.study.explanation.rows import RowOracle
+from optmodels.study.explanation.thresholds import TOLERANCE
+
+TIME_LIMIT = 120.0
+MAX_SOLVES = 1000
+NEXT_PLANS = 3
+
+DEFINITIONS = {
+    "conflict": "limits that have no plan together, all further limits of the file dropped; each can be left out",
+    "needed": f"found by solving again, to a relative {TOLERANCE:g}; counts exactly",
+    "joint cost": f"sum of relative changes, a widened list counts 1; bounds proved to {why.CLOSE:.0%}",
+    "binds": "dropping the limit changes the optimum",
+    "step": "one unit of a count, 1 % of any other number, in the loosening direction, solved again",
+    "range": f"found by solving again, to a relative {margins.RANGE_TOLERANCE:g}, all else as it is",
+    "distinct": "a plan that does without a kind of machine (type, region, market) of every better plan",
+}
+
+IN_ROWS = {
+    "row": "an inequality of the model; its number is the right-hand side",
+    "price": "the objective's coefficient of a variable",
+    "distinct": "a plan in which a variable is 0 that is used in every better plan",
+}
+
+
+def explain(
+    form: Formulation, problem: Any, *, instance: str, time_limit: float = TIME_LIMIT, max_solves: int = MAX_SOLVES,
+    next_plans: int = NEXT_PLANS, on_step: Callable[[str], None] | None = None,
+) -> Explanation:  # fmt: skip
+    """Why a problem has no plan, or what its plan hangs on.
+
+    Args:
+        form: the problem's formulation; its exact method answers every question.
+        problem: well-formed; nothing may meet its limits.
+        instance: how to name it.
+        time_limit: seconds for everything.
+        max_solves: solves for everything.
+        next_plans: how many.
+        on_step: called before every solve with what it is for.
+    """
+    budget = Budget(time_limit, max_solves, on_step)
+    oracle: Oracle = InstanceOracle(form, problem, budget)
+    sense, unit = form.goal_of(problem)
+    document = Explanation(
+        instance=instance, formulation=form.name, title=problem.title, status="no_solution_found", words="",
+        unit=unit, sense=sense, definitions=DEFINITIONS,
+    )  # fmt: skip
+    try:
+        budget.what = "the instance as it is"
+        base = oracle.best({})
+        if base.feasible is not None and not oracle.limits():
+            oracle, base = _by_rows(form, problem, budget, base, document)
+        if base.feasible:
+            _feasible(oracle, base, document, next_plans)
+        elif base.feasible is False:
+            _infeasible(oracle, document)
+        else:
+            document.words = f"Neither a plan nor a proof that there is none: {base.reason or 'stopped at a limit'}."
+    except OutOfBudgetError:
+        document.skipped.append(f"everything else: {budget.why_over} was reached")
+        document.words = document.words or f"Nothing found out within {budget.why_over}."
+    document.solves, document.reused, document.seconds = budget.solves, budget.reused, budget.seconds
+    return document
+
+
+def _by_rows(
+    form: Formulation, problem: Any, budget: Budget, base: Answer, document: Explanation
+) -> tuple[Oracle, Answer]:
+    """The same questions about the rows and columns of the model, where the instance marks nothing."""
+    budget.what = "the rows of the model"
+    try:
+        oracle = RowOracle(form, problem, budget)
+        found = oracle.best({})
+    except (InputError, SolverError) as error:
+        document.skipped.append(f"rows of the model: {error}")
+        return InstanceOracle(form, problem, budget), Answer(None, reason=str(error))
+    if found.feasible != base.feasible:
+        document.skipped.append("rows of the model: the model and the exact method disagree")
+        return oracle, Answer(None)
+    document.words = "Said in rows and columns of the model, because the instance marks no limits. "
+    if found.objective is not None and not (
+        base.objective is not None and oracle.same(base.objective, found.objective)
+    ):
+        document.unit = "of the model's objective"
+        document.sense = "min" if oracle.sense == "min" else "max"
+    document.definitions = document.definitions | IN_ROWS
+    return oracle, found
+
+
+def _infeasible(oracle: Oracle, document: Explanation) -> None:
+    document.status, budget = "infeasible", oracle.budget
+    document.words += "Infeasible, proved: no plan meets every limit."
+    limits = oracle.limits()
+    budget.what = "whether limits are the reason"
+    among = why.candidates(oracle, limits)
+    if isinstance(oracle, InstanceOracle) and (among is None or any(r.marker.scope for r in among)):
+        reason = oracle.reason()
+        document.words += f" {_sentence(reason)}" if reason else ""
+    if among is None and isinstance(oracle, InstanceOracle):
+        document.words += " No limit that can be loosened is the reason: without all of them there is no plan either."
+        by_rows, base = _by_rows(oracle.form, oracle.problem, budget, Answer(False), document)
+        if base.feasible is False:
+            _infeasible(by_rows, document)
+        return
+    if among is None:
+        document.words += " Its rows are not the reason either: no value of its variables is within their bounds."
+        return
+    budget.what = "which limits cannot hold together"
+    found = why.conflicts(oracle, among)
+    everyone = [r for kept, _ in found for r in kept]
+    budget.what = "that removing them restores a plan"
+    answer, checked = oracle.checked(dict.fromkeys(everyone, DROPPED))
+    document.restored = None if answer.feasible is None else answer.feasible and checked
+    if len(found) == why.MOST_CONFLICTS and not answer.feasible:
+        document.skipped.append(f"conflicts beyond the first {len(found)}")
+    if answer.feasible:
+        document.restored_words = f"Without {_these(everyone)} there is a plan: {answer.headline}"
+    budget.what = "what each of them needs"
+    for kept, proved in found:
+        document.conflicts.append(why.conflict(oracle, kept, proved, among))
+    document.words += " " + " ".join(f"{_sentence(c.words)}" for c in document.conflicts)
+    singles: list[tuple[Restriction, Any, Any]] = []
+    budget.what = "loosening one limit alone"
+    ask = [*(found[0][0] if len(found) == 1 else []), *(r for r in limits if r not in among and not r.marker.scope)]
+    try:
+        for limit in ask:
+            singles += why.alone(oracle, [limit])
+    finally:
+        lines = [why.relaxation(*s) for s in singles]
+        document.alone = sorted(lines, key=lambda a: (a.change is None, a.change or 0.0))
+    known = [(r, v) for r, v, _ in singles if r in among and (v is not None or not r.number)]
+    best = min(known, key=lambda s: why.relative_change(*s), default=None)
+    over = list(dict.fromkeys([*everyone, *(r for r, _ in known)]))
+    budget.what = "the cheapest joint loosening"
+    document.jointly = why.together(oracle, over, best, document.skipped)
+
+
+def _these(limits: list[Restriction]) -> str:
+    return " and ".join(f"“{r.words(detail=False)}”" for r in limits)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:].rstrip(".") + "."
+
+
+def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:
+    document.status, budget = "feasible", oracle.budget
+    document.objective, document.headline = base.objective, base.headline
+    document.words += f"Feasible{', optimal' if base.optimal else ', not proved optimal'}: {base.headline}."
+    if not base.optimal:
+        document.skipped.append("everything: only proved optima can be compared, and this one is not")
+        return
+    limits, rest = oracle.examined()
+    if rest:
+        document.skipped.append(rest)
+    for i, limit in enumerate(limits):
+        budget.what = f"limit {i + 1} of {len(limits)}: {limit.words()}"
+        try:
+            document.limits.append(margins.effect(oracle, limit, base, document.unit))
+        except OutOfBudgetError:
+            names = "; ".join(r.words() for r in limits[i:])
+            document.skipped.append(f"{budget.why_over} was reached before these limits: {names}")
+            break
+    priced, every = oracle.priced()
+    if not every:
+        document.skipped.append("prices and next best plans: the instance marks no prices")
+        return
+    following: list[Answer] = []
+    budget.what = "the next best plans"
+    try:
+        for line, answer in margins.next_plans(priced, every, base, wanted, document.unit):
+            document.next_plans.append(line)
+            following.append(answer)
+    except OutOfBudgetError:
+        document.skipped.append(f"next best plans after {len(following)}: {budget.why_over} was reached")
+    asked = margins.worth_asking(base, following, every)
+    for i, (offer, is_bought) in enumerate(asked):
+        budget.what = f"price of {offer.words}"
+        try:
+            document.prices.append(margins.price_range(priced, offer, base, is_bought))
+        except OutOfBudgetError:
+            names = "; ".join(o.words for o, _ in asked[i:])
+            document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
+            break

@@ -1,0 +1,101 @@
+"""Pareto frontiers of study rows: what nothing else beats in every aim at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import InputError, Mistake
+
+Direction = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A column and which way is better."""
+
+    column: str
+    direction: Direction
+
+
+def aims(text: str, columns: Sequence[str]) -> tuple[Aim, ...]:
+    """``X:min,Y:max`` as aims; a column goes by its name or by an ending of it that only one column has.
+
+    Raises:
+        InputError: no such column, an ending of several; what `aim_texts` refuses.
+    """
+    found: list[Aim] = []
+    wrong: list[Mistake] = []
+    for name, direction in aim_texts(text):
+        matches = [name] if name in columns else [c for c in columns if c.endswith(("." + name, "]" + name))]
+        if len(matches) != 1:
+            near = difflib.get_close_matches(name, columns, n=3, cutoff=0.4)
+            expected = f"one of {', '.join(matches)}" if matches else "a column of the sweep"
+            hint = f"did you mean {' or '.join(near)}?" if near and not matches else None
+            wrong.append(Mistake(None, "--pareto", name, expected, hint=hint))
+            continue
+        found.append(Aim(matches[0], direction))
+    if wrong:
+        raise InputError(wrong)
+    return tuple(found)
+
+
+def aim_texts(text: str) -> list[tuple[str, Direction]]:
+    """The names and directions of ``X:min,Y:max``.
+
+    Raises:
+        InputError: another direction, fewer than two.
+    """
+    parts = [p.strip().rpartition(":") for p in text.split(",")]
+    found: list[tuple[str, Direction]] = [(n, "min" if d == "min" else "max") for n, _, d in parts]
+    if len({n for n, _ in found}) < 2 or any(d not in ("min", "max") or not n for n, _, d in parts):
+        raise InputError(Mistake(None, "--pareto", text, "two or more columns, as in usd_per_hour:min,ttft_s:min"))
+    return found
+
+
+def frontier(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    """Which rows no other row dominates: as good in every column and better in one; smaller is better.
+
+    Rows with a NaN are on no frontier; equal rows are all on it.
+
+    Args:
+        values: (rows, aims).
+    """
+    n, k = values.shape
+    kept = np.zeros(n, dtype=bool)
+    usable = np.flatnonzero(~np.isnan(values).any(axis=1))
+    # In lexicographic order a row can only be dominated by an earlier one, and then by one on the frontier.
+    order = usable[np.lexsort(values[usable].T[::-1])]
+    if k == 2:
+        best, at = np.inf, np.inf
+        for i in order:
+            x, y = values[i]
+            if y < best or (y == best and x == at):
+                kept[i], best, at = True, y, x
+        return kept
+    front = np.empty((0, k))
+    for i in order:
+        v = values[i]
+        better = (front <= v).all(axis=1) & (front < v).any(axis=1)
+        if not better.any():
+            kept[i] = True
+            front = np.vstack([front, v])
+    return kept
+
+
+def on_frontier(frame: Any, chosen: Sequence[Aim]) -> npt.NDArray[np.bool_]:
+    """Which rows of a sweep's table are on the frontier; only rows with a plan that passed its check count."""
+    import pandas as pd
+
+    columns = []
+    for aim in chosen:
+        value = pd.to_numeric(frame[aim.column], errors="coerce").to_numpy(dtype=float)
+        columns.append(value if aim.direction == "min" else -value)
+    values = np.column_stack(columns)
+    values[~(frame["check_ok"] == True).to_numpy(dtype=bool)] = np.nan  # noqa: E712 - the column may hold None
+    return frontier(values)

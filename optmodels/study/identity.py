@@ -1,0 +1,62 @@
+"""What an instance says, as a digest: its text, the catalogue entries it refers to, the files it names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from optmodels.problem.base import Problem
+
+
+def written_out(problem: Problem) -> dict[str, Any]:
+    """The instance document with everything it refers to."""
+    return problem.inline().model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def canonical(data: Any) -> bytes:
+    """JSON data as bytes that are equal where the data are."""
+    return json.dumps(data, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def digest(document: Mapping[str, Any], problem: Problem, folder: Path | None) -> str:
+    """Identity of an instance; a schema that gains a key with a default leaves it as it is.
+
+    Args:
+        document: as in its file.
+        problem: the same, loaded.
+        folder: where the files it names are.
+    """
+    known = hashlib.sha256(canonical(document))
+    known.update(canonical(problem.inline().model_dump(mode="json", by_alias=True, exclude_defaults=True)))
+    for path in sorted({p for text in _texts(document) if (p := named_file(text, folder)) is not None}):
+        known.update(path.read_bytes())
+    return known.hexdigest()
+
+
+def instance_digest(path: Path) -> str:
+    """`digest` of an instance file."""
+    from optmodels.problem.files import read_document
+    from optmodels.problem.load import load
+
+    document, _ = read_document(path)
+    return digest(document, load(path), path.parent)
+
+
+def named_file(text: str, folder: Path | None) -> Path | None:
+    """The file beside an instance that a text of it names, if it names one."""
+    try:
+        path = folder / text if folder is not None and 0 < len(text) < 200 else None
+        return path if path is not None and path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, Mapping | list | tuple):
+        for value in data.values() if isinstance(data, Mapping) else data:
+            yield from _texts(value)

@@ -1,0 +1,68 @@
+"""What a long study has done so far, on disk: one JSON line for each result, in the order they came.
+
+A line is there in full or it does not count: lines are appended and flushed to the disk before anybody is told, and a
+last line that the end of its process cut off is recognised by its missing end and taken away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from optmodels.errors import InputError, Mistake
+
+
+class Journal:
+    """Results by identity; one process at a time may hold it open.
+
+    Attributes:
+        rows: results by identity, the latest of each.
+        damaged: lines that could not be read, a cut-off last one included.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows, self.damaged = path, dict[str, dict[str, Any]](), 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._handle)
+            raise InputError(Mistake(str(path), "", "in use", "a folder that no other sweep writes to now")) from None
+        self._read()
+
+    def _read(self) -> None:
+        text = self.path.read_bytes()
+        whole, _, torn = text.rpartition(b"\n")
+        if torn:
+            self.damaged += 1
+            os.ftruncate(self._handle, len(text) - len(torn))
+        for line in whole.splitlines():
+            try:
+                entry = json.loads(line)
+                self.rows[entry["id"]] = entry["row"]
+            except (ValueError, KeyError, TypeError):
+                self.damaged += 1
+
+    def add(self, found: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Append results (identity, row), and return once they are on the disk."""
+        text = ""
+        for identity, row in found:
+            line = json.dumps({"id": identity, "row": row}, ensure_ascii=False, allow_nan=False)
+            self.rows[identity] = json.loads(line)["row"]
+            text += line + "\n"
+        data = text.encode("utf-8")
+        while data:
+            data = data[os.write(self._handle, data) :]
+        os.fsync(self._handle)
+
+    def close(self) -> None:
+        """Let others write."""
+        os.close(self._handle)

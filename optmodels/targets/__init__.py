@@ -1,0 +1,104 @@
+"""What people run next: a plan written for vLLM, Kubernetes, SkyPilot, Terraform, or its model as MPS or LP.
+
+Each target is a module with a function ``Deployments → (files by name, notes)``. A note is what the plan says and the
+target cannot express: it stands in a comment of the file and on stderr, never nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from optmodels.errors import InputError, Mistake, printable
+from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plan.files import safe_name
+
+PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
+
+
+@dataclass(frozen=True)
+class Export:
+    """Files to write, by name, and what they do not say."""
+
+    files: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+Target = Callable[[Deployments], Export]
+
+
+MODELS = ("mps", "lp")
+NAMES = ("vllm", "kubernetes", "skypilot", "terraform", *MODELS)
+
+
+def of_plan(plan: Deployments, to: str) -> Export:
+    """The files of one target.
+
+    Raises:
+        InputError: there is nothing in the plan for this target.
+    """
+    if to == "terraform":
+        if not plan.purchases:
+            raise InputError(Mistake(None, "to", to, "a plan that buys something"))
+    elif not plan.deployments:
+        expected = "terraform: this plan buys machines and does not say what they run" if plan.purchases else "a plan"
+        raise InputError(Mistake(None, "to", to, expected))
+    target: Target = import_module(f"optmodels.targets.{to}").export
+    return target(plan)
+
+
+def of_model(model: Any, to: str, name: str) -> Export:
+    """A Pyomo model as an MPS or LP file."""
+    from optmodels.solver.write import model_text
+
+    return Export({f"{safe_name(name)}.{to}": model_text(model, to)})
+
+
+def comment(text: str, mark: str = "#") -> list[str]:
+    """Comment lines; nothing in `text` can end them."""
+    words = " ".join(printable(text, 2000).split())
+    return [f"{mark} {words}"]
+
+
+def head(plan: Deployments) -> list[str]:
+    """First comment lines of every file."""
+    return [*comment(f"{plan.name}: written by optmodels from a plan; regenerate instead of editing."),
+            *(line for note in plan.notes for line in comment(note))]  # fmt: skip
+
+
+def names(deployments: list[Deployment], limit: int = 40) -> list[str]:
+    """A distinct DNS label for each deployment: lower-case letters, digits and dashes, beginning with a letter."""
+    found: list[str] = []
+    for d in deployments:
+        text = re.sub(r"[^a-z0-9]+", "-", f"{d.model or 'model'} {d.machine}".lower()).strip("-")[:limit].strip("-")
+        text = text if text[:1].isalpha() else f"d-{text}".strip("-")
+        found.append(text if text not in found else f"{text}-{len(found) + 1}")
+    return found
+
+
+def said(d: Deployment) -> list[str]:
+    """Notes of a deployment: its own, and what has to be filled in."""
+    notes = list(d.notes)
+    if not d.checkpoint:
+        notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
+    if d.weights == "int4":
+        notes.append("The plan assumes 4-bit weights: name a checkpoint quantised so (AWQ or GPTQ).")
+    return notes
+
+
+def about(d: Deployment, notes: list[str]) -> list[str]:
+    """Comment lines on one deployment: what it is, then its notes."""
+    size = d.tensor_parallel * d.pipeline_parallel
+    what = (
+        f"{d.machines} × {d.machine}{f' in {d.region}' if d.region else ''} ({d.market.replace('_', '-')}), on each"
+        f" {d.replicas_per_machine} × vLLM on {size} of its {d.gpus_per_machine} GPUs"
+    )
+    return [line for text in (d.name, what, *notes) for line in comment(text)]
+
+
+def prefixed(d: Deployment, notes: list[str]) -> list[str]:
+    """The notes as they stand outside of the file."""
+    return [f"{d.name}: {n}" for n in notes]

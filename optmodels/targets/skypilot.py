@@ -1,0 +1,45 @@
+"""SkyPilot: a service task for each deployment (SkyPilot 0.14, docs.skypilot.co: task and service YAML)."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import yaml
+
+from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.targets import Export, about, head, names, prefixed, said, vllm
+
+PROVIDERS = ("aws", "gcp", "azure")
+
+
+def task(name: str, d: Deployment) -> dict[str, Any]:
+    """The task: one replica of the service is one machine."""
+    resources: dict[str, Any] = {"instance_type": d.machine, "use_spot": d.market == "spot", "ports": vllm.PORT}
+    if d.provider in PROVIDERS:
+        resources["infra"] = f"{d.provider}/{d.region}" if d.region else d.provider
+    flags = vllm.flags(d)
+    if d.replicas_per_machine > 1:
+        flags.append(f"--data-parallel-size={d.replicas_per_machine}")
+    return {
+        "name": name,
+        "resources": resources,
+        "service": {"readiness_probe": {"path": "/health", "initial_delay_seconds": 1800}, "replicas": d.machines},
+        "setup": f"pip install vllm=={vllm.VERSION}",
+        "run": shlex.join(["vllm", "serve", *flags, f"--port={vllm.PORT}"]),
+    }
+
+
+def export(plan: Deployments) -> Export:
+    """``NAME.sky.yaml`` for each deployment: ``sky serve up NAME.sky.yaml``."""
+    files, notes = {}, list(plan.notes)
+    for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
+        mine = said(d)
+        if d.provider not in PROVIDERS:
+            mine.append(f"The plan does not say whose machine {d.machine} is; SkyPilot looks in every cloud.")
+        if d.market.startswith("reserved"):
+            mine.append("On reserved machines; make the reservation first and name it in SkyPilot's config.")
+        notes += prefixed(d, mine)
+        body = yaml.safe_dump(task(name, d), sort_keys=False, width=10**6)
+        files[f"{name}.sky.yaml"] = "\n".join([*head(plan), *about(d, mine), body])
+    return Export(files, notes)

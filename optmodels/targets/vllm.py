@@ -1,0 +1,66 @@
+"""vLLM: a script with the ``vllm serve`` commands and a configuration file for each deployment.
+
+Argument names as of vLLM 0.33 (docs.vllm.ai, Engine Arguments): ``--kv-offloading-size`` is in GiB over all ranks.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import yaml
+
+from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.targets import PLACEHOLDER, Export, about, comment, head, names, prefixed, said
+
+VERSION = "0.33.0"
+PORT = 8000
+
+
+def arguments(d: Deployment) -> dict[str, Any]:
+    """Engine arguments of one replica, by their command-line names without dashes in front."""
+    found: dict[str, Any] = {"model": d.checkpoint or PLACEHOLDER}
+    found["dtype"] = "auto" if d.weights != "fp16" else "float16"
+    if d.weights == "fp8":
+        found["quantization"] = "fp8"
+    if d.kv == "fp8":
+        found["kv-cache-dtype"] = "fp8"
+    found["tensor-parallel-size"] = d.tensor_parallel
+    if d.pipeline_parallel > 1:
+        found["pipeline-parallel-size"] = d.pipeline_parallel
+    if d.max_num_seqs is not None:
+        found["max-num-seqs"] = d.max_num_seqs
+    if d.max_model_len is not None:
+        found["max-model-len"] = d.max_model_len
+    found["gpu-memory-utilization"] = d.vram_usable
+    if d.kv_offload_gib is not None:
+        found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")
+        found["kv-offloading-backend"] = "native"
+    return found
+
+
+def flags(d: Deployment) -> list[str]:
+    """Arguments of ``vllm serve``: the model, then its flags."""
+    found = arguments(d)
+    return [found.pop("model"), *(f"--{k}={v}" for k, v in found.items())]
+
+
+def export(plan: Deployments) -> Export:
+    """For each deployment ``NAME.sh``, what one of its machines runs, and ``NAME.yaml`` for ``vllm serve --config``."""
+    files: dict[str, str] = {}
+    notes = list(plan.notes)
+    for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
+        mine = said(d)
+        notes += prefixed(d, mine)
+        lines = [*head(plan), *about(d, mine), *comment(f"Arguments of vLLM {VERSION}.")]
+        commands = []
+        size = d.tensor_parallel * d.pipeline_parallel
+        for i in range(d.replicas_per_machine):
+            devices = ",".join(str(g) for g in range(i * size, (i + 1) * size))
+            command = shlex.join(["vllm", "serve", *flags(d), f"--port={PORT + i}"])
+            commands.append(f"CUDA_VISIBLE_DEVICES={devices} {command}")
+        run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
+        files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])
+        text = yaml.safe_dump(arguments(d), sort_keys=False, allow_unicode=False)
+        files[f"{name}.yaml"] = "\n".join([*lines, text])
+    return Export(files, notes)

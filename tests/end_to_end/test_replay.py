@@ -1,0 +1,95 @@
+"""The verb `replay` as users type it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+import optmodels
+
+INSTANCE = ROOT / "instances" / "fleet" / "day-and-night.yaml"
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    optmodels.solve(INSTANCE, out=folder)
+    return next(folder.rglob("plan.json"))
+
+
+@pytest.fixture
+def trace(folder):
+    rows = "".join(f"{i / 20},{100 + 40 * (i % 30)},{50 + i % 200}\n" for i in range(2000))
+    (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    return "trace.csv"
+
+
+def test_predicted_beside_replayed(cli, plan, trace, folder):
+    first = cli("replay", plan, "--trace", trace, "--out", "out")
+    assert first.status == 0, first.err
+    assert "predicted" in first.out and "planned shares, replayed" in first.out
+    [written] = (folder / "out").iterdir()
+    document = json.loads((written / "replay.json").read_text())
+    assert document["requests"] == 2000 and document["report"]["policies"]
+    rows = pd.read_csv(written / "requests-planned_shares.csv")
+    assert len(rows) == 2000 and rows["ttft_s"].notna().all()
+    cli("replay", plan, "--trace", trace, "--out", "out", "--parquet")
+    assert len(list((folder / "out").iterdir())) == 2  # nothing is overwritten
+    [other] = (folder / "out").glob("*-2")
+    pd.testing.assert_frame_equal(pd.read_parquet(other / "requests-random.parquet"),
+                                  pd.read_csv(written / "requests-random.csv"), check_dtype=False)  # fmt: skip
+
+
+def test_json_is_one_document_and_writes_nothing(command, cli, plan, trace, folder):
+    options = ("--trace", trace, "--json", "--policy", "random", "--rate-factor", "2", "--first", "10")
+    run = command("replay", plan, *options)
+    run.assert_clean()
+    document = json.loads(run.out)
+    assert run.status == 0 and document["requests"] == 200 and list(document["report"]["policies"]) == ["random"]
+    assert [p.name for p in folder.iterdir()] == ["trace.csv"]
+    assert json.loads(cli("replay", plan, *options).out)["report"] == document["report"]
+
+
+def test_python_gives_the_same(plan, trace, cli):
+    document = json.loads(cli("replay", plan, "--trace", trace, "--json").out)
+    assert optmodels.replay(plan, trace)["report"] == document["report"]
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--trace", "none.csv"], "no such file"),
+        (["--trace", "bad.csv"], "bad.csv:3: prompt_tokens: got 0"),
+        (["--policy", "fastest"], "planned_shares"),
+        (["--speed", "warp"], "worst_case"),
+        (["--rate-factor", "2"], "trace"),
+        (["--trace", "trace.csv", "--rate-factor", "-1"], "finite number > 0"),
+        (["--trace", "trace.csv", "--first", "0"], "seconds > 0"),
+        (["--seed", "-1"], "whole number"),
+    ],
+)
+def test_mistakes(cli, plan, trace, folder, options, words):
+    (folder / "bad.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\n1,0,1\n")
+    run = cli("replay", plan, *options)
+    run.assert_clean()
+    assert run.status == 2 and words in run.err
+    assert not (folder / "results").exists()
+
+
+def test_a_formulation_without_replay_says_so(cli, tiny, write):
+    write(tiny())
+    assert cli("solve", "instance.yaml", "--out", "r").status == 0
+    run = cli("replay", "r/instance-exact/plan.json")
+    run.assert_clean()
+    assert run.status == 2 and "no replay" in run.err and "fleet" in run.err
+
+
+def test_a_document_without_plan(cli, write, plan, folder):
+    shutil.copy(INSTANCE, folder / "instance.yaml")
+    run = cli("replay", "instance.yaml")
+    run.assert_clean()
+    assert run.status == 2 and "a plan: this document has none" in run.err

@@ -1,0 +1,299 @@
+"""Every importer on files written after its tool's documented format, and on the same files spoilt."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from optmodels.errors import InputError
+from optmodels.latency.fit import read_measurements
+from optmodels.measure import campaign, importers
+
+SERVE = {
+    "date": "20260301-120000",
+    "backend": "vllm",
+    "model_id": "meta-llama/Llama-3.1-8B",
+    "num_prompts": 100,
+    "request_rate": "inf",
+    "max_concurrency": 16,
+    "duration": 50.0,
+    "completed": 100,
+    "total_input_tokens": 102400,
+    "total_output_tokens": 25600,
+    "request_throughput": 2.0,
+    "mean_ttft_ms": 210.0,
+    "median_ttft_ms": 200.0,
+    "p99_ttft_ms": 410.0,
+    "mean_tpot_ms": 11.5,
+    "median_tpot_ms": 11.0,
+    "p99_tpot_ms": 14.0,
+    "mean_itl_ms": 11.4,
+    "a_field_of_next_year": [1, 2],
+}
+SGLANG = {
+    "backend": "sglang",
+    "request_rate": 5.0,
+    "max_concurrency": 64,
+    "concurrency": 11.78,
+    "completed": 1000,
+    "total_input_tokens": 302000,
+    "total_output_tokens": 196000,
+    "total_output_tokens_retokenized": 195000,
+    "request_throughput": 4.9,
+    "mean_e2e_latency_ms": 2409.5,
+    "mean_ttft_ms": 91.7,
+    "mean_tpot_ms": 11.8,
+    "p99_ttft_ms": 327.9,
+}
+LATENCY = {"avg_latency": 2.5, "latencies": [2.4, 2.5, 2.9], "percentiles": {"50": 2.5}}
+
+
+def statistic(value, unit):
+    return {"unit": unit, "avg": value, "p50": value, "p99": 2 * value, "min": value, "max": value, "std": 0.0}
+
+
+AIPERF = {
+    "time_to_first_token": statistic(250.0, "ms"),
+    "inter_token_latency": statistic(9.0, "ms"),
+    "input_sequence_length": statistic(550.0, "tokens"),
+    "output_sequence_length": statistic(256.0, "tokens"),
+    "request_throughput": {"unit": "requests/sec", "avg": 3.0},
+    "input_config": {"loadgen": {"concurrency": 8}},
+}
+AIPERF_CSV = (
+    "Metric,avg,min,max,p99,p90,p50\n"
+    'Time To First Token (ms),"1,146.31",249.48,"3,485.23","3,457.97","3,215.06",640.07\n'
+    "Inter Token Latency (ms),30.35,27.59,35.60,35.23,33.55,30.13\n"
+    "Output Sequence Length (tokens),174.45,164.00,187.00,186.22,180.10,174.00\n"
+    'Input Sequence Length (tokens),"3,000.05","2,999.00","3,001.00","3,001.00","3,000.00","3,000.00"\n'
+    "\n"
+    "Metric,Value\n"
+    "Output Token Throughput (per sec),261.25\n"
+)
+LLMPERF = {
+    "version": "2023-08-31",
+    "model": "some/model",
+    "num_concurrent_requests": 5,
+    "mean_input_tokens": 256,
+    "results_inter_token_latency_s_mean": 0.0119,
+    "results_ttft_s_mean": 0.25,
+    "results_ttft_s_quantiles_p99": 0.6,
+    "results_end_to_end_latency_s_mean": 1.24,
+    "results_number_input_tokens_mean": 260.0,
+    "results_number_output_tokens_mean": 100.0,
+    "results_number_input_tokens_min": "131",
+}
+
+
+def histogram(name, bounds, counts, total, model="m"):
+    labels = f'engine="0",model_name="{model}"'
+    lines = [f"# HELP {name} Some help.", f"# TYPE {name} histogram"]
+    lines += [f'{name}_bucket{{{labels},le="{b}"}} {float(c)}' for b, c in zip(bounds, counts, strict=True)]
+    return [*lines, f"{name}_count{{{labels}}} {float(counts[-1])}", f"{name}_sum{{{labels}}} {total}"]
+
+
+PROMETHEUS = "\n".join(
+    [
+        'vllm:num_requests_running{engine="0",model_name="m"} 6.0',
+        'python_gc_objects_collected_total{generation="0"} 12.0',
+        *histogram("vllm:time_to_first_token_seconds", ("0.1", "0.5", "1.0", "+Inf"), (0, 50, 100, 100), 50.0),
+        *histogram("vllm:inter_token_latency_seconds", ("0.01", "0.025", "+Inf"), (100, 900, 1000), 18.0),
+        *histogram("vllm:request_prompt_tokens", ("1000.0", "+Inf"), (100, 100), 51200.0),
+        *histogram("vllm:request_generation_tokens", ("200.0", "+Inf"), (100, 100), 12800.0),
+        'vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} 100.0',
+        "",
+    ]
+)
+TABLE = "users,isl,osl,ttft_ms,tpot_ms\n1,128,64,40,9\n8,128,64,60,11\n32,128,64,150,14\n"
+COLUMNS = {
+    "concurrency": "users", "input_tokens": "isl", "output_tokens": "osl",
+    "ttft_s": "ttft_ms:ms", "tpot_s": "tpot_ms:ms",
+}  # fmt: skip
+
+TWO_LINES = json.dumps(SGLANG) + "\n" + json.dumps(SGLANG | {"concurrency": 40.0}) + "\n"
+BATCH = {"batch": "8", "input_tokens": "32", "output_tokens": "128"}
+
+# format → (file name, text, --set, --column, the first row wanted)
+GOOD = {
+    "vllm-serve": ("run.json", json.dumps(SERVE, indent=2), {}, {},
+                   {"concurrency": 16, "input_tokens": 1024, "output_tokens": 256, "ttft_s": 0.21, "tpot_s": 0.0115,
+                    "ttft_p50_s": 0.2, "ttft_p99_s": 0.41, "requests_per_s": 2.0}),
+    "sglang-serving": ("runs.jsonl", TWO_LINES, {}, {},
+                       {"concurrency": 11.78, "input_tokens": 302, "output_tokens": 196, "ttft_s": 0.0917,
+                        "tpot_s": 0.0118}),
+    "vllm-latency": ("lat.json", json.dumps(LATENCY, indent=4), BATCH, {},
+                     {"batch": 8, "latency_s": 2.5, "repeats": 3}),
+    "genai-perf": ("profile_export_aiperf.json", json.dumps(AIPERF, indent=2), {}, {},
+                   {"concurrency": 8, "input_tokens": 550, "output_tokens": 256, "ttft_s": 0.25, "tpot_s": 0.009,
+                    "ttft_p99_s": 0.5}),
+    "llmperf": ("m_256_100_summary.json", json.dumps(LLMPERF, indent=4), {}, {},
+                {"concurrency": 5, "input_tokens": 260, "output_tokens": 100, "ttft_s": 0.25, "tpot_s": 0.01}),
+    "prometheus": ("metrics.prom", PROMETHEUS, {}, {},
+                   {"concurrency": 6, "input_tokens": 512, "output_tokens": 128, "ttft_s": 0.5, "tpot_s": 0.018,
+                    "ttft_p50_s": 0.5, "ttft_p90_s": 0.9, "tpot_p50_s": 0.0175}),
+    "csv": ("mine.csv", TABLE, {"tp": "2"}, COLUMNS,
+            {"concurrency": 1, "input_tokens": 128, "output_tokens": 64, "tp": 2, "ttft_s": 0.04, "tpot_s": 0.009}),
+}  # fmt: skip
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def mistakes(path, **options):
+    with pytest.raises(InputError) as caught:
+        importers.read([path], **options)
+    return caught.value.mistakes
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_reads_the_documented_format_and_calibrate_reads_the_result(form, told, tmp_path):
+    name, text, fixed, columns, wanted = GOOD[form]
+    kind, found = importers.read([write(tmp_path, name, text)], form if told else None, fixed, columns)
+    row = found.frame.iloc[0]
+    assert {k: row[k] for k in wanted} == pytest.approx(wanted)
+    assert found.about["files"][0]["format"] == importers.FORMATS[form].TITLE
+    for ending in ("csv", "parquet"):
+        out = tmp_path / f"out.{ending}"
+        campaign.write(out, found)
+        m = read_measurements(out)
+        assert m.kind == kind and len(m) == len(found.frame)
+        assert campaign.read_about(out)["files"] == json.loads(json.dumps(found.about["files"]))
+
+
+def cuts(form):
+    """Truncations that leave something a reader could mistake for whole."""
+    text = GOOD[form][1]
+    lines = text.splitlines(keepends=True)
+    if form == "prometheus":
+        return ["".join(lines[:7]), text[: text.index("vllm:time_to_first_token_seconds_count") + 30]]
+    if form == "csv":
+        return [text[:-9], lines[0]]
+    return [text[: len(text) * 2 // 3], text.rstrip()[:-1]]
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_refuses_truncated_empty_and_wrong_files_by_name_and_line(form, told, tmp_path):
+    name, _, fixed, columns, _ = GOOD[form]
+    options = {"name": form if told else None, "fixed": fixed, "columns": columns}
+    for i, text in enumerate([*cuts(form), "", "\n\n", "[]", "{}", "hello", "\x00\x01"]):
+        path = write(tmp_path, f"{i}-{name}", text)
+        found = mistakes(path, **options)
+        assert all(str(path) == m.file for m in found), text
+        assert any(m.line is not None or m.path for m in found), (text, found)
+    lines = GOOD[form][1].count("\n")
+    assert all(
+        m.line is not None and m.line <= lines + 2 for m in mistakes(write(tmp_path, name, cuts(form)[0]), **options)
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "value", "line"),
+    [
+        ("vllm-serve", "mean_ttft_ms", "fast", 13),
+        ("vllm-serve", "mean_tpot_ms", -1.0, 16),
+        ("vllm-serve", "completed", 0, 9),
+        ("sglang-serving", "total_input_tokens", [], 1),
+        ("vllm-latency", "avg_latency", None, 1),
+        ("genai-perf", "time_to_first_token", 250, 2),
+        ("genai-perf", "inter_token_latency", None, 1),
+        ("llmperf", "results_end_to_end_latency_s_mean", 0.1, 9),
+    ],
+)
+def test_names_the_wrong_field_and_its_line(form, field, value, line, tmp_path):
+    name, text, fixed, columns, _ = GOOD[form]
+    data = json.loads(text.splitlines()[0] if name.endswith("l") else text)
+    data[field] = value
+    if value is None:
+        del data[field]
+    path = write(tmp_path, name, json.dumps(data) if name.endswith("l") else json.dumps(data, indent=2))
+    (found,) = mistakes(path, name=form, fixed=fixed, columns=columns)
+    assert field in found.path and found.line == line, found
+
+
+def test_genai_perf_csv_with_thousands_and_the_folder_s_concurrency(tmp_path):
+    folder = tmp_path / "m-openai-chat-concurrency16"
+    folder.mkdir()
+    path = write(folder, "profile_export_genai_perf.csv", AIPERF_CSV)
+    kind, found = importers.read([path])
+    row = found.frame.iloc[0]
+    assert kind == "served" and row["concurrency"] == 16
+    assert row["ttft_s"] == pytest.approx(1.14631) and row["input_tokens"] == pytest.approx(3000.05)
+    path = write(folder, "spoilt.csv", AIPERF_CSV.replace("30.35", "30,35"))
+    (wrong,) = mistakes(path)
+    assert wrong.line == 3 and "11 cells" not in str(wrong) and "8 cells" in str(wrong)
+    path = write(folder, "spoilt.csv", AIPERF_CSV.replace("30.35", "soon"))
+    assert mistakes(path)[0].line == 3
+
+
+def test_an_open_loop_has_the_concurrency_of_little_s_law(tmp_path):
+    data = {k: v for k, v in SERVE.items() if k != "max_concurrency"} | {"max_concurrency": None}
+    _, found = importers.read([write(tmp_path, "open.json", json.dumps(data))])
+    # 2 requests/s, each 0.21 s + 255 × 11.5 ms in the system.
+    assert found.frame["concurrency"][0] == pytest.approx(2.0 * (0.21 + 255 * 0.0115))
+
+
+def test_prometheus_says_what_a_line_or_histogram_lacks(tmp_path):
+    path = write(tmp_path, "a.prom", PROMETHEUS.replace("50.0\n", "fifty\n", 1))
+    assert mistakes(path)[0].line is not None
+    path = write(
+        tmp_path, "b.prom", PROMETHEUS.replace('le="0.5"} ', 'le="0.5",model_name="m"} 7', 0).replace("running", "idle")
+    )
+    (m,) = mistakes(path)
+    assert m.path == "concurrency" and "--set" in str(m)
+    found = importers.read([path], fixed={"concurrency": "3"})[1].frame
+    assert found["concurrency"][0] == 3
+    less = PROMETHEUS.replace('le="1.0"} 100.0', 'le="1.0"} 20.0')
+    assert "cumulative" in str(mistakes(write(tmp_path, "c.prom", less))[0])
+
+
+def test_several_files_make_one_table_and_two_kinds_do_not(tmp_path):
+    paths = [write(tmp_path, f"{c}.json", json.dumps(SERVE | {"max_concurrency": c})) for c in (1, 4, 16)]
+    _, found = importers.read(paths)
+    assert found.frame["concurrency"].tolist() == [1, 4, 16] and set(found.frame["file"]) == {p.name for p in paths}
+    paths.append(write(tmp_path, "lat.json", json.dumps(LATENCY)))
+    with pytest.raises(InputError, match="one kind"):
+        importers.read(paths, fixed=BATCH)
+    with pytest.raises(InputError, match="--set batch"):
+        importers.read(paths[-1:], fixed={"input_tokens": "32", "output_tokens": "128"})
+    for fixed in ({"batch": "0"}, {"batch": "x"}, {"what": "1"}):
+        with pytest.raises(InputError, match="--set"):
+            importers.read(paths[-1:], fixed=fixed)
+
+
+def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
+    runs = [
+        write(tmp_path, f"{c}-{i}.json", json.dumps(
+            SERVE | {"max_concurrency": c, "total_input_tokens": 100 * i,
+                     "mean_tpot_ms": 8 + c / 4 + c * (i + 128) / 4000, "mean_ttft_ms": 30 + i / 10 + c}))
+        for c in (1, 4, 16, 64) for i in (128, 512, 2048)
+    ]  # fmt: skip
+    out = tmp_path / "served.parquet"
+
+    def run(*arguments):
+        words = [sys.executable, "-m", "optmodels", *map(str, arguments)]
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+
+    words = ["measure", "--from", *runs]
+    done = run(*words, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["kind"] == "served" and len(json.loads(done.stdout)["rows"]) == 12
+    fitted = run("calibrate", out, "--model", "additive", "--json")
+    assert fitted.returncode == 0, fitted.stderr
+    assert json.loads(fitted.stdout)["targets"]["tpot_s"]["in_sample"]["mape"] < 0.02
+    for arguments, said in (
+        ([*words, "--out", out], "existing file"),
+        (["measure"], "--model, --from"),
+        (["measure", runs[0]], "only after --from"),
+        (["measure", "--from", runs[0], "--model", "llama-3.1-8b"], "--model, --from"),
+        (["measure", "--from", runs[0], "--format", "excel"], "vllm-serve"),
+        (["measure", "--from", tmp_path / "none.json"], "no such file"),
+        (["measure", "--model", "llama-3.1-8b", "--set", "tp=1"], "only with --from"),
+    ):
+        done = run(*arguments)
+        assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)

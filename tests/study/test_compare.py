@@ -1,0 +1,162 @@
+"""Comparisons: rows for refusals, seeds, replay; profiles and gaps by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+
+import optmodels
+from optmodels import formulation
+from optmodels.errors import InputError, Mistake
+from optmodels.plan.outcome import Outcome
+from optmodels.reporting.compare_plots import gap_over_time, ratios
+from optmodels.study.compare import comparison_frame, events_frame, save_comparison, statistics_frame
+
+FLEET = ROOT / "instances/fleet/stock-limited.yaml"
+TABLE_IX = ROOT / "instances/cost_efficiency/table_ix"
+
+
+def too_large(problem, tables, options):
+    raise InputError(Mistake(None, "workloads", 900, "at most 100 demands for this method"))
+
+
+def broken(problem, tables, options):
+    raise ZeroDivisionError("x")
+
+
+def slow(problem, tables, options):
+    assert options.time_limit == 0.5
+    return Outcome("no_solution_found", None, bound=1.0, limit="time")
+
+
+@pytest.fixture
+def methods(monkeypatch):
+    """Add methods and hooks to the fleet formulation."""
+    form = formulation.get("fleet")
+
+    def add(more, **hooks):
+        changed = replace(form, methods={**form.methods, **more}, **hooks)
+        monkeypatch.setattr(formulation, "get", lambda name: changed)
+
+    return add
+
+
+def test_refusals_faults_and_limits_are_rows_with_their_reason(methods):
+    methods({"too_large": too_large, "broken": broken, "slow": slow})
+    rows = optmodels.compare([FLEET], ["too_large", "broken", "slow", "exact"], time_limit=0.5)
+    assert [r["status"] for r in rows[:3]] == ["no_solution_found", "error", "no_solution_found"]
+    assert "at most 100 demands" in rows[0]["headline"]
+    assert "ZeroDivisionError" in rows[1]["headline"]
+    assert rows[2]["limit"] == "time"
+    assert rows[3]["objective"] is not None
+    frame = comparison_frame(rows)
+    assert frame["seconds_to_first"].isna().tolist() == [True, True, True, False]
+    assert frame["gap_to_bound"].isna().tolist() == [True, True, True, False]
+
+
+def test_first_solution_and_proof_are_within_the_run():
+    for row in optmodels.compare([FLEET], ["exact", "greedy"]):
+        s = row["seconds"]
+        assert 0 < s["to_first"] <= s["total"]
+        assert (s["to_proof"] == s["total"]) if row["proved"] else s["to_proof"] is None
+    assert {r["method"] for r in optmodels.compare([FLEET], ["exact", "greedy"]) if r["proved"]} == {"exact"}
+
+
+def test_a_replayed_report_becomes_columns(methods):
+    def replay(problem, plan, trace, options):
+        assert plan["formulation"] == "fleet"
+        assert trace is None
+        return {"requests": 100, "slo_met": {"ttft": 0.97}, "waits_s": [1.0, 2.0]}
+
+    methods({"too_large": too_large}, replay=replay)
+    rows = optmodels.compare([FLEET], ["exact", "too_large"], replay=True)
+    assert rows[0]["replay.requests"] == 100
+    assert rows[0]["replay.slo_met.ttft"] == 0.97
+    assert "replay.waits_s" not in rows[0]
+    assert rows[1]["replay.none"] == "no plan"
+    methods({}, replay=None)
+    (row,) = optmodels.compare([FLEET], ["exact"], replay=True)
+    assert "cannot be replayed" in row["replay.none"]
+
+
+def row(method, objective, proof=None, instance="i", seed=0, **more):
+    return {
+        "instance": instance, "formulation": "f", "method": method, "seed": seed, "unit": "USD/h", "sense": "min",
+        "status": "optimal", "objective": objective, "bound": None, "gap": None, "gap_to_bound": None,
+        "proved": proof is not None, "check": None if objective is None else {"ok": True}, "size": {}, "events": [],
+        "seconds": {"total": 1.0 + seed, "to_first": None, "to_proof": proof}, "headline": "",
+    } | more  # fmt: skip
+
+
+def test_statistics_over_seeds_by_hand():
+    rows = [row("a", v, seed=i) for i, v in enumerate([1.0, 2.0, 6.0, None])] + [row("b", 5.0)]
+    a, b = statistics_frame(rows).to_dict("records")
+    assert (a["seeds"], a["with_plan"]) == (4, 3)
+    assert a["objective_mean"] == 3.0
+    assert a["objective_sd"] == pytest.approx(math.sqrt(7))
+    assert (a["objective_min"], a["objective_max"]) == (1.0, 6.0)
+    assert a["seconds_total_mean"] == 2.5
+    assert (b["objective_mean"], b["objective_sd"]) == (5.0, 0.0)
+    assert math.isnan(b["seconds_to_proof_mean"])
+
+
+def test_performance_ratios_by_hand():
+    rows = [
+        row("a", 2.0, 1.0), row("b", 3.0), row("a", None, instance="j"), row("b", 4.0, 8.0, instance="j"),
+        row("a", None, instance="k"), row("b", None, instance="k"),
+    ]  # fmt: skip
+    assert ratios(rows, "quality")[1].tolist() == [[1.0, 1.5], [math.inf, 1.0]]
+    assert ratios(rows, "time")[1].tolist() == [[1.0, math.inf], [math.inf, 1.0]]
+    most = [row("a", 2.0, sense="max"), row("b", 4.0, sense="max"), row("c", 8.0, sense="max", check={"ok": False})]
+    assert ratios(most, "quality")[1].tolist() == [[2.0, 1.0, math.inf]]
+    two = [row("a", 1.0), row("b", 1.0, instance="j")]
+    assert np.isnan(ratios(two, "quality")[1]).tolist() == [[False, True], [True, False]]
+
+
+def event(seconds, objective, bound):
+    return {"seconds": seconds, "objective": objective, "bound": bound, "nodes": 0}
+
+
+def test_gap_over_time_is_of_one_model_and_ends_with_the_plans_gap():
+    steps = [event(0.1, None, 5.0), event(0.2, 10.0, 5.0), event(0.3, 8.0, 6.0)]
+    assert gap_over_time(row("a", 8.0, gap=0.25, events=steps)) == [(0.2, 0.5), (0.3, 0.25)]
+    assert gap_over_time(row("a", 8.0, gap=0.5, events=steps)) == []
+    again = [event(0.1, 4.0, 4.0), *steps]
+    assert gap_over_time(row("a", 8.0, gap=0.25, events=again)) == []
+    assert gap_over_time(row("a", 8.0, gap=None, events=steps)) == []
+
+
+def test_files_of_a_comparison(tmp_path):
+    rows = optmodels.compare([FLEET, TABLE_IX / "batch-budget-2.0.yaml"], ["exact", "greedy"], seeds=[0, 1])
+    folder = save_comparison(rows, tmp_path)
+    names = {p.name for p in folder.iterdir()}
+    tables = {"compare.csv", "compare.json", "events.csv", "seeds.csv"}
+    assert names == tables | {"compare.png", "profile.png", "gap-over-time.png"}
+    assert len(pd.read_csv(folder / "compare.csv")) == 8
+    assert json.loads((folder / "compare.json").read_text(encoding="utf-8"))[0]["seed"] == 0
+    events = events_frame(rows)
+    assert events.groupby(["instance", "seed"])["seconds"].apply(lambda s: s.is_monotonic_increasing).all()
+
+
+def test_folders_are_searched_and_other_files_passed_over(cli, folder):
+    deep = folder / "mine/deep"
+    deep.mkdir(parents=True)
+    source = TABLE_IX / "batch-budget-2.0.yaml"
+    (deep / "a.yaml").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    (deep / "measured.csv").write_bytes((TABLE_IX / "measured.csv").read_bytes())
+    (deep / "notes.yaml").write_text("just: notes\n", encoding="utf-8")
+    (deep / "result.json").write_text('{"formulation": "fleet", "plan": null}', encoding="utf-8")
+    (deep / "broken.yaml").write_text("a: [", encoding="utf-8")
+    run = cli("compare", "mine", "--methods", "enumerate", "--seeds", "0,2", "--json")
+    assert run.status == 0, run.err
+    rows = json.loads(run.out)
+    assert [(Path(r["instance"]).name, r["seed"]) for r in rows] == [("a.yaml", 0), ("a.yaml", 2)]
+    for wrong in ("0,0", "a", "-1", ""):
+        assert cli("compare", "mine", "--seeds", wrong).status == 2
