@@ -1,7 +1,7 @@
 """Orchestration in column form (MaaSO §IV-C): integer numbers of instances, shares of request classes over time.
 
 Configurations c with n_c instances; request classes k with arrivals a_kt, of which the share φ_kc can be in time on c;
-starts x_kct of k on c in bin t; levels l of k, the first few of its configurations in the order of the wait they allow,
+starts x_kct of k on c in bin t; levels l of k, the first few of its configurations in the order of their shares,
 with the stock I_klt waiting for them at the end of bin t. Nothing in it counts GPUs or requests one by one.
 
     max  MS(6) or its parts

@@ -10,7 +10,7 @@ configuration becomes admissible, so that most classes agree on what they may us
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,15 +20,15 @@ import numpy.typing as npt
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.work import layer_work
 from optmodels.points.orchestration_rates import Rates, RateSource
-from optmodels.problem.orchestration import MOST_BINS, Candidates, Orchestration, OrchestrationCase
+from optmodels.problem.orchestration import MOST_BINS, Orchestration, OrchestrationCase
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-BINS_WANTED = 24
-SERVICE_BINS = 2.0
+BINS_WANTED = 16
+SERVICE_BINS = 1.0
 LEAST_SHARE = 0.02
 
 
@@ -219,7 +219,12 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
             discarded.append(made)
         else:
             found.append(made)
-    configurations = tuple(found)
+    cut = dominated(case, found)
+    for i, j in cut.items():
+        x, y = found[i], found[j]
+        discarded.append(Discarded(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch,
+                                   f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
+    configurations = tuple(x for i, x in enumerate(found) if i not in cut)
     t_slice = _t_slice(case, source)
     classes, bin_s, class_of, deadline = _classes(case, configurations, t_slice)
     service, share, wait = _service(case, configurations, classes, class_of, deadline)
@@ -481,6 +486,30 @@ def _service(
     return service, share, wait
 
 
-def candidates_of(case: OrchestrationCase, model: int) -> Candidates:
-    """What may be chosen for a model."""
-    return case.problem.models[model].candidates or case.problem.candidates
+def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) -> dict[int, int]:
+    """Configurations that no optimal plan needs, each with one that does its work; nothing optimal is cut.
+
+    r copies of c' do the work of c if they fit where c stands (unit by unit), have as many slots together, decode at
+    least as fast and prefill at least as fast: every request may then wait as long, is done no later, and keeps a slot
+    busy no longer. With a limit on a model's instances only r = 1 counts; nothing is cut while changes have a price.
+    """
+    change = case.problem.change
+    if change.running:
+        return {}
+    cut: dict[int, int] = {}
+    for i, c in enumerate(configurations):
+        limited = case.problem.models[c.model].maximum_instances is not None
+        for j, d in enumerate(configurations):
+            if i == j or j in cut or (c.model, c.gpu) != (d.model, d.gpu):
+                continue
+            copies = (c.unit // d.unit) * c.units // d.units
+            copies = min(copies, 1) if limited else copies
+            if (
+                copies * d.slots >= c.slots
+                and d.worst_rate >= c.worst_rate
+                and d.prefill_s_per_token <= c.prefill_s_per_token
+                and copies >= 1
+            ):
+                cut[i] = j
+                break
+    return cut

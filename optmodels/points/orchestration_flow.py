@@ -15,7 +15,7 @@ that can are the ones with the largest allowances, so shares are nested: of the 
 configurations whose share is φ or less.
 
 That is the *exact* form, for given instances. To choose them, the *pooled* form keeps a few stocks for each class. With
-configurations in the order of the wait they allow, level l is the first few of them, φ_l and w_l their largest share
+configurations in the order of their shares, level l is the first few of them, φ_l and w_l their largest share
 and wait:
 
     I_klt ≤ I_kl,t−1 + φ_l·arrivals − Σ_{c in l} x_kct (the rest is refused),  I_klt ≤ φ_l·(arrivals of the last w_l s).
@@ -46,7 +46,8 @@ from optmodels.solver.highs import Report, Settings, solve_compiled
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-SHARE_STEP = 0.005  # configurations whose shares differ by less are in one level of the pooled form
+SHARE_STEP = 0.01  # configurations whose shares and waits differ by less are in one level of the pooled form
+WAIT_STEP_BINS = 0.1
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
 
 
@@ -178,6 +179,16 @@ class Level:
     share: float
     wait_s: float
     whole: bool
+
+
+def _ends(share: Array, wait_bins: Array) -> list[int]:
+    """Where levels end: before a share or a wait noticeably above that of the level's first configuration."""
+    ends, first = [], 0
+    for i in range(1, len(share)):
+        if share[i] > share[first] + SHARE_STEP or wait_bins[i] > wait_bins[first] + WAIT_STEP_BINS:
+            ends.append(i)
+            first = i
+    return [*ends, len(share)]
 
 
 class _Names:
@@ -348,17 +359,17 @@ class FlowModel:
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """The pooled form's stocks: prefixes of each class's configurations by wait, the last one whole."""
+        """The pooled form's stocks: prefixes of each class's configurations by share, the last one whole."""
         made = []
         for k in self.classes:
             mine = np.flatnonzero(self.k == k)
-            mine = mine[np.argsort(self.t.wait_s[k, self.c[mine]], kind="stable")]
-            share = np.maximum.accumulate(self.t.share[k, self.c[mine]])
-            jumps = np.flatnonzero(np.diff(share) > SHARE_STEP) + 1  # who may only serve a part gets a level of its own
-            for end in np.unique(np.append(jumps, len(mine))):
+            mine = mine[np.lexsort((self.t.wait_s[k, self.c[mine]], self.t.share[k, self.c[mine]]))]
+            share = self.t.share[k, self.c[mine]]
+            wait = np.maximum.accumulate(self.t.wait_s[k, self.c[mine]]) / self.t.bin_s
+            for end in _ends(share, wait):
                 c = self.c[mine[:end]]
-                wait = float(self.t.wait_s[k, c].max())
-                made.append(Level(int(k), np.sort(mine[:end]), float(share[end - 1]), wait, bool(end == len(mine))))
+                longest = float(self.t.wait_s[k, c].max())
+                made.append(Level(int(k), np.sort(mine[:end]), float(share[end - 1]), longest, end == len(mine)))
         return tuple(made)
 
     @cached_property

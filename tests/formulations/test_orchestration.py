@@ -1,5 +1,7 @@
 """Column form: the two statements of it agree, the relaxation bounds, brute force, the literal form."""
 
+# ruff: noqa: E501 - tables of cases
+
 from __future__ import annotations
 
 import itertools

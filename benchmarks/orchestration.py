@@ -1,0 +1,104 @@
+"""Orchestration: size, time, gap, memory, predicted against replayed; the curve of time against GPUs and requests.
+
+    python benchmarks/orchestration.py            everything
+    python benchmarks/orchestration.py traces     the six traces, sizes and burstiness of MaaSO §V
+    python benchmarks/orchestration.py scale      10 to 100,000 GPUs, 10,000 to 100 million requests, as classes
+    python benchmarks/orchestration.py replay     predicted against replayed attainment, by policy and load
+
+Times are wall-clock on whatever runs this; the rival in the same run is HiGHS on the same model without the relaxation,
+rounding and warm start (column `plain HiGHS`).
+"""
+
+# ruff: noqa: E501 - tables
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+import optmodels
+from optmodels.points.orchestration import build_tables
+from optmodels.points.orchestration_flow import FlowModel
+from optmodels.problem.load import load
+from optmodels.solver.highs import Settings, solve_compiled
+
+FOLDER = Path(__file__).parents[1] / "instances" / "orchestration"
+GAP, LIMIT = 1e-3, 60.0
+NAMES = [
+    *(f"maaso-trace-{i}" for i in range(1, 7)),
+    *(f"maaso-trace-4-gpus-{g}" for g in (8, 16, 32, 64)),
+    *(f"maaso-trace-4-cv-{cv}" for cv in (1, 4, 8)),
+    *(f"maaso-trace-4-requests-{n}" for n in (2000, 20000, 40000)),
+]
+
+
+def megabytes() -> float:
+    """Peak memory of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def traces() -> None:
+    """The paper's sizes: exact to 0.1 %, or to the time limit."""
+    print(
+        f"{'instance':30s} {'columns':>8s} {'score':>8s} {'gap %':>7s} {'seconds':>8s} {'plain HiGHS':>12s}  predicted, replayed %"
+    )
+    for name in NAMES:
+        began = time.perf_counter()
+        r = optmodels.solve(FOLDER / f"{name}.yaml", gap=GAP, time_limit=LIMIT)
+        seconds = time.perf_counter() - began
+        model = FlowModel(build_tables(load(FOLDER / f"{name}.yaml"))).compiled()
+        plain = solve_compiled(model, Settings(LIMIT, GAP))
+        shown = f"{plain.seconds:.1f}" + (f" ({100 * plain.gap:.1f} %)" if plain.gap and plain.gap > GAP else "")
+        seen = r.report["replay"]["policies"]
+        replayed = ", ".join(f"{k} {100 * v['attainment']:.1f}" for k, v in seen.items())
+        print(f"{name:30s} {r.size['variables']:8,} {r.objective:8.4f} {100 * (r.gap or 0):7.3f} {seconds:8.1f} {shown:>12s}"
+              f"  {100 * r.plan['prediction']['attainment']:.1f}; {replayed}", flush=True)  # fmt: skip
+
+
+def scale() -> None:
+    """The same classes on ever more GPUs: the model stays as it is."""
+    document = yaml.safe_load((FOLDER / "scale-1000-gpus.yaml").read_text(encoding="utf-8"))
+    print(f"{'GPUs':>8s} {'requests':>12s} {'columns':>8s} {'gap %':>7s} {'seconds':>8s} {'solve s':>8s} {'MiB':>6s}")
+    for gpus in (1_000, 10_000, 100_000):
+        for factor in (1.0, 1.4):  # busy, and more than can be served
+            case = yaml.safe_load(yaml.safe_dump(document))
+            case["cluster"]["servers"][0]["count"] = gpus // 8
+            for c in case["requests"]["classes"]:
+                c["requests_per_s"] = [v * factor * gpus / 1000 for v in c["requests_per_s"]]
+            began = time.perf_counter()
+            r = optmodels.solve(case, gap=GAP, time_limit=LIMIT)
+            print(f"{gpus:8,} {r.plan['prediction']['requests']:12,.0f} {r.size['variables']:8,} {100 * (r.gap or 0):7.3f}"
+                  f" {time.perf_counter() - began:8.1f} {r.seconds['solve']:8.1f} {megabytes():6.0f}", flush=True)  # fmt: skip
+
+
+def replay() -> None:
+    """Predicted against replayed from light load to overload: how much of the clairvoyant part a dispatcher recovers."""
+    print(
+        f"{'trace':>5s} {'requests/s':>10s} {'predicted %':>11s} {'shortest queue':>15s} {'maaso':>7s} {'planned':>8s} {'recovered':>10s}"
+    )
+    for trace in range(1, 7):
+        document = yaml.safe_load((FOLDER / f"maaso-trace-{trace}.yaml").read_text(encoding="utf-8"))
+        generated = document["requests"]["trace"]["generated"]
+        rate = generated["requests_per_s"]
+        for load_ in (0.6, 1.0, 1.5):
+            generated["requests_per_s"] = rate * load_
+            r = optmodels.solve(document, gap=GAP, time_limit=LIMIT / 2)
+            seen = {k: v["attainment"] for k, v in r.report["replay"]["policies"].items()}
+            predicted = r.plan["prediction"]["attainment"]
+            lost = predicted - seen["shortest_queue"]
+            recovered = (seen["planned_shares"] - seen["shortest_queue"]) / lost if lost > 1e-3 else np.nan
+            print(f"{trace:5d} {rate * load_:10.1f} {100 * predicted:11.2f} {100 * seen['shortest_queue']:15.2f}"
+                  f" {100 * seen['maaso']:7.2f} {100 * seen['planned_shares']:8.2f} {recovered:10.2f}", flush=True)  # fmt: skip
+
+
+SECTIONS = {"traces": traces, "scale": scale, "replay": replay}
+
+if __name__ == "__main__":
+    for section in sys.argv[1:] or SECTIONS:
+        print(f"\n== {section}: {SECTIONS[section].__doc__.splitlines()[0]}")
+        SECTIONS[section]()
