@@ -305,7 +305,6 @@ FORMULATION = Formulation(
     charts=charts,
     plan=CostPlan,
     deployments=deploy.cost_efficiency,
-    limits=("slo", "budget_usd_per_hour", "objective"),
 )
 
 if __name__ == "__main__":

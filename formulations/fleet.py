@@ -752,7 +752,6 @@ FORMULATION = Formulation(
     rebind=rebind,
     goal=lambda problem: GOALS[problem.objective],
     plan=FleetPlan,
-    limits=("budget_usd_per_hour",),
     replay=replay,
 )  # fmt: skip
 

@@ -44,6 +44,7 @@ from optmodels.points.orchestration_place import running_counts
 from optmodels.points.orchestration_rounding import impossible, rounded, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
+from optmodels.reporting.charts.orchestration import charts
 from optmodels.reporting.orchestration import frames, report, summary
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, paused_gc, solve_compiled
@@ -338,7 +339,7 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 TITLES = {
     "exact": "column form with waiting by HiGHS",
-    "literal": "every request and GPU by itself, by HiGHS",
+    "literal": "every request and every GPU by itself, by HiGHS",
     "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
 }
 
@@ -358,8 +359,10 @@ FORMULATION = Formulation(
     summary=summary,
     frames=frames,
     template=TEMPLATE,
+    charts=charts,
     figures=_figures,
     replay=_replay,
+    plan=OrchestrationPlan,
     method_titles=TITLES,
 )
 

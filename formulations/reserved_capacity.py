@@ -12,6 +12,7 @@ Parameters, all from tables
     d_it                 demand, requests/s
     a_ij                 machines per request/s: κ·[i's region ≠ j's]/(throughput·utilisation)
     C_c, p_o, P_i        USD/month of a reservation; USD/h of a machine by the hour; USD/h per request/s unserved
+    g_ij                 USD/h of egress per request/s of i served in j, request and answer
     A_cq                 1 where reservation c runs in quarter q
     keep_gvi, alive_gj, extra_gj    demand kept, share of reservations left, hourly machines counted on
 
@@ -22,7 +23,7 @@ Variables
     u_it ≥ 0             unserved requests/s, where they have a price
     e_gvijt ≥ 0          flows after g
 
-Objective  min Σ_c C_c·step_c·k_c + 730 Σ_t w_t (Σ_o p_o·x_ot + Σ_i P_i·u_it)
+Objective  min Σ_c C_c·step_c·k_c + 730 Σ_t w_t (Σ_o p_o·x_ot + Σ_i P_i·u_it + Σ_ij g_ij·f_ijt)
 
 This is the reference: its size is regions² × hours. The method `exact` (`formulations.reserved_capacity_cuts`)
 projects the flows out and has the same optimum; tests compare the two on random networks.
@@ -202,6 +203,7 @@ def attach(block: Any, problem: ReservedCapacity, tables: ReservedTables) -> Non
     block.hourly_usd_per_month = pyo.Expression(
         expr=pyo.quicksum(float(per_hour[h] * t.option_usd_per_hour[o]) * block.x[o, h] for o, h in block.x)
         + pyo.quicksum(float(per_hour[h] * t.penalty[i]) * block.u[i, h] for i, h in block.u)
+        + pyo.quicksum(float(per_hour[h] * t.egress[i, j]) * block.f[i, j, h] for i, j, h in block.f if t.egress[i, j])
     )
 
 
@@ -256,6 +258,12 @@ def _figures(tables: ReservedTables, plan: ReservedPlan, folder: Path) -> list[P
     return figures(tables, plan, folder)
 
 
+def _replay(problem: ReservedCapacity, plan: Any, trace: Any, options: Any) -> dict[str, Any]:
+    from optmodels.simulation.reserved_replay import replay  # numba only when something is simulated
+
+    return replay(problem, plan, trace, options)
+
+
 FORMULATION = Formulation(
     name="reserved_capacity",
     title="Reserved capacity: commitments over regions for demand that follows the sun (SkyLB)",
@@ -276,6 +284,7 @@ FORMULATION = Formulation(
     deployments=deploy.reserved_capacity,
     figures=_figures,
     plan=ReservedPlan,
+    replay=_replay,
     method_titles={
         "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
         "full": "the full flow formulation by HiGHS",

@@ -11,8 +11,9 @@ with reservations only. What must survive a loss are more brackets that must be 
 
 Only the sets S = {i: N(i) ⊆ Z} matter, for Z in the union-closed family of the N(i). Reach is geographic, so the
 family is small (32 AWS regions: 4,096 sets at 60 ms, 364 at 150 ms) and is listed once; every bracket is then a matrix
-product over all rows. Where the family is too large, or κ ≠ 1 or machines differ in what they are good at ("gains"),
-the rows that a greedy flow cannot serve are solved as small LPs, whose duals (y, z) are cuts valid in every row.
+product over all rows. Where the family is too large, κ ≠ 1, machines differ in what they are good at ("gains") or
+egress has a price, the rows that a greedy flow cannot serve (for nothing) are solved as small LPs, whose duals (y, z)
+are cuts valid in every row.
 
 The master keeps one HiGHS handle: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
 first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
@@ -32,9 +33,10 @@ from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
 from optmodels.points.reserved_capacity import Array, Guard, Index, Mask, ReservedTables, deviations, union_closed
-from optmodels.points.reserved_dispatch import RowLp, greedy_flows
+from optmodels.points.reserved_dispatch import RowLp, free_orders, greedy_flows
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, ReservedCapacity
-from optmodels.solver.highs import Event, relative_gap
+from optmodels.solver.cancel import cancelled
+from optmodels.solver.highs import Event, Limit, relative_gap
 
 TOLERANCE = 1e-7  # of a row's load: brackets below it count as ≤ 0
 PROOF = 1e-6
@@ -260,7 +262,7 @@ class RowByRow:
         self.t, self.groups = t, groups
         self.lp = RowLp(t, tie_break=False)
         self.feasibility = RowLp(t, phase_one=True)
-        self.hourly = bool(len(t.option_sink)) or t.can_fall_short
+        self.hourly = t.costs_by_the_hour
         self.quarter_of_group = np.zeros(int(groups.max()) + 1, dtype=np.intp)
         self.quarter_of_group[groups] = t.quarter
         self.tests: list[tuple[Array, Array, Array, Mask]] = []  # demand rows, alive, extra, must be served
@@ -325,7 +327,7 @@ class RowByRow:
         if not self.hourly:
             return Evaluation(0.0)
         held = machines.T[t.quarter]
-        left, _ = greedy_flows(t, t.demand, held)
+        left, _ = greedy_flows(t, t.demand, held, free_orders(t)[0])
         slope, constant, total = np.zeros((G, J)), np.zeros(G), 0.0
         for h in np.flatnonzero(left.sum(axis=1) > TOLERANCE * np.maximum(t.demand.sum(axis=1), 1e-12)):
             self.lp.solve(t.demand[h], held[h])
@@ -487,7 +489,7 @@ class _Run:
 
     def out_of_time(self) -> bool:
         left = self.left()
-        return left is not None and left <= 0
+        return (left is not None and left <= 0) or cancelled()
 
     def record(self) -> None:
         event = Event(time.perf_counter() - self.clock, self.best[0] if self.best else None, self.lower, 0)
@@ -503,7 +505,7 @@ class _Run:
             return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
         groups = row_groups(t)
         pure = t.pure
-        family = union_closed(t.reach) if pure is not None else None
+        family = union_closed(t.reach) if pure is not None and not t.egress.any() else None
         self.oracle: Projection | RowByRow
         if not len(t.demand.T):
             return Outcome("optimal", make_plan(t, np.zeros(len(t.column_sink))), 0.0, log={"reason": "no demand"})
@@ -513,7 +515,7 @@ class _Run:
         else:
             self.oracle = RowByRow(t, groups)
             self.log["sets"] = "by row LPs"
-        self.soft = bool(len(t.option_sink)) or t.can_fall_short
+        self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
         status = self._relaxation()
@@ -527,7 +529,8 @@ class _Run:
             reason = "demand exceeds what can be reserved and bought within reach"
             return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": reason})
         if self.best is None:
-            return Outcome("no_solution_found", None, self.lower, "time", seconds, size, self.log, tuple(self.events))
+            stopped: Limit = "interrupt" if cancelled() else "time"
+            return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
         began = time.perf_counter()
         plan = make_plan(t, self.best[1])
         seconds["extract"] = time.perf_counter() - began
@@ -535,9 +538,11 @@ class _Run:
         self.lower = min(self.lower, cost)
         gap = relative_gap(cost, self.lower) or 0.0
         proved = gap <= 2 * PROOF
-        limit = None if proved else ("gap" if gap <= self.target else "time")
+        limit: Limit | None = None
+        if not proved:
+            limit = "gap" if gap <= self.target else "interrupt" if cancelled() else "time"
         return Outcome(
-            "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,  # type: ignore[arg-type]
+            "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
         )  # fmt: skip
 

@@ -47,12 +47,14 @@ def day(curve: str, hours: int, rps: float, **more: Any) -> dict[str, Any]:
             "curve": curve} | more  # fmt: skip
 
 
-def paper_day(name: str, demand: dict[str, Any], title: str, terms: list[str], comment: str) -> None:
+def paper_day(
+    name: str, demand: dict[str, Any], title: str, terms: list[str], comment: str, network: Any = None, **service: Any
+) -> None:  # fmt: skip
     """SkyLB Fig. 3: five regions, one day, p5.48xlarge."""
     write(
         name, comment, title=title,
-        regions=[{"region": r} for r in FIVE], network={"catalog": "aws"},
-        services=[{"service": "chat", "slo": {"ttft_s": 0.8, "queue_s": 0.05}, "demand": demand}],
+        regions=[{"region": r} for r in FIVE], network={"catalog": "aws"} | (network or {}),
+        services=[{"service": "chat", "slo": {"ttft_s": 0.8, "queue_s": 0.05}, "demand": demand} | service],
         machines=[{"machine": "p5.48xlarge", "prices": P5,
                    "serves": {"chat": {"requests_per_second": 4.0, "prefill_s": 0.3}}}],
         terms=terms,
@@ -74,6 +76,17 @@ def main() -> None:
             terms,
             f"SkyLB Fig. 3 and §2.1's prices. {fig3}\nA cosine by local time with max/min 19 (the paper: 2.88 to 32.64).",
         )
+    paper_day(
+        "paper-five-regions-egress",
+        cosine,
+        "SkyLB Fig. 3 with the price of forwarding",
+        ["reserved_3y", "on_demand"],
+        "SkyLB Fig. 3 with AWS's prices of data between regions: 512 tokens of text there, 256 events of 250 bytes back.\n"
+        + fig3,
+        {"egress": {"catalog": "aws"}},
+        request_kb=2.0,
+        answer_kb=64.0,
+    )
     paper_day(
         "paper-five-regions-azure-code",
         day("azure-2024-code", 24, 400.0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem.base import Problem
 from optmodels.problem.load import load
+from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
 
@@ -55,6 +57,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
 
@@ -65,7 +68,8 @@ def solve(
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
-        on_event: called with solver progress.
+        on_event: called with solver progress; what it raises ends the solve and is raised.
+        cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
         InputError: the instance or an argument is wrong.
@@ -78,7 +82,8 @@ def solve(
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    outcome = run(problem, table, options)
+    with cancellable(cancel):
+        outcome = run(problem, table, options)
     result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
@@ -214,7 +219,7 @@ def compare(
             for phase in ("build", "total", "to_first", "to_proof"):
                 seconds[phase] = None if seconds[phase] is None else seconds[phase] + table_seconds
             seconds |= {"tables": table_seconds}
-            extra = replayed(form, problem, plan) if replay else {}
+            extra = replayed(form, problem, plan, options.seed) if replay else {}
             mine.append({"instance": _shown(source, problem), "seed": options.seed} | row | extra)
         best = _best_bound(mine, form.goal_of(problem)[0])
         for row in mine:
@@ -367,6 +372,7 @@ def replay(
     policy: str | None = None,
     speed: Literal["load", "worst_case"] = "load",
     overflow_protection: bool | None = None,
+    queue: Literal["fifo", "deadline"] | None = None,
     rate_factor: float = 1.0,
     first_s: float | None = None,
     seed: int = 0,
@@ -382,6 +388,7 @@ def replay(
         policy: who gets a request; None: what the formulation replays by default.
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
+        queue: instances serve in order of arrival, or whoever must start first; None: as the policy is by default.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         seed: of everything drawn.
@@ -394,13 +401,15 @@ def replay(
     Raises:
         InputError: the plan, the trace or an argument is wrong, or the formulation's plans cannot be replayed.
     """
-    from optmodels.simulation.cluster import SPEEDS
+    from optmodels.simulation.cluster import QUEUES, SPEEDS
     from optmodels.simulation.options import ReplayOptions
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
     if speed not in SPEEDS:
         raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
+    if queue is not None and queue not in QUEUES:
+        raise InputError(Mistake(None, "queue", queue, f"one of {', '.join(QUEUES)}"))
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
     if trace is None and (rate_factor != 1 or first_s is not None):
@@ -421,12 +430,14 @@ def replay(
     read = time.perf_counter()
     kept: dict[str, Mapping[str, Any]] = {}
     options = ReplayOptions(
-        policy, speed, overflow_protection, checked.seed, kept.__setitem__ if out is not None else None
-    )
+        policy=policy, speed=speed, overflow_protection=overflow_protection, queue=queue, seed=checked.seed,
+        keep=kept.__setitem__ if out is not None else None,
+    )  # fmt: skip
     found: dict[str, Any] = {
         "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
-        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "rate_factor": rate_factor,
+        "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
+        "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
     }  # fmt: skip

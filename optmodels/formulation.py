@@ -79,8 +79,6 @@ class Formulation:
         template: a commented instance file.
         figures: (tables, plan, folder) → pictures written there; None: it has none. Needs the ``plot`` extra.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
-        limits: top-level keys of the instance that tables read only through ``tables.case``: where nothing else
-            changes, ``dataclasses.replace(tables, case=problem.resolve())`` are the new tables.
         plan: pydantic schema of its plans, for the published JSON Schema.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
@@ -108,7 +106,6 @@ class Formulation:
     method_titles: Mapping[str, str] = field(default_factory=dict)
     figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
-    limits: tuple[str, ...] = ()
     plan: type[Any] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None

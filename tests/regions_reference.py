@@ -49,6 +49,7 @@ class Server:
     left_out: int = 0
     private: int = 0
     outstanding: int = 0
+    pushed: int = 0
     cache: dict[int, list[int]] = field(default_factory=dict)
     uses: int = 0
     preempted: int = 0
@@ -62,6 +63,7 @@ class Balancer:
     queue: list[Request] = field(default_factory=list)
     pointer: int = 0
     far_pointer: int = 0
+    far_pushed: dict[int, int] = field(default_factory=dict)
     near: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
     far: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
 
@@ -192,6 +194,10 @@ class Reference:
                             [len(b.queue) for b in self.balancers]))  # fmt: skip
         for b in self.balancers:
             self.probes[-1][1][b.number] = sum(self.available(self.servers[p], None, now) for p in b.servers)
+        for s in self.servers:
+            s.pushed = 0
+        for b in self.balancers:
+            b.far_pushed = {}
         for b in self.balancers:
             self.drain(now, b)
         self.at(now + self.routing.probe_s, self.tick)
@@ -207,7 +213,8 @@ class Reference:
         if self.routing.push == "outstanding":
             return s.outstanding < self.routing.limit
         if self.routing.push == "pending":
-            return self.seen(self.balancers[s.balancer].region, s.region)[0][s.number] == 0
+            room = region is None or self.routing.burst is None or s.pushed < self.routing.burst
+            return room and self.seen(self.balancers[s.balancer].region, s.region)[0][s.number] == 0
         return True
 
     @staticmethod
@@ -261,7 +268,9 @@ class Reference:
             if other is b or not self.may[r.region, other.region]:
                 continue
             if avail[other.number] > 0 and queue[other.number] <= self.routing.buffer:
-                free[other.number] = avail[other.number]
+                sent = b.far_pushed.get(other.number, 0)
+                if self.routing.burst is None or sent < self.routing.burst * avail[other.number]:
+                    free[other.number] = avail[other.number]
         if not free:
             return None
         if self.routing.select == "round_robin":
@@ -283,6 +292,7 @@ class Reference:
                 s = self.servers[p]
                 r.replica = p
                 s.outstanding += 1
+                s.pushed += 1
                 self.note(b.near, r, p, self.near_limit[b.number])
                 self.at(now + self.d[b.region, s.region], self.deliver, r, s)
                 continue
@@ -293,6 +303,7 @@ class Reference:
                 return
             b.queue.pop(0)
             r.forwarded = True
+            b.far_pushed[x] = b.far_pushed.get(x, 0) + 1
             self.note(b.far, r, x, self.far_limit[b.number])
             other = self.balancers[x]
             self.at(now + self.d[b.region, other.region], self.arrive, r, other)

@@ -120,4 +120,8 @@ def random_instance(seed: int):
         document.setdefault("uncertainty", {})["worst_case"] = {"deviation": 0.4, "regions": 1}
     if g.random() < 0.2:
         document["growth"] = {"quarters": int(g.choice([2, 5])), "factor_per_quarter": 1.15}
+    if g.random() < 0.25 and R > 1:
+        document["network"]["egress"] = {"usd_per_gb": {n: float(np.round(g.uniform(0, 0.2), 3)) for n in names}}
+        for s in services:
+            s["request_kb"], s["answer_kb"] = float(g.integers(1, 50)), float(g.integers(1, 2000))
     return document

@@ -49,13 +49,12 @@ def test_no_published_file_is_of_something_gone():
 def test_every_shipped_instance_fits(name):
     check = validator(name)
     mine = [Path(r["file"]) for r in INSTANCES if r["formulation"] == name]
-    assert mine
+    check.validate(plain(api.new(name)))
     for file in mine:
         document = plain(file.read_text(encoding="utf-8"))
         check.validate(document)
         document["not_a_key"] = 1
         assert not check.is_valid(document)
-    check.validate(plain(api.new(name)))
 
 
 @pytest.mark.parametrize(

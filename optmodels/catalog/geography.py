@@ -47,6 +47,26 @@ def places() -> dict[str, Place]:
 
 
 @cache
+def egress_prices(name: str) -> dict[str, dict[str, float]]:
+    """USD per GB from a region to another, ``*``: to any other; by the region that sends.
+
+    Raises:
+        KeyError: no such table.
+    """
+    if name not in egress_tables():
+        raise KeyError(name)
+    out: dict[str, dict[str, float]] = {}
+    for source, destination, price in _rows(f"egress/{name}.csv")[1:]:
+        out.setdefault(source, {})[destination] = float(price)
+    return out
+
+
+def egress_tables() -> tuple[str, ...]:
+    """Names of the shipped tables of egress prices."""
+    return tuple(sorted(f.name.removesuffix(".csv") for f in (_DATA / "egress").iterdir() if f.name.endswith(".csv")))
+
+
+@cache
 def round_trip_times(name: str) -> tuple[tuple[str, ...], Array]:
     """Region names and their measured round-trip times, ms, shape (R, R).
 

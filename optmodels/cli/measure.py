@@ -92,7 +92,7 @@ def measure(
         offload=_words(offload, tuple(OFFLOADS), "--offload"),
         alphas=_numbers(alpha, "--alpha", 0.0, 1.0),
         schedules=ways,  # type: ignore[arg-type]
-        tps=tuple(int(x) for x in _numbers(tp, "--tp", 1, 1024)),
+        tps=_whole(tp, "--tp", 1024),
         device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
         gpu=gpu,
         dtype=_words(dtype, ("bf16", "fp16"), "--dtype")[0],
@@ -131,7 +131,8 @@ def _described(measured: Any, out: Path | None) -> list[str]:
         f"layers: {layers['run']} of {layers['model']} run, {layers['with_weights_of_their_own']} with weights of "
         "their own" + (", scaled to the model" if layers["scaled"] else ""),
         f"device at best: {probe['fp16_flops']:.3g} FLOP/s, memory {probe['mem_bytes_per_s']:.3g} B/s, from the host "
-        f"{probe['pcie_bytes_per_s']:.3g} B/s, from disk {about['probe']['disk_bytes_per_s']:.3g} B/s",
+        f"{probe['pcie_bytes_per_s']:.3g} B/s, from disk {about['probe']['disk_bytes_per_s']:.3g} B/s "
+        f"(disk_gbps: {about['probe']['disk_bytes_per_s'] * 8e-9:.3g})",
         f"{'phase':<9}{'family':<10}{'points':>7}{'median ms':>12}{'spread':>9}",
     ]
     for (phase, family), part in frame.groupby(["phase", "family"]):
@@ -180,6 +181,8 @@ def _words(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, 
     unknown = [w for w in found if w not in known]
     if unknown:
         raise InputError([Mistake(None, option, w, f"one of {', '.join(known)}") for w in unknown])
+    if text is not None and not found:
+        raise InputError(Mistake(None, option, text, f"one of {', '.join(known)}"))
     return found
 
 
@@ -191,6 +194,13 @@ def _numbers(text: str, option: str, low: float, high: float) -> tuple[float, ..
     if not found or not all(low <= x <= high for x in found):
         raise InputError(Mistake(None, option, text, f"numbers from {low:g} to {high:g}, comma-separated"))
     return found
+
+
+def _whole(text: str, option: str, high: int) -> tuple[int, ...]:
+    found = _numbers(text, option, 1, high)
+    if any(x != int(x) for x in found):
+        raise InputError(Mistake(None, option, text, "whole numbers, comma-separated"))
+    return tuple(int(x) for x in found)
 
 
 def _positive(*options: tuple[str, float | None]) -> None:
@@ -256,10 +266,7 @@ def operating_points(
 
     _positive(("--capacity-tokens", capacity_tokens))
     w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))
-    counts = {
-        name: tuple(int(x) for x in _numbers(text, name, 1, batch))
-        for name, text in (("--replicas", replicas), ("--passes", passes))
-    }
+    counts = {name: _whole(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))}
     frame, said = operating.operating_points(
         read_latency_model(model), machine, w,
         replicas=counts["--replicas"], passes=counts["--passes"], safety=safety,

@@ -25,6 +25,9 @@ def replay(
         bool | None,
         typer.Option("--overflow-protection/--no-overflow-protection", help="Refuse what is predicted to be late."),
     ] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Instances serve in order of arrival (fifo) or urgency (deadline).")
+    ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
     first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
@@ -43,7 +46,8 @@ def replay(
     target = out if out is not None else (None if as_json else Path("results"))
     found = api.replay(
         plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
-        overflow_protection=overflow_protection, rate_factor=rate_factor, first_s=first, seed=seed, out=target,
+        overflow_protection=overflow_protection, queue=queue,  # type: ignore[arg-type]
+        rate_factor=rate_factor, first_s=first, seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",
     )  # fmt: skip
     if as_json:

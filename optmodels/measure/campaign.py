@@ -31,7 +31,8 @@ from optmodels.measure.grid import Grid, Point, Schedule, informative_first, poi
 if TYPE_CHECKING:
     import pandas as pd
 
-    from optmodels.measure.session import Setup
+    from optmodels.measure.parallel import Group
+    from optmodels.measure.session import Session, Setup, Timing
 
 MEMORY_SHARE = 0.85
 Progress = Callable[[str], None]
@@ -94,6 +95,10 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
 
     check(c.arch, c.tps)
     devices.check_device(c.device, c.tps)
+    try:
+        c.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(Mistake(str(c.folder), "--folder", error.strerror, "a folder that can be written")) from None
     facts = devices.facts(c.device)
     key = c.gpu or (devices.catalogue_gpu(facts["gpu"], float(facts["gpu_memory_bytes"])) if "gpu" in facts else None)
     if key is not None and key not in catalog.gpus():
@@ -144,12 +149,16 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
                 session, tp = opened(replace(setup, tp=point.tp)), point.tp
             began = time.monotonic()
             try:
-                timing = session.measure(point)
+                timing = _timed(c, session, point, log)
             except torch.OutOfMemoryError:
                 left_out[name] = "did not fit the device's memory"
                 continue
+            except (OSError, EOFError) as error:  # the KV file's disk is full, or the attention process is gone
+                left_out[name] = getattr(error, "strerror", None) or "a process ended"
+                session.close()
+                session = None
+                continue
             budget.observe(expected[point] * (timing.repeats + 3), time.monotonic() - began)
-            log.note(name, asdict(timing))
             say(
                 f"[{i + 1}/{len(order)}] {name}: {1e3 * timing.median_s:.3f} ms "
                 f"({1e3 * timing.p10_s:.3f} to {1e3 * timing.p90_s:.3f}), {budget}"
@@ -176,6 +185,21 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
         "campaign": identity["campaign"],
     }  # fmt: skip
     return Measured(frame, about)
+
+
+def _timed(c: Campaign, session: Session | Group, point: Point, log: _Journal) -> Timing:
+    """Measure a point and note it; an offloaded one together with its control, where that is wanted."""
+    from optmodels.measure.session import Session
+
+    pair = {point.schedule, *c.schedules} == {"overlap", "serial"} and point.family in ("kvo_ram", "kvo_disk")
+    if pair and isinstance(session, Session):
+        beside, before = session.compare(replace(point, schedule="overlap"))
+        log.note(str(replace(point, schedule="overlap")), asdict(beside))
+        log.note(str(replace(point, schedule="serial")), asdict(before))
+        return beside if point.schedule == "overlap" else before
+    timing = session.measure(point)
+    log.note(str(point), asdict(timing))
+    return timing
 
 
 def _identity(c: Campaign) -> dict[str, Any]:
@@ -317,7 +341,7 @@ def _fits(c: Campaign, setup: Setup, p: Point) -> bool:
     near = weights + setup.held * layer + activations
     far = 0.0
     if p.family == "kvo_ram":
-        far = min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
+        far = len(c.schedules) * min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
     elif p.family == "ao":
         far = setup.held * p.alpha * layer
     elif p.family == "kvo_disk" and setup.held * p.alpha * layer > MEMORY_SHARE * shutil.disk_usage(c.folder).free:
@@ -360,6 +384,8 @@ def _frame(
             "latency_p10_s": t["p10_s"],
             "latency_p90_s": t["p90_s"],
             "repeats": t["repeats"],
+            "resident_s": t["resident_s"],
+            "serial_s": t["serial_s"],
             "gpu": gpu or "measured",
             "family": p.family,
             "phase": p.phase,
@@ -373,7 +399,7 @@ def _frame(
             "layers_run": setup.run,
             "layers_held": setup.held,
         })  # fmt: skip
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype({"resident_s": float, "serial_s": float}) if rows else pd.DataFrame()
 
 
 def write(path: Path, measured: Measured, *, overwrite: bool = False) -> None:

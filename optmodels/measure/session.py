@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.nn import functional as fn
 
@@ -18,6 +19,7 @@ from optmodels.measure.offload import DEPTH, Disk, HostMemory, Mover, aligned
 from optmodels.measure.remote import Link, Remote, Task, rows_elsewhere
 from optmodels.measure.transformer import DTYPES, Attention, Rotary, Routing, Shard, Weights
 
+Array = npt.NDArray[np.float64]
 WARM_UP = 2
 WARM_UP_S = 1.0  # of the first point: clocks rise, kernels are chosen, threads start
 LEAST_REPEATS = 3
@@ -53,6 +55,8 @@ class Timing:
     repeats: int
     graph: bool
     where: str = ""
+    resident_s: float | None = None  # of `Session.compare`: the medians of the steps taken in turns with this one
+    serial_s: float | None = None
 
 
 class Session:
@@ -80,33 +84,60 @@ class Session:
 
     def measure(self, point: Point) -> Timing:
         """Build, warm up and time a point's step."""
+        return self._measured([point])[0]
+
+    def compare(self, point: Point) -> tuple[Timing, Timing]:
+        """An offloaded point with its transfers beside the computation, and before it.
+
+        Both are timed in turns with the step whose KV is all resident, so that what slows the machine for a while
+        slows all three; the first timing has the medians of the others.
+        """
+        serial, resident = replace(point, schedule="serial"), replace(point, family="high_end", alpha=0.0)
+        first, second, third = self._measured([point, serial, resident])
+        return replace(first, resident_s=third.median_s, serial_s=second.median_s), second
+
+    def _measured(self, several: list[Point]) -> list[Timing]:
+        """Steps of points of one shape over the same buffers, each repeated in turn."""
+        steps: list[Step] = []
         with torch.no_grad():
-            step = Step(self, point)
             try:
-                return self._time(step)
+                for point in several:
+                    steps.append(Step(self, point, steps[0].buffers if steps else None))
+                return self._time(steps)
             finally:
-                step.close()
-                del step
+                for step in steps:
+                    step.close()
+                steps.clear()
                 if self.cuda:
                     torch.cuda.empty_cache()  # a graph's memory is the next point's
 
-    def _time(self, step: Step) -> Timing:
-        ready = self._graph(step) if self.setup.graphs and self.cuda and step.in_graph else None
-        run = ready or step.run
-        first = self._seconds(run, step)
-        again = self._agreed(int(np.clip(WARM_UP_S / first, WARM_UP, 200)) if self.cold else WARM_UP)
-        self.cold = False
-        for _ in range(again):
-            first = min(first, self._seconds(run, step))
-        share = self.setup.seconds_per_point / max(first, 1e-6)
+    def _time(self, steps: list[Step]) -> list[Timing]:
+        graphs = [self._graph(s) if self.setup.graphs and self.cuda and s.in_graph else None for s in steps]
+        runs = [graph or step.run for graph, step in zip(graphs, steps, strict=True)]
+        slowest = 0.0
+        for run, step in zip(runs, steps, strict=True):
+            least = self._seconds(run, step)
+            again = self._agreed(int(np.clip(WARM_UP_S / least, WARM_UP, 200)) if self.cold else WARM_UP)
+            self.cold = False
+            slowest += min(least, *(self._seconds(run, step) for _ in range(again)))
+        share = self.setup.seconds_per_point * len(steps) / max(slowest, 1e-6)
         repeats = self._agreed(int(np.clip(share, LEAST_REPEATS, self.setup.repeats)))
-        found = np.array([self._seconds(run, step) for _ in range(repeats)])
-        # Layers left out cost as much as those run; embedding and head are there once (`Step.head` is timed alone).
-        if self.setup.run < self.setup.arch.layers:
-            head = min(self._seconds(step.head, step) for _ in range(LEAST_REPEATS))
-            found = head + (found - head) * self.setup.arch.layers / self.setup.run
-        p10, median, p90 = np.quantile(found, [0.1, 0.5, 0.9])
-        return Timing(float(median), float(p10), float(p90), repeats, ready is not None, step.where)
+        rounds = [[self._seconds(run, s) for run, s in zip(runs, steps, strict=True)] for _ in range(repeats)]
+        found = []
+        for seconds, graph, step in zip(np.array(rounds).T, graphs, steps, strict=True):
+            whole = self._scaled(seconds, step)
+            p10, median, p90 = (float(q) for q in np.quantile(whole, [0.1, 0.5, 0.9]))
+            found.append(Timing(median, p10, p90, repeats, graph is not None, step.where))
+        return found
+
+    def _scaled(self, seconds: Array, step: Step) -> Array:
+        """Layers left out cost as much as those run; embedding and head are there once, and are timed alone."""
+        layers, run = self.setup.arch.layers, self.setup.run
+        if run == layers:
+            return seconds
+        head = min(self._seconds(step.head, step) for _ in range(LEAST_REPEATS))
+        whole: Array = head + (seconds - head) * layers / run
+        return whole
 
     def _agreed(self, repeats: int) -> int:
         """The first rank's number, for every rank."""
@@ -149,7 +180,7 @@ class Session:
 class Step:
     """One engine step of a point: static inputs and buffers, `run` as often as wanted."""
 
-    def __init__(self, session: Session, point: Point) -> None:
+    def __init__(self, session: Session, point: Point, buffers: list[torch.Tensor] | None = None) -> None:
         s, setup = session, session.setup
         self.session, self.point = session, point
         arch, device, dtype = setup.arch, s.device, s.dtype
@@ -163,9 +194,9 @@ class Step:
         self.elsewhere = rows_elsewhere(point) if point.family == "ao" else 0
         kept = point.decodes - self.elsewhere if point.decodes else None
         self.attention = Attention(s.shard, point, device, kept=kept)
-        self.buffers = [aligned(self.attention.elements, dtype, device) for _ in s.weights.layers]
-        for b in self.buffers:
-            b.uniform_(-1.0, 1.0)
+        self.buffers = buffers or [
+            aligned(self.attention.elements, dtype, device).uniform_(-1.0, 1.0) for _ in s.weights.layers
+        ]
         self.mover = self._mover()
         self.in_graph = setup.tp == 1 and not self.elsewhere and (self.mover is None or self.mover.in_graph)
         self.where = self.mover.where if self.mover is not None else ""

@@ -67,6 +67,8 @@ def replay(
         raise InputError(Mistake(None, "policy", o.policy, f"one of {', '.join(POLICIES)}, for fleet plans"))
     if o.overflow_protection:
         raise InputError(Mistake(None, "overflow_protection", True, "none: fleet plans serve all requests they take"))
+    if o.queue == "deadline":
+        raise InputError(Mistake(None, "queue", o.queue, "fifo: fleet plans serve in order of arrival"))
     p, case = FleetPlan.model_validate(plan), problem.resolve()
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}

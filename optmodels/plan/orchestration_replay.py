@@ -52,7 +52,7 @@ def replay(
     cluster, shares = cluster_of(t, p), shares_of(t, p)
     rows = {}
     own = p.dispatcher
-    for policy in chosen or tuple(dict.fromkeys((own.policy, *POLICIES))):
+    for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
         protect = own.overflow_protection if policy == own.policy else True
         if options.overflow_protection is not None:
             protect = options.overflow_protection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,7 +11,6 @@ from optmodels.catalog.types import Market
 from optmodels.plan.outcome import Document
 from optmodels.points.reserved_capacity import Array, ReservedTables
 from optmodels.points.reserved_dispatch import Dispatch, dispatch
-from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 
 
 class ReservationLine(Document):
@@ -56,6 +55,7 @@ class FlowLine(Document):
     rtt_ms: float
     mean_requests_per_second: float
     peak_requests_per_second: float
+    egress_usd_per_month: float = 0.0
 
 
 class CostLines(Document):
@@ -65,6 +65,7 @@ class CostLines(Document):
     on_demand_usd_per_month: float
     spot_usd_per_month: float
     unserved_usd_per_month: float
+    egress_usd_per_month: float = 0.0
     total_usd_per_month: float
 
 
@@ -128,36 +129,24 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     pairs = (t.source_region[:, None], t.sink_region[None, :])
     np.add.at(mean, pairs, found.flow)
     np.add.at(peak, pairs, found.peak_flow)
+    egress = np.zeros((R, R))
+    np.add.at(egress, pairs, found.egress_usd_per_month(t))
     flows = [
         FlowLine(
             origin=names[a], server=names[b], rtt_ms=float(case.rtt_ms[a, b]),
             mean_requests_per_second=float(mean[a, b]), peak_requests_per_second=float(peak[a, b]),
+            egress_usd_per_month=float(egress[a, b]),
         ) for a, b in np.argwhere(mean > 1e-9 * max(mean.sum(), 1e-300))
     ]  # fmt: skip
     by_option, short = found.usd_per_month(t)
     spot = np.array([m == "spot" for m in t.option_market], dtype=bool)
     reserved = float(counts @ t.column_usd_per_month) if len(counts) else 0.0
-    parts = (reserved, float(by_option[~spot].sum()), float(by_option[spot].sum()), short)
+    parts = (reserved, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
         forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
         cost=CostLines(
             reserved_usd_per_month=parts[0], on_demand_usd_per_month=parts[1], spot_usd_per_month=parts[2],
-            unserved_usd_per_month=parts[3], total_usd_per_month=sum(parts),
+            unserved_usd_per_month=parts[3], egress_usd_per_month=parts[4], total_usd_per_month=sum(parts),
         ),
     )  # fmt: skip
-
-
-def yearly_usd(plan: ReservedPlan) -> float:
-    """Cost of 12 months."""
-    return 12.0 * plan.cost.total_usd_per_month
-
-
-def machines_held(t: ReservedTables, counts: Array) -> Any:
-    """Reserved machines by region, mean over quarters, (R,)."""
-    held = np.zeros(len(t.case.regions))
-    np.add.at(held, t.sink_region, t.reserved(counts).mean(axis=1))
-    return held
-
-
-__all__ = ["HOURS_PER_MONTH", "ReservedPlan", "machines_held", "make_plan", "yearly_usd"]

@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from pydantic import ValidationError
 from scipy import optimize
 from scipy.sparse.csgraph import maximum_flow
 
-from optmodels.plan.outcome import CheckReport, Violation
+from optmodels.plan.findings import TOLERANCE, Findings
+from optmodels.plan.outcome import CheckReport
 from optmodels.plan.reserved_capacity import ReservedPlan
 from optmodels.problem.reserved_capacity import ReservedCapacity, ReservedCase
 
 Array = npt.NDArray[np.float64]
-TOLERANCE = 1e-6
 solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
@@ -32,16 +31,10 @@ MOST_SHOWN = 10
 BLOCK = 100  # hours in one max-flow
 
 
-class _Findings:
-    def __init__(self) -> None:
-        self.violations: list[Violation] = []
-
-    def require(self, holds: bool, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
-        if not holds and len(self.violations) < MOST_SHOWN:
-            self.violations.append(Violation(requirement=requirement, value=value, limit=limit, unit=unit))
-
-    def equal(self, requirement: str, stated: float, true: float, unit: str) -> None:
-        self.require(abs(stated - true) <= TOLERANCE * max(1.0, abs(true)), requirement, stated, true, unit)
+def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
+    """Require that something holds; more than `MOST_SHOWN` violations would say no more."""
+    if not holds and len(found.violations) < MOST_SHOWN:
+        found.add(requirement, value, limit, unit)
 
 
 @dataclass(frozen=True)
@@ -60,13 +53,10 @@ def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
     Returns:
         Every requirement broken (at most ten), with value and limit.
     """
-    found = _Findings()
-    try:
-        p = ReservedPlan.model_validate(plan)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        return CheckReport(ok=False, violations=[Violation(requirement=f"plan.{where}", value=first["msg"], limit="")])
+    found = Findings()
+    p = found.read(ReservedPlan, plan, "a reserved-capacity plan")
+    if p is None:
+        return found.report()
     case = problem.resolve()
     world = _world(found, problem, case, p)
     if world is not None:
@@ -74,10 +64,10 @@ def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
         _purchases_offered(found, problem, case, p, world)
         _hours(found, problem, case, p, world)
         _flows(found, case, p, world)
-    return CheckReport(ok=not found.violations, violations=found.violations)
+    return found.report()
 
 
-def _world(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> _World | None:
+def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> _World | None:
     T, R, K = case.demand_rps.shape
     machines = [m.machine for m in problem.machines]
     services = [s.service for s in problem.services]
@@ -94,11 +84,13 @@ def _world(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
     reserved = np.zeros((quarters, R, len(machines)))
     for line in p.reservations:
         if line.region not in case.regions or line.machine not in machines or line.term not in TERM_QUARTERS:
-            found.require(False, "reservation of a machine, region and term of the instance", str(line), "known names")
+            _require(
+                found, False, "reservation of a machine, region and term of the instance", str(line), "known names"
+            )
             return None
         last = line.first_quarter + TERM_QUARTERS[line.term]
-        found.require(0 <= line.first_quarter < quarters, "first quarter", line.first_quarter, quarters - 1)
-        found.require(line.count >= 0, "count", line.count, 0)
+        _require(found, 0 <= line.first_quarter < quarters, "first quarter", line.first_quarter, quarters - 1)
+        _require(found, line.count >= 0, "count", line.count, 0)
         reserved[max(0, line.first_quarter) : last, case.regions.index(line.region), machines.index(line.machine)] += (
             line.count
         )
@@ -108,7 +100,7 @@ def _world(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
         len({len(c) for c in columns}) > 1
         or len({len(c) for c in (u.scenario, u.quarter, u.hour, u.region, u.service, u.requests_per_second)}) > 1
     ):
-        found.require(False, "purchases and unserved as columns of one length", "unequal", "equal")
+        _require(found, False, "purchases and unserved as columns of one length", "unequal", "equal")
         return None
     shape = (W, quarters, T, R, len(machines))
     hourly = {m: np.zeros(shape) for m in ("on_demand", "spot")}
@@ -127,12 +119,18 @@ def _world(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
                              np.array([service[x] for x in u.service], int)),
                   np.array(u.requests_per_second, float))  # fmt: skip
     except (KeyError, IndexError) as error:
-        found.require(
-            False, "purchases and unserved in hours, regions, machines and services of the instance", str(error), ""
+        _require(
+            found,
+            False,
+            "purchases and unserved in hours, regions, machines and services of the instance",
+            str(error),
+            "",
         )
         return None
-    found.require(min(b.machines, default=0.0) >= 0, "machines bought", min(b.machines, default=0.0), 0.0)
-    found.require(set(b.market) <= {"on_demand", "spot"}, "markets of hourly purchases", str(sorted(set(b.market))), "")
+    _require(found, min(b.machines, default=0.0) >= 0, "machines bought", min(b.machines, default=0.0), 0.0)
+    _require(
+        found, set(b.market) <= {"on_demand", "spot"}, "markets of hourly purchases", str(sorted(set(b.market))), ""
+    )
     rows = W * quarters * T
     return _World(
         demand.reshape(rows, R, K), np.tile(np.repeat(reserved, T, axis=0), (W, 1, 1)),
@@ -140,7 +138,7 @@ def _world(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
     )  # fmt: skip
 
 
-def _money(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
     quarters = problem.growth.quarters if problem.growth else 1
     scenarios = problem.uncertainty.scenarios
     T = len(case.demand_rps)
@@ -153,59 +151,61 @@ def _money(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
         price = case.usd_per_hour[
             machines.index(line.machine), case.regions.index(line.region), MARKET_ORDER.index(line.term)
         ]
-        found.require(line.term in problem.terms, "term", line.term, ", ".join(problem.terms))
-        found.require(abs(price - line.usd_per_hour_each) <= 1e-9,
+        _require(found, line.term in problem.terms, "term", line.term, ", ".join(problem.terms))
+        _require(found, abs(price - line.usd_per_hour_each) <= 1e-9,
                       f"price of {line.machine} in {line.region}, {line.term}",
                       line.usd_per_hour_each, float(price), "USD/h")  # fmt: skip
         runs = min(quarters, line.first_quarter + TERM_QUARTERS[line.term]) - line.first_quarter
         total += line.count * float(price) * 730.0 * runs / quarters
-    found.equal("reserved cost", p.cost.reserved_usd_per_month, total, "USD/month")
+    found.close("reserved cost", p.cost.reserved_usd_per_month, total, "USD/month", 1.0)
     for market, stated in (("on_demand", p.cost.on_demand_usd_per_month), ("spot", p.cost.spot_usd_per_month)):
         bought = np.einsum("h,hri->ri", share, world.hourly[market])
         price = np.nan_to_num(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
         offered = ~np.isnan(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
-        found.require(not (bought[~offered] > 0).any(), f"{market} purchases where it has a price", "none there", "")
-        found.require(market in problem.terms or not bought.any(), "term", market, ", ".join(problem.terms))
-        found.equal(f"{market} cost", stated, float((bought * price).sum()) * 730.0, "USD/month")
+        _require(found, not (bought[~offered] > 0).any(), f"{market} purchases where it has a price", "none there", "")
+        _require(found, market in problem.terms or not bought.any(), "term", market, ", ".join(problem.terms))
+        found.close(f"{market} cost", stated, float((bought * price).sum()) * 730.0, "USD/month", 1.0)
         total += float((bought * price).sum()) * 730.0
     unserved = 0.0
     for k, s in enumerate(problem.services):
         amount = float(share @ world.unserved[:, :, k].sum(axis=1))
-        found.require(amount == 0 or s.unserved_usd_per_request is not None,
+        _require(found, amount == 0 or s.unserved_usd_per_request is not None,
                       f"all of {s.service} is served", amount, 0.0, "requests/s")  # fmt: skip
         unserved += amount * 3600.0 * 730.0 * (s.unserved_usd_per_request or 0.0)
-    found.equal("cost of unserved demand", p.cost.unserved_usd_per_month, unserved, "USD/month")
-    found.equal("objective", p.cost.total_usd_per_month, total + unserved, "USD/month")
+    found.close("cost of unserved demand", p.cost.unserved_usd_per_month, unserved, "USD/month", 1.0)
+    egress = sum(line.egress_usd_per_month for line in p.flows)
+    found.close("cost of egress", p.cost.egress_usd_per_month, egress, "USD/month", 1.0)
+    found.close("objective", p.cost.total_usd_per_month, total + unserved + egress, "USD/month", 1.0)
 
 
 def _purchases_offered(
-    found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World
+    found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World
 ) -> None:
     names = case.regions
     for i, m in enumerate(problem.machines):
         for s, name in enumerate(names):
             held = float(world.reserved[:, s, i].max(initial=0.0))
             what = f"{m.machine} in {name}"
-            found.require(held == 0 or bool(case.offered[i, s]), f"{what} is offered", held, 0)
-            found.require(
-                held <= case.reservable[i, s], f"reserved {what}", held, float(case.reservable[i, s]), "machines"
+            _require(found, held == 0 or bool(case.offered[i, s]), f"{what} is offered", held, 0)
+            _require(
+                found, held <= case.reservable[i, s], f"reserved {what}", held, float(case.reservable[i, s]), "machines"
             )
             for market, cap in (("on_demand", case.on_demand_cap[i, s]), ("spot", case.spot_cap[i, s])):
                 bought = float(world.hourly[market][:, s, i].max(initial=0.0))
                 limit = cap * (1 + TOLERANCE) + 1e-9
-                found.require(bought <= limit, f"{market} {what}", bought, float(cap), "machines")
+                _require(found, bought <= limit, f"{market} {what}", bought, float(cap), "machines")
     for line in p.reservations:
         m = next(m for m in problem.machines if m.machine == line.machine)
-        found.require(line.count % m.step == 0, f"reservations of {m.machine} in steps", line.count, m.step)
-        found.require(not 0 < line.count < m.minimum, f"smallest reservation of {m.machine}", line.count, m.minimum)
+        _require(found, line.count % m.step == 0, f"reservations of {m.machine} in steps", line.count, m.step)
+        _require(found, not 0 < line.count < m.minimum, f"smallest reservation of {m.machine}", line.count, m.minimum)
 
 
-def _hours(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
     """Every hour serves its demand; after every loss the kept share of it."""
     lost = np.array([m.spot_lost_share for m in problem.machines])
     working = world.hourly["on_demand"] + world.hourly["spot"] * (1 - lost)
     served = world.demand - world.unserved
-    found.require(bool((served >= -TOLERANCE * (1 + world.demand)).all()), "unserved at most the demand", "more", "")
+    _require(found, bool((served >= -TOLERANCE * (1 + world.demand)).all()), "unserved at most the demand", "more", "")
     net = _Network(problem, case)
     machines = world.reserved + working
     outcome = net.worst(np.maximum(served, 0.0), machines, world.demand)
@@ -246,11 +246,11 @@ def _hours(found: _Findings, problem: ReservedCapacity, case: ReservedCase, p: R
             _report(found, f"demand {worst.deviation:.0%} higher in {where}", outcome, case, world)
 
 
-def _report(found: _Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase, world: _World) -> None:
+def _report(found: Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase, world: _World) -> None:
     row, short, total = outcome
     if short > TOLERANCE * max(total, 1e-9):
         hour = row % len(case.demand_rps)
-        found.require(False, f"{what} in hour {hour} (row {row})", total - short, total, "requests/s")
+        _require(found, False, f"{what} in hour {hour} (row {row})", total - short, total, "requests/s")
 
 
 class _Network:
@@ -385,7 +385,7 @@ class _Network:
         return float(wanted.sum() + result.fun) if result.status == 0 else float(wanted.sum())
 
 
-def _flows(found: _Findings, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+def _flows(found: Findings, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
     """The stated forwarding adds up to the demand served."""
     stated = dict.fromkeys(case.regions, 0.0)
     for line in p.flows:
@@ -393,12 +393,20 @@ def _flows(found: _Findings, case: ReservedCase, p: ReservedPlan, world: _World)
             stated[line.origin] += line.mean_requests_per_second
     total = float(sum(stated.values()))
     forwarded = sum(line.mean_requests_per_second for line in p.flows if line.origin != line.server)
+    for line in p.flows:
+        if line.origin in case.regions and line.server in case.regions:
+            a, b = case.regions.index(line.origin), case.regions.index(line.server)
+            each = case.egress_usd_per_request[:, a, b] * line.mean_requests_per_second * 3600.0 * 730.0
+            low, high = each.min() * (1 - TOLERANCE), each.max() * (1 + TOLERANCE)
+            _require(found, low - 1e-9 <= line.egress_usd_per_month <= high + 1e-9,
+                          f"egress from {line.origin} to {line.server}", line.egress_usd_per_month, float(each.max()),
+                          "USD/month")  # fmt: skip
     share = forwarded / total if total else 0.0
-    found.require(abs(share - p.forwarded_share) <= 1e-6, "forwarded share", p.forwarded_share, share)
+    _require(found, abs(share - p.forwarded_share) <= 1e-6, "forwarded share", p.forwarded_share, share)
     scenarios = len(world.demand) // max(1, len(case.demand_rps))
     if scenarios == 1:
         for r, name in enumerate(case.regions):
             true = float((world.demand[:, r] - world.unserved[:, r]).sum(axis=1).mean())
             tolerance = TOLERANCE * max(1.0, true) + 1e-6
-            found.require(abs(stated[name] - true) <= tolerance,
+            _require(found, abs(stated[name] - true) <= tolerance,
                           f"requests of {name} served somewhere", stated[name], true, "requests/s")  # fmt: skip

@@ -76,6 +76,7 @@ class ReservedTables:
     option_usd_per_hour: Array  # (O,), per machine that works
     option_most: Array  # (O,), machines that work
     penalty: Array  # (I,), USD per hour per request/s unserved; infinite: must be served
+    egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
     guards: tuple[Guard, ...]
 
     @cached_property
@@ -108,6 +109,11 @@ class ReservedTables:
     def can_fall_short(self) -> bool:
         """Whether some demand may go unserved at a price."""
         return bool(np.isfinite(self.penalty).any())
+
+    @property
+    def costs_by_the_hour(self) -> bool:
+        """Whether anything but reservations costs: hourly machines, unserved demand, egress."""
+        return bool(len(self.option_sink)) or self.can_fall_short or bool(self.egress.any())
 
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
@@ -217,6 +223,8 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     penalty = np.array([
         np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
     ])  # fmt: skip
+    by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
+    egress = np.where(reach, 3600.0 * by_pair, 0.0)
     tables = ReservedTables(
         case=case, source_region=source_region, source_service=source_service,
         demand=np.concatenate(blocks), weight=np.concatenate(weights),
@@ -231,7 +239,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
         sink_most=case.reservable[sink_machine, sink_region],
         option_sink=np.array(o_sink, dtype=np.intp), option_market=tuple(o_market),
         option_usd_per_hour=np.array(o_usd, dtype=float), option_most=np.array(o_most, dtype=float),
-        penalty=penalty, guards=(),
+        penalty=penalty, egress=egress, guards=(),
     )  # fmt: skip
     object.__setattr__(tables, "guards", _guards(tables))
     return tables

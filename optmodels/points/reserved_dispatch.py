@@ -45,6 +45,16 @@ class Dispatch:
         penalty = np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL)
         return by_option, float((t.weight @ self.unserved) @ penalty) * HOURS_PER_MONTH
 
+    def egress_usd_per_month(self, t: ReservedTables) -> Array:
+        """Cost of forwarded data by source and sink, (I, J), USD/month."""
+        cost: Array = self.flow * t.egress * HOURS_PER_MONTH
+        return cost
+
+    def total_usd_per_month(self, t: ReservedTables) -> float:
+        """Everything but reservations, USD/month."""
+        by_option, unserved = self.usd_per_month(t)
+        return float(by_option.sum()) + unserved + float(self.egress_usd_per_month(t).sum())
+
     def short(self, t: ReservedTables) -> float:
         """Largest share of a row's demand that must be served and is not."""
         must = ~np.isfinite(t.penalty)
@@ -76,6 +86,8 @@ class RowLp:
             else 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
         )
         cost = np.concatenate([small * rtt * t.work[self.source, self.sink], price, penalty])
+        if not phase_one:
+            cost[:F] += t.egress[self.source, self.sink]
         row = np.concatenate([self.source, I + self.sink, I + t.option_sink[:O], np.arange(I)])
         col = np.concatenate([np.arange(F), np.arange(F), F + np.arange(O), F + O + np.arange(I)])
         val = np.concatenate([np.ones(F), t.work[self.source, self.sink], -np.ones(O), np.ones(I)])
@@ -162,6 +174,15 @@ def nearest_first(t: ReservedTables) -> Index:
     return order
 
 
+def free_orders(t: ReservedTables) -> tuple[Index, ...]:
+    """Greedy orders that cost nothing where they serve all: any, or of the pairs without egress."""
+    if not t.egress.any():
+        return nearest_first(t), fewest_choices_first(t)
+    source, sink = np.nonzero(t.reach)
+    free = t.egress[source, sink] == 0
+    return tuple(order[free[order]] for order in (nearest_first(t), fewest_choices_first(t)))
+
+
 def fewest_choices_first(t: ReservedTables) -> Index:
     """Allowed pairs by how few sinks the source has, then by how few sources the sink has."""
     source, sink = np.nonzero(t.reach)
@@ -176,7 +197,7 @@ def dispatch(t: ReservedTables, machines: Array) -> Dispatch:
     bought, unserved = np.zeros((len(demand), len(t.option_sink))), np.zeros_like(demand)
     flow = _Flow(np.zeros(t.reach.shape), np.zeros(t.reach.shape), np.zeros_like(held))
     rows = np.arange(len(demand))
-    greedy = (nearest_first(t), fewest_choices_first(t))
+    greedy = free_orders(t)
     for order in greedy:
         rows = _serve(t, rows, held, order, flow)
     bill = purchases(t, held[rows], demand[rows]) if len(rows) else None
@@ -233,7 +254,7 @@ def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
     without, x_k = h(dearest k sinks) − h(dearest k − 1), h(P) = max deficit of sets with all their sinks in P, is
     cheapest (Edmonds).
     """
-    if t.pure is None or np.isfinite(t.penalty).any() or np.isfinite(t.option_most).any():
+    if t.pure is None or t.egress.any() or np.isfinite(t.penalty).any() or np.isfinite(t.option_most).any():
         return None
     family = union_closed(t.reach)
     if family is None:

@@ -25,6 +25,8 @@ from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Second
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 UsdPerHourOrFree = Annotated[float, Unit("USD/h"), Field(ge=0, allow_inf_nan=False)]
+UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
@@ -44,6 +46,21 @@ class Region(Entry):
     longitude_deg: float | None = Field(default=None, ge=-180, le=180)
 
 
+class Egress(Entry):
+    """Price of data between regions, USD per GB (10⁹ bytes): a catalogue table, or by the region that sends."""
+
+    catalog: str | None = None
+    usd_per_gb: UsdPerGb | dict[str, UsdPerGb | dict[str, UsdPerGb]] | None = Field(
+        default=None, description="one price, by source, or by source and destination (*: any other)"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Egress:
+        if (self.catalog is None) == (self.usd_per_gb is None):
+            raise ValueError("exactly one of catalog and usd_per_gb")
+        return self
+
+
 class Network(Entry):
     """Round-trip times: a catalogue table, a CSV file, a matrix in the file, or an estimate from distance."""
 
@@ -52,6 +69,7 @@ class Network(Entry):
     rtt_ms: dict[str, dict[str, float]] | None = None
     estimate: Literal["geodesic"] | None = None
     local_rtt_ms: float | None = Field(default=None, ge=0, description="user to machine in the same region")
+    egress: Egress | None = Field(default=None, description="what forwarded requests and answers cost")
 
     @model_validator(mode="after")
     def _one(self) -> Network:
@@ -116,6 +134,8 @@ class Service(Entry):
     residency: Annotated[dict[str, tuple[str, ...]], Limit("regions that serve {owner} to users{key}", "among")] = (
         Field(default={}, description="regions that may serve a region's users")
     )
+    request_kb: Kilobytes = Field(default=0.0, description="10³ bytes sent to a machine elsewhere for a request")
+    answer_kb: Kilobytes = Field(default=0.0, description="10³ bytes that come back")
     unserved_usd_per_request: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
@@ -227,14 +247,21 @@ class ReservedCapacity(Problem):
             listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
             hardware: dict[str, Any] = {}
             if listed and m.gpu is None:
-                hardware = {"gpu": listed[0].gpu, "gpu_count": listed[0].gpu_count, "vram_gib": m.vram_gib or listed[0].vram_gib}
+                one = listed[0]
+                hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
             machines.append(m.model_copy(update=hardware | {
                 "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
                 "regions": None, "serves": serves,
             }))  # fmt: skip
         rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
+        egress = None
+        if self.network.egress is not None:
+            price = _egress_usd_per_gb(self, names)
+            egress = Egress(usd_per_gb={
+                a: {b: float(price[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)
+            })  # fmt: skip
         return self.model_copy(update={
-            "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt),
+            "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
         })  # fmt: skip
 
 
@@ -251,6 +278,7 @@ class ReservedCase:
         requests_per_second: (I, K); 0: cannot serve.
         prefill_s: (I, K).
         reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
+        egress_usd_per_request: (K, R, R) for a request of r served in s.
         allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
         notes: what a reader should know.
     """
@@ -266,6 +294,7 @@ class ReservedCase:
     reservable: Array
     on_demand_cap: Array
     spot_cap: Array
+    egress_usd_per_request: Array
     allowed: Mask
     places: tuple[tuple[float | None, float | None], ...]
     utc_offset_h: Array
@@ -336,6 +365,9 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         for name in scenario.by_region:
             if name not in names:
                 wrong.unknown(f"uncertainty.scenarios[{i}].by_region", name, "a region of this file", names)
+    price = wrong.collect(_egress_usd_per_gb, p, names)
+    if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
+        wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
     caps = {
         what: np.stack([_cap(getattr(m, what), names, f"machines[{i}].{what}", wrong)
                         for i, m in enumerate(p.machines)])
@@ -357,6 +389,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
         on_demand_cap=caps["on_demand_available"], spot_cap=caps["spot_available"], allowed=allowed,
+        egress_usd_per_request=np.stack([(s.request_kb * price + s.answer_kb * price.T) / 1e6 for s in p.services]),
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
     )  # fmt: skip
@@ -431,6 +464,36 @@ def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
     if R > 1 and 0 < off.max() < 1.0:
         raise InputError(Mistake(None, where, float(off.max()), "round trips in ms", hint="are these seconds?"))
     return rtt
+
+
+def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
+    """USD per GB from region to region, (R, R); zero without egress prices and at home."""
+    egress, R, wrong = p.network.egress, len(names), _Wrong()
+    price = np.zeros((R, R))
+    if egress is None:
+        return price
+    given: Any = egress.usd_per_gb
+    where = "network.egress.usd_per_gb"
+    if egress.catalog is not None:
+        where = "network.egress.catalog"
+        if egress.catalog not in geography.egress_tables():
+            wrong.unknown(where, egress.catalog, "a table of egress prices", geography.egress_tables())
+            raise InputError(wrong)
+        given = geography.egress_prices(egress.catalog)
+    for i, a in enumerate(names):
+        for j, b in enumerate(names):
+            if i == j:
+                continue
+            value = given.get(a) if isinstance(given, dict) else given
+            if isinstance(value, dict):
+                value = value.get(b, value.get("*"))
+            if value is None:
+                wrong.add(f"{where}: {a} → {b}", None, "a price in USD per GB")
+            else:
+                price[i, j] = value
+    if wrong:
+        raise InputError(wrong[:20])
+    return price
 
 
 def _matrix_file(p: ReservedCapacity, name: str) -> dict[str, dict[str, float]]:

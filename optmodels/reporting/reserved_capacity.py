@@ -10,7 +10,7 @@ from rich.table import Table
 
 from optmodels.catalog.types import MARKETS
 from optmodels.plan.reserved_capacity import ReservedPlan
-from optmodels.points.reserved_capacity import ReservedTables
+from optmodels.points.reserved_capacity import Array, ReservedTables
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 from optmodels.reporting.text import plain
 
@@ -64,7 +64,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 
     Returns:
         ``comparisons`` (USD/month of other ways to provision), ``regions`` (peak and mean demand in machines, reserved
-        machines, forwarded in and out), ``size`` and ``notes``.
+        machines, forwarded in and out), ``binding`` and ``values`` (`reserved_values`), ``size`` and ``notes``.
     """
     out: dict[str, Any] = {
         "comparisons": comparisons(t),
@@ -72,9 +72,26 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
         "notes": list(t.case.notes),
     }
     if plan is not None:
+        from optmodels.reporting import reserved_values
+
+        held = machines_held(t, plan)
+        out["binding"], out["values"] = reserved_values.binding(t, held), reserved_values.values(t, held)
         out["regions"] = _regions(t, plan)
         out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
     return out
+
+
+def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
+    """Reserved machines by sink and quarter, (J, Q), of a plan."""
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    column = {
+        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
+        for c, j in enumerate(t.column_sink)
+    }
+    counts = np.zeros(len(t.column_sink))
+    for x in plan.reservations:
+        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
+    return t.reserved(counts)
 
 
 def _saving(other: float | None, plan: ReservedPlan) -> float | None:
@@ -120,6 +137,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", _region_table(extra.get("regions", []))]
         out += _purchase_lines(p) + _flow_lines(p)
         out += ["", _cost_table(p, extra.get("comparisons", {}))]
+        out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
     out += [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
     return out
 
@@ -193,29 +211,48 @@ def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
     return table
 
 
+def _binding_lines(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for c in found.get("caps", [])[:6]:
+        hours = f" in {c['hours']} hours" if "hours" in c else ""
+        lines.append(f"  {c['cap'].replace('_', '-')} cap of {c['machines']:,.4g} {plain(c['machine'])} in"
+                     f" {plain(c['region'])} reached{hours}")  # fmt: skip
+    if found.get("hours_full"):
+        peak = found["busiest_hours"][0]
+        lines.append(f"  every reserved machine is busy in {found['hours_full']} hours, first in hour {peak['hour']}")
+    lines += [f"  {plain(x['origin'])} → {plain(x['server'])} is {x['lacking_ms']:.1f} ms out of reach"
+              for x in found.get("next_reaches", [])[:2]]  # fmt: skip
+    return ["", "[bold]What binds[/bold]", *lines] if lines else []
+
+
+def _value_lines(found: Mapping[str, Any]) -> list[str]:
+    if not found:
+        return []
+    lines = []
+    for x in [x for x in found["machines"] if x["usd_per_month"] > 0][:4]:
+        net = ", ".join(f"{t.replace('reserved_', '')} {v:+,.0f}" for t, v in x["net_usd_per_month"].items())
+        after = f" (less its price: {net})" if net else ""
+        lines.append(f"  {plain(x['machine'])} in {plain(x['region'])}: {x['usd_per_month']:,.0f} USD/month{after}")
+    if found["machines"] and not lines:
+        lines.append("  one more machine anywhere: nothing")
+    if found["reach_usd_per_month"] is not None:
+        lines.append(f"  10 ms more TTFT: {found['reach_usd_per_month']:,.0f} USD/month")
+    return ["", f"[bold]Worth of one more[/bold] ({plain(found['basis'])})", *lines]
+
+
 def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
     """Data frames by file name: reservations, hours (demand and capacity by region), forwarding, purchases."""
     import pandas as pd
 
     from optmodels.points.reserved_dispatch import dispatch
 
-    names, p = t.case.regions, t.case.problem
+    names = t.case.regions
     columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
     for r, name in enumerate(names):
         columns[f"{name} demand req/s"] = t.demand[:, t.source_region == r].sum(axis=1)
     if plan is None:
         return {"demand": pd.DataFrame(columns).head(MAX_ROWS)}
-    machines = [m.machine for m in p.machines]
-    held = np.zeros((len(t.sink_region), t.quarters))
-    for line in plan.reservations:
-        for c in np.flatnonzero(t.column_quarter == line.first_quarter):
-            j = t.column_sink[c]
-            if (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c]) == (
-                line.region,
-                line.machine,
-                line.term,
-            ):
-                held[j] += line.count * t.column_active[c]
+    held = machines_held(t, plan)
     found = dispatch(t, held)
     for r, name in enumerate(names):
         mine = np.flatnonzero(t.sink_region == r)

@@ -97,7 +97,8 @@ def _cost(plt: Any, t: ReservedTables, plan: Any) -> Any:
     figure, axes = plt.subplots(figsize=(7, 4.5))
     c, bottom = plan.cost, 0.0
     parts = (("reserved", c.reserved_usd_per_month, "#4477aa"), ("on demand", c.on_demand_usd_per_month, "#ee6677"),
-             ("spot", c.spot_usd_per_month, "#228833"), ("unserved", c.unserved_usd_per_month, "#999999"))  # fmt: skip
+             ("spot", c.spot_usd_per_month, "#228833"), ("unserved", c.unserved_usd_per_month, "#999999"),
+             ("egress", c.egress_usd_per_month, "#ccbb44"))  # fmt: skip
     for name, value, colour in parts:
         if value > 0:
             axes.bar("this plan", value, bottom=bottom, color=colour, label=name)

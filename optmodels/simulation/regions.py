@@ -103,6 +103,9 @@ class Routing:
         centre: region of the central balancer.
         limit: outstanding requests of a replica under SP-O.
         buffer: τ of SK Listing 1: queued requests up to which a balancer takes forwarded ones.
+        burst: requests that a balancer sends to one free replica, or for each to another balancer, between two probes;
+            None: any number, as in SK's listing. Where many arrive between probes, the listing sends them all to the
+            same few replicas.
         probe_s: between two probes; what is seen of a place d seconds away is d seconds old.
         match: share of the prompt on record from which the longest match decides (SK §5.1: 50 %).
         router: below `match`, what SGLang's router does: the smallest tree, and the least loaded when out of balance.
@@ -117,6 +120,7 @@ class Routing:
     centre: str | None = None
     limit: int = 20
     buffer: int = 4
+    burst: int | None = None
     probe_s: float = 0.1
     match: float = 0.5
     router: bool = False
@@ -247,13 +251,18 @@ class Replay:
 
 
 def percentiles(values: Floats) -> dict[str, float | None]:
-    """Mean and percentiles, seconds; a request without the value counts as infinitely late (None where it shows)."""
+    """Percentiles, seconds, where a request without the value counts as infinitely late (None where that shows), and
+    the mean of those that have one.
+    """
     if not len(values):
         return dict.fromkeys(("mean", "p10", "p25", "p50", "p75", "p90", "p95", "p99"))
     ordered = np.sort(np.nan_to_num(values, nan=np.inf))
     rank = {f"p{q}": ordered[min(len(ordered) - 1, int(np.ceil(q / 100 * len(ordered))) - 1)]
             for q in (10, 25, 50, 75, 90, 95, 99)}  # fmt: skip
-    return {k: float(v) if np.isfinite(v) else None for k, v in ({"mean": ordered.mean()} | rank).items()}
+    known = ordered[np.isfinite(ordered)]
+    return {"mean": float(known.mean()) if len(known) else None} | {
+        k: float(v) if np.isfinite(v) else None for k, v in rank.items()
+    }
 
 
 def _imbalance(load: Floats) -> float:
@@ -338,7 +347,7 @@ def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: 
     balancer, managed, ring, far_ring, entry = _balancers(kernel, fleet, routing, seed)
     d, where = np.ascontiguousarray(fleet.one_way_s, dtype=float), balancer["region"]
     R, P, L = len(fleet.regions), len(fleet.region), len(balancer)
-    replica, slot, cache = _replicas(kernel, trace, fleet, block_tokens)
+    replica, slot, cache = _replicas(kernel, trace, fleet, block_tokens, int(ids.max(initial=0)) + 1)
     for x in range(L):
         replica["owner"][managed[balancer["start"][x] : balancer["end"][x]]] = x
     replica["lag"] = np.rint(d[replica["region"], where[replica["owner"]]] / routing.probe_s)
@@ -348,7 +357,8 @@ def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: 
     trie, listed, records = _tries(kernel, balancer, managed, replica, routing, block_tokens, request)
     rule = np.zeros(1, dtype=kernel.RULE)
     rule[0] = (
-        SELECTS.index(routing.select), PUSHES.index(routing.push), routing.limit, routing.buffer, routing.router,
+        SELECTS.index(routing.select), PUSHES.index(routing.push), routing.limit, routing.buffer,
+        10**9 if routing.burst is None else routing.burst, routing.router,
         routing.layout == "regional", block_tokens, 0, 0, len(request), routing.probe_s, routing.match,
         *((BALANCE_ABSOLUTE, BALANCE_RELATIVE) if routing.router else (np.inf, np.inf)),
     )  # fmt: skip
@@ -358,6 +368,7 @@ def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: 
         cache=cache, listed=listed, records=records, tree_size=np.zeros((2 * L, width), dtype=np.int64), ids=ids,
         child=child, managed=managed, ring=ring, far_ring=far_ring, entry=entry, one_way_s=d,
         may=np.ones((R, R), dtype=bool) if fleet.may is None else np.ascontiguousarray(fleet.may), far_lag=far_lag,
+        far_pushed=np.zeros((L, L), dtype=np.int64),
         running=np.zeros((P, int(replica["max_batch"].max(initial=1))), dtype=np.int64),
         seen_pending=np.zeros((history, P), dtype=np.int64), seen_avail=avail, seen_queue=np.zeros_like(avail),
     )  # fmt: skip
@@ -402,8 +413,8 @@ def _requests(kernel: Any, trace: Trace, fleet: Fleet, programs: Programs | None
     return r, program, ids, child, block_tokens
 
 
-def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int) -> tuple[Any, ...]:
-    """Replicas, slots of their caches, and the table of all caches."""
+def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int, blocks: int) -> tuple[Any, ...]:
+    """Replicas, slots of their caches (no more than there are blocks), and the table of all caches."""
     P = len(fleet.region)
     e = np.zeros(P, dtype=kernel.REPLICA)
     e["region"], e["until_s"], e["from_s"] = fleet.region, np.inf, -np.inf
@@ -412,7 +423,7 @@ def _replicas(kernel: Any, trace: Trace, fleet: Fleet, block_tokens: int) -> tup
     if fleet.from_s is not None and fleet.until_s is not None:
         e["from_s"], e["until_s"] = fleet.from_s, fleet.until_s
     e["reserve"] = int(np.ceil(trace.output_tokens.mean())) if len(trace) else 0
-    slots = e["kv_tokens"] // block_tokens + 2
+    slots = np.minimum(e["kv_tokens"] // block_tokens, blocks) + 2
     size = powers_of_two(2 * slots)
     e["mask"], e["base"], e["free"] = size - 1, np.cumsum(size) - size, np.cumsum(slots) - slots
     for name in ("head", "tail", "oldest", "newest"):
@@ -457,6 +468,7 @@ def _tries(
         blocks = replica["kv_tokens"] // block_tokens
         mine = np.array([blocks[managed[y["start"] : y["end"]]].sum() for y in balancer])
         t["limit"][::2], t["limit"][1::2] = routing.trie_share * mine, routing.trie_share * (blocks.sum() - mine)
+        t["limit"] = np.minimum(t["limit"], request["n_prompt"].sum())  # no more than there is
     size, t["room"] = powers_of_two(2 * (t["limit"] + request["n_prompt"].max(initial=1) + 1)), t["limit"] + 2
     t["base"], t["mask"], t["record_base"] = np.cumsum(size) - size, size - 1, np.cumsum(t["room"]) - t["room"]
     return t, _table(kernel, int(size.sum())), np.zeros(int(t["room"].sum()), dtype=kernel.PAIR)

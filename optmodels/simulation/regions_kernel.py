@@ -32,10 +32,11 @@ REQUEST = record(
 )
 # owner: balancer that manages it; reserve: output tokens kept free for everybody running; lag: probe ticks its state is
 # old; private: tokens of KV outside the cache's blocks; base, mask: its part of the cache table; free, oldest, newest:
-# slots; cached, evictable: blocks; left_out: requests still waiting after the last admission (SK §3.3's pending).
+# slots; cached, evictable: blocks; pushed: since the last probe; left_out: requests still waiting
+# after the last admission (SK §3.3's pending).
 REPLICA = record(
     "region owner kv_tokens max_batch prefill_tokens reserve lag"
-    " head tail waiting left_out batch fresh busy private context outstanding preempted"
+    " head tail waiting left_out batch fresh busy private context outstanding pushed preempted"
     " base mask free oldest newest cached evictable",
     "decode_s decode_per_kv_token_s decode_per_sequence_s prefill_s prefill_per_token_s prefill_per_pair_s"
     " from_s until_s busy_s",
@@ -48,7 +49,7 @@ PAIR = record("request target")
 NODE = record("hash target")  # of a hash ring
 PROGRAM = record("left next")  # requests still to finish; first request of the client's next program or −1
 RULE = record(
-    "select push limit buffer smallest_tree forward block_tokens tick seq remaining",
+    "select push limit buffer burst smallest_tree forward block_tokens tick seq remaining",
     "probe_s match unbalanced_by unbalanced_times",
 )
 
@@ -76,6 +77,7 @@ class World(NamedTuple):
     one_way_s: Any  # (R, R)
     may: Any  # (R, R) requests of r may be served in s
     far_lag: Any  # (L, L)
+    far_pushed: Any  # (L, L) since the last probe
     running: Any  # (P, most)
     seen_pending: Any  # (history, P)
     seen_avail: Any  # (history, L)
@@ -418,7 +420,8 @@ def available(w: Any, r: int, p: int, now: float) -> bool:
     if rule.push == OUTSTANDING:
         return e.outstanding < rule.limit
     if rule.push == PENDING:
-        return w.seen_pending[max(0, rule.tick - e.lag) % len(w.seen_pending), p] == 0
+        seen = w.seen_pending[max(0, rule.tick - e.lag) % len(w.seen_pending), p]
+        return seen == 0 and (r < 0 or e.pushed < rule.burst)
     return True
 
 
@@ -483,11 +486,16 @@ def choose_replica(w: Any, l: int, i: int, now: float) -> int:  # noqa: E741
 
 @njit(cache=True)
 def remote(w: Any, r: int, l: int, other: int) -> int:  # noqa: E741
-    """Replicas free for region r at another balancer when last heard of; 0 if its queue was beyond the buffer."""
+    """Replicas free for region r at another balancer when last heard of; 0 if its queue was beyond the buffer, or
+    if `burst` requests for each have gone there since.
+    """
     if other == l or not w.may[r, w.balancer[other].region]:
         return 0
     at = max(0, w.rule[0].tick - w.far_lag[l, other]) % len(w.seen_avail)
-    return w.seen_avail[at, other] if w.seen_queue[at, other] <= w.rule[0].buffer else 0
+    free = w.seen_avail[at, other]
+    if w.seen_queue[at, other] > w.rule[0].buffer or w.far_pushed[l, other] >= free * w.rule[0].burst:
+        return 0
+    return free
 
 
 @njit(cache=True)
@@ -543,11 +551,13 @@ def drain(w: Any, events: Any, l: int, now: float) -> None:  # noqa: E741
         if p >= 0:
             r.replica = p
             w.replica[p].outstanding += 1
+            w.replica[p].pushed += 1
             if rule.select == PREFIX:
                 trie_add(w, 2 * l, i, p)
             push(w, events, now + w.one_way_s[y.region, w.replica[p].region], DELIVER, i, p)
         else:
             r.forwarded = 1
+            w.far_pushed[l, other] += 1
             if rule.select == PREFIX:
                 trie_add(w, 2 * l + 1, i, other)
             push(w, events, now + w.one_way_s[y.region, w.balancer[other].region], ARRIVE, i, other)
@@ -572,10 +582,12 @@ def probe(w: Any, now: float) -> None:
     at = w.rule[0].tick % len(w.seen_pending)
     for p in range(len(w.replica)):
         w.seen_pending[at, p] = w.replica[p].left_out
+        w.replica[p].pushed = 0
     for l in range(len(w.balancer)):  # noqa: E741
         y = w.balancer[l]
         w.seen_queue[at, l] = y.waiting
         w.seen_avail[at, l] = 0
+        w.far_pushed[l] = 0
         for x in range(y.start, y.end):
             if available(w, -1, w.managed[x], now):
                 w.seen_avail[at, l] += 1

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import SolverError
+from optmodels.solver.cancel import current
 from optmodels.solver.compile import Compiled
 
 Array = npt.NDArray[np.float64]
@@ -151,10 +152,12 @@ class _Run:
         return max(0.0, self.settings.time_limit - (time.perf_counter() - self.started))
 
     def watch(self, stop: threading.Event) -> None:
-        """Hook progress and Ctrl-C into the run."""
+        """Hook progress, Ctrl-C and cancellation into the run."""
+
+        cancel = current()  # looked up here: callbacks need not run in this thread
 
         def interrupt(event: Any) -> None:
-            if stop.is_set():
+            if stop.is_set() or (cancel is not None and cancel.is_set()):
                 event.interrupt()
 
         def progress(event: Any) -> None:

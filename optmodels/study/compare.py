@@ -31,7 +31,7 @@ def comparison_table(rows: Rows) -> list[Any]:
     out: list[Any] = []
     for instance, mine in by_instance(rows):
         unit = mine[0]["unit"]
-        replayed = [k for k in dict.fromkeys(k for r in mine for k in r) if k.startswith("replay.")]
+        replayed = any(k.startswith("replay.") for r in mine for k in r)
         table = Table(
             "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "to first", "to proof",
             "plan", *(["replay"] if replayed else []), title=plain(instance), title_justify="left", title_style="bold",
@@ -39,15 +39,25 @@ def comparison_table(rows: Rows) -> list[Any]:
         for r in mine:
             gap, s = r["gap_to_bound"], r["seconds"]
             failed = r["check"] is not None and not r["check"]["ok"]
-            seen = ", ".join(f"{k.removeprefix('replay.')} {_short(r[k])}" for k in replayed if r.get(k) is not None)
             table.add_row(
                 plain(r["method"]), ("[red]check failed[/red]" if failed else r["status"]),
                 _short(r["objective"]), _short(r["bound"]), "" if gap is None else f"{gap:.2%}",
                 *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")), plain(r["headline"]),
-                *([plain(seen)] if replayed else []),
+                *([plain(_replay(r))] if replayed else []),
             )  # fmt: skip
         out.append(table)
     return out
+
+
+def _replay(row: dict[str, Any]) -> str:
+    """What the first policy made of what was predicted; all figures are in compare.csv."""
+    policy = next((k.split(".")[2] for k in row if k.startswith("replay.policies.")), None)
+    if policy is None:
+        return str(row.get("replay.none", ""))
+    names = [k.removeprefix("replay.predicted.") for k in row if k.startswith("replay.predicted.")]
+    seen = {n: row.get(f"replay.policies.{policy}.{n}") for n in names}
+    found = [f"{n} {_short(v)} (predicted {_short(row[f'replay.predicted.{n}'])})" for n, v in seen.items()]
+    return f"{policy}: {', '.join(found)}"
 
 
 def _statistics_table(rows: Rows) -> list[Any]:

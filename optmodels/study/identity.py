@@ -1,4 +1,4 @@
-"""What an instance says, as a digest: its text, the catalogue entries it refers to, the files it names."""
+"""What an instance says, as a digest: its values, the files it names, the catalogue entries it refers to."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ def canonical(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True, default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def digest(document: Mapping[str, Any], problem: Problem, folder: Path | None) -> str:
-    """Identity of an instance; a schema that gains a key with a default leaves it as it is.
+def digest(document: Mapping[str, Any], folder: Path | None) -> str:
+    """Identity of what an instance says: its values, whatever their layout, and the files it names.
 
     Args:
         document: as in its file.
-        problem: the same, loaded.
         folder: where the files it names are.
     """
     known = hashlib.sha256(canonical(document))
-    known.update(canonical(problem.inline().model_dump(mode="json", by_alias=True, exclude_defaults=True)))
     for path in sorted({p for text in _texts(document) if (p := named_file(text, folder)) is not None}):
         known.update(path.read_bytes())
     return known.hexdigest()
 
 
+def resolved_digest(document: Mapping[str, Any], problem: Problem, folder: Path | None) -> str:
+    """`digest`, and of what it refers to in the catalogue, as this version of the program writes it out."""
+    inline = problem.inline().model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return hashlib.sha256(digest(document, folder).encode() + canonical(inline)).hexdigest()
+
+
 def instance_digest(path: Path) -> str:
     """`digest` of an instance file."""
     from optmodels.problem.files import read_document
-    from optmodels.problem.load import load
 
     document, _ = read_document(path)
-    return digest(document, load(path), path.parent)
+    return digest(document, path.parent)
 
 
 def named_file(text: str, folder: Path | None) -> Path | None:

@@ -1,8 +1,8 @@
 """The benchmark library: shipped instances with their best known values and proved bounds, for others to compare with.
 
-``instances/library.yaml`` lists every instance with a digest of what it says (files beside it and catalogue entries
-included), so that a value always belongs to the very problem it was found for. A value gets in only with a plan that
-the independent checker accepts; a bound only from a method that proves one.
+``instances/library.yaml`` lists every instance with a digest of what it says, files beside it included, so that a value
+belongs to the problem it was found for; whether a catalogue it refers to changed shows when it is solved again. A value
+gets in only with a plan that the independent checker accepts; a bound only from a method that proves one.
 
     python -m optmodels.study.library check [--solve]        consistent? with --solve: found again?
     python -m optmodels.study.library update [INSTANCE …]    solve, and keep what is better
@@ -93,13 +93,25 @@ def problems(library: Library, folder: Path) -> list[str]:
     wrong = []
     names = [i.file for i in library.instances]
     wrong += [f"{n}: listed twice" for n in dict.fromkeys(names) if names.count(n) > 1]
-    shipped = {Path(r["file"]).relative_to(folder).as_posix() for r in api.listing("instances", folder)}
+    shipped = set(_shipped(folder))
     wrong += [f"{n}: not in the library; update it" for n in sorted(shipped - set(names))]
     wrong += [f"{n}: listed, and not there" for n in sorted(set(names) - shipped)]
     for item in library.instances:
         if item.file in shipped:
             wrong += [f"{item.file}: {w}" for w in _item_problems(item, folder)]
     return wrong
+
+
+def _shipped(folder: Path) -> list[str]:
+    """Instances below the folder; one that is refused on loading, as an unreachable SLO is, has no value to know."""
+    found = []
+    for row in api.listing("instances", folder):
+        try:
+            load(row["file"])
+        except InputError:
+            continue
+        found.append(Path(row["file"]).relative_to(folder).as_posix())
+    return found
 
 
 def _item_problems(item: Item, folder: Path) -> Iterable[str]:
@@ -201,7 +213,7 @@ def update(
     folder = path.parent
     old = read(path) if path.exists() else None
     items = {} if old is None else {i.file: i for i in old.instances}
-    shipped = [Path(r["file"]).relative_to(folder).as_posix() for r in api.listing("instances", folder)]
+    shipped = _shipped(folder)
     items = {n: items[n] for n in shipped if n in items}
     library = Library(version=1, updated=datetime.now(UTC).date(), instances=list(items.values()))
     version = 1 if old is None else old.version + 1

@@ -1,11 +1,11 @@
 """Does moving KV overlap computing? LP(11), LP(12) and LP(18) held against measured steps, α from 0 to 1.
 
     python -m optmodels.study.offload_overlap [--models A,B,C] [--device cpu|cuda] [--offload ram,disk] [--out DIR]
-        [--budget-s SECONDS] [--grid GRID] [--layers N] [--from FILE…]
+        [--budget-s SECONDS] [--grid GRID] [--alpha A,B] [--layers N] [--from FILE…]
 
 Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a
-control, before it. At each point that gives the work w (all KV resident), the transfer x (the control less w) and the
-step T with both at once, and so the share of the shorter that is not hidden,
+control, before it, in turns with the step whose KV is all resident. That gives the work w (all resident), the transfer
+x (the control less w) and the step T with both at once, and so the share of the shorter that is not hidden,
 
     ρ = (T − max(w, x)) / min(w, x):
 
@@ -57,7 +57,7 @@ CPU_MODELS = {  # small enough for a CPU, with a KV cache large against its last
 GPU_MODELS = ("llama-2-7b", "llama-3.1-8b", "qwen3-30b-a3b")  # multi-head, grouped, mixture of experts
 CPU_GRID = "batch=1,4,8 prompt=128,512 context=512,2048,4096"
 GPU_GRID = "batch=1,4,16,64 prompt=256,1024,4096 context=512,2048,8192,16384"
-ALPHAS = (0.25, 0.5, 0.75, 1.0)
+ALPHAS = "0.25,0.5,0.75,1"
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def analyse(frame: pd.DataFrame) -> list[dict[str, Any]]:
         for family, moved in part[part["family"] != "high_end"].groupby("family"):
             overlap = moved[moved["schedule"] == "overlap"]
             line: dict[str, Any] = {"model": model, "phase": phase, "family": family}
-            line |= _exposed(resident, overlap, moved[moved["schedule"] == "serial"])
+            line |= _exposed(overlap)
             rows = pd.concat([resident, overlap])
             x, y, group = _inputs(rows, phase == "decode")
             line |= {"rows": len(rows), "points": len(np.unique(group))}
@@ -208,17 +208,17 @@ def analyse(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def _exposed(resident: pd.DataFrame, overlap: pd.DataFrame, serial: pd.DataFrame) -> dict[str, float | int | None]:
-    """`exposed` of the points that all three have."""
+def _exposed(overlap: pd.DataFrame) -> dict[str, float | int | None]:
+    """`exposed` of the steps that were timed in turns with their control and with all KV resident."""
     import pandas as pd
 
     from optmodels.latency.fit.measurements import STEP_COLUMNS
 
-    point = [*STEP_COLUMNS, "tp"]
-    both = overlap.merge(serial[[*point, "alpha", "latency_s"]], on=[*point, "alpha"], suffixes=("", "_serial"))
-    all3 = both.merge(resident[[*point, "latency_s"]], on=point, suffixes=("", "_resident"))
-    T, w, s = (np.asarray(all3[f"latency_s{x}"], float) for x in ("", "_resident", "_serial"))
-    group, _ = pd.factorize(pd.Series(list(all3[point].itertuples(index=False, name=None))))
+    rows = overlap[overlap["resident_s"].notna() & overlap["serial_s"].notna()]
+    T, w, s = (np.asarray(rows[c], float) for c in ("latency_s", "resident_s", "serial_s"))
+    group, _ = pd.factorize(
+        pd.Series(list(rows[[*STEP_COLUMNS, "tp"]].itertuples(index=False, name=None)), dtype=object)
+    )
     return exposed(w, s - w, T, group.astype(np.intp))
 
 
@@ -282,6 +282,7 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
 
     from optmodels import catalog
     from optmodels.catalog.types import Architecture
+    from optmodels.errors import InputError, Mistake
     from optmodels.latency.fit.measurements import read_frame
     from optmodels.measure import campaign
     from optmodels.measure.grid import Grid
@@ -291,13 +292,18 @@ def gather(arguments: argparse.Namespace) -> pd.DataFrame:
         return pd.concat(frames, ignore_index=True)
     cpu = arguments.device == "cpu"
     names = arguments.models.split(",") if arguments.models else (list(CPU_MODELS) if cpu else list(GPU_MODELS))
+    alphas = tuple(float(a) for a in arguments.alpha.split(","))
+    known = (*CPU_MODELS, *sorted(catalog.llms()))
+    wrong = [Mistake(None, "--models", n, f"one of {', '.join(known)}") for n in names if n not in known]
+    if wrong:
+        raise InputError(wrong)
     frames = []
     for name in names:
         arch = catalog.llms()[name] if name in catalog.llms() else Architecture.model_validate(CPU_MODELS[name])
         c = campaign.Campaign(
             arch=arch, model=name,
             grid=replace(Grid.parse(arguments.grid or (CPU_GRID if cpu else GPU_GRID)), chunk=()),
-            offload=tuple(arguments.offload.split(",")), alphas=ALPHAS, schedules=("overlap", "serial"),
+            offload=tuple(arguments.offload.split(",")), alphas=alphas, schedules=("overlap", "serial"),
             device=arguments.device, layers=arguments.layers, budget_s=arguments.budget_s, folder=arguments.out,
             repeats=arguments.repeats,
         )  # fmt: skip
@@ -316,24 +322,18 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--models", help="of the catalogue, or of " + ", ".join(CPU_MODELS))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--offload", default="ram,disk")
+    parser.add_argument("--offload", default="ram,disk", choices=("ram", "disk", "ram,disk"))
     parser.add_argument("--grid")
+    parser.add_argument("--alpha", default=ALPHAS)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument(
-        "--statistic",
-        default="latency_s",
-        choices=("latency_s", "latency_p10_s"),
-        help="medians, or on a machine that others use too the 10%% quantiles",
-    )
     parser.add_argument("--budget-s", type=float, help="for each model")
     parser.add_argument("--out", type=Path, default=Path("results/offload_overlap"))
     parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="measured before: read, do not measure")
     arguments = parser.parse_args(words)
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        frame = gather(arguments)
-        lines = analyse(frame.assign(latency_s=frame[arguments.statistic]))
+        lines = analyse(gather(arguments))
     except InputError as error:
         report_mistakes(error)
         return 2

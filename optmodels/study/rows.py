@@ -82,23 +82,27 @@ def _milestones(outcome: Outcome[Any], took: float) -> dict[str, float | None]:
     }
 
 
-def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, trace: Any = None) -> Row:
+def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, seed: int = 0) -> Row:
     """The figures of a replay of the plan as columns ``replay.…``; where there is none, ``replay.none`` says why.
 
     Args:
         form: the formulation.
-        problem: the instance.
+        problem: the instance, whose own trace or demand is replayed.
         plan: as JSON data, or None.
-        trace: requests to replay; None: the instance's own.
+        seed: of what is drawn.
     """
     if plan is None:
         return {"replay.none": "no plan"}
     if form.replay is None:
         return {"replay.none": f"plans of {form.name} cannot be replayed"}
+    from optmodels.simulation.options import ReplayOptions
+
     try:
-        report = form.replay(problem, plan, trace, {})
+        report = form.replay(problem, plan, None, ReplayOptions(seed=seed))
     except InputError as error:
         return {"replay.none": "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)}
+    except Exception as error:
+        return {"replay.none": f"{type(error).__name__}: {error}"}
     return figures(report, "replay")
 
 

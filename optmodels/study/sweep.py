@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,13 +28,14 @@ from optmodels.problem.load import load
 from optmodels.problem.paths import Location, find, put
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
-from optmodels.study.identity import canonical, digest, named_file, written_out
+from optmodels.study.identity import canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
 from optmodels.study.rows import Row, figures, finite, solved_row
 
 MOST_MISTAKES = 20
 MOST_WORKERS = 1024
+TABLES_KEPT = 8
 PER_PROCESS = 4  # solves below which a process is not worth its start
 MOST_RESOLVED = 200  # values looked up in the catalogue before the first solve; the schema checks all
 Progress = Callable[[int, int, Row], None]
@@ -41,10 +43,20 @@ Progress = Callable[[int, int, Row], None]
 
 @dataclass(frozen=True)
 class Task:
-    """What all solves of a sweep share; small, picklable, no file but those beside the instance."""
+    """What all solves of a sweep share; small, picklable, no file but those beside the instance.
+
+    Attributes:
+        document: the instance.
+        folder: where the files it names are.
+        identity: of the instance, its files' contents included.
+        places: where the varied keys lead.
+        method: its name.
+        options: how it may run.
+    """
 
     document: Mapping[str, Any]
     folder: Path | None
+    identity: str
     places: Mapping[str, tuple[Location, ...]]
     method: str
     options: Options
@@ -62,29 +74,16 @@ class Task:
                 document = put(document, location, value)
         return document
 
-    def shared_tables(self, point: Point) -> str:
-        """Points with the same text here have the same tables but for limits (`Formulation.limits`)."""
-        free = {k: v for k, v in self.varied(point).items() if k not in self.form.limits}
-        return json.dumps(free, sort_keys=True, default=str)
 
-
-_kept: dict[str, Any] = {}  # the last tables this process made, by what they depend on
+_kept: deque[tuple[str, Any]] = deque(maxlen=TABLES_KEPT)  # this process' last tables, by identity of the instance
 
 
 def solve_point(task: Task, point: Point) -> Row:
-    """One solve of a sweep, as a row of JSON data; where only limits differ from the solve before, tables are kept."""
+    """One solve of a sweep, as a row of JSON data."""
     form = task.form
     try:
         problem = load(task.varied(point), folder=task.folder)
-        shared = task.shared_tables(point)
-        tables = _kept.get(shared)
-        if tables is None:
-            tables = form.tables(problem)
-            _kept.clear()
-            if form.limits:
-                _kept[shared] = tables
-        elif form.limits:
-            tables = replace(tables, case=problem.resolve())
+        tables = _tables(task, form, problem)
     except InputError as error:  # a limit below any latency, values that are right one by one and wrong together
         reason = "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)
         return _no_row(f"refused: {reason}") | {"status": "no_solution_found"}
@@ -94,6 +93,17 @@ def solve_point(task: Task, point: Point) -> Row:
     del row["events"]
     found: Row = finite(row | {"plan": None if plan is None else figures(plan, "plan")})
     return found
+
+
+def _tables(task: Task, form: Formulation, problem: Problem) -> Any:
+    """Tables of the problem; earlier ones where nothing that is costly to compute differs (`Formulation.rebind`)."""
+    if form.rebind is None:
+        return form.tables(problem)
+    for identity, earlier in reversed(_kept):
+        if identity == task.identity and (again := form.rebind(earlier, problem)) is not None:
+            return again
+    _kept.append((task.identity, form.tables(problem)))
+    return _kept[-1][1]
 
 
 def _no_row(reason: str) -> Row:
@@ -357,7 +367,8 @@ def run_sweep(
     whole = {k: all(p.whole for p in found) for k, found in places.items()}
     design = points(given, whole, samples, seed)
     locations = {k: tuple(p.location for p in found) for k, found in places.items()}
-    task = Task(base.document, base.folder, locations, method, options)
+    identity = resolved_digest(base.document, base.problem, base.folder)
+    task = Task(base.document, base.folder, identity, locations, method, options)
     _checked(task, base, design)
     keys = tuple(a.key for a in given)
     wish = None if pareto is None else _Wish(pareto, keys)
@@ -423,8 +434,7 @@ class _Run:
         from importlib.metadata import version
 
         o = self.task.options
-        instance = digest(self.base.document, self.base.problem, self.base.folder)
-        shared = (instance, self.task.method, o.seed, o.time_limit, o.gap, version("optmodels"))
+        shared = (self.task.identity, self.task.method, o.seed, o.time_limit, o.gap, version("optmodels"))
 
         def identity(point: Point) -> str:
             files = [
@@ -436,15 +446,13 @@ class _Run:
         return [identity(p) for p in self.design]
 
     def solve(self, workers: int, scheduler: str | None, on_row: Progress | None) -> Sweep:
-        """Solve what the journal does not have, in an order that lets a process keep its tables."""
+        """Solve what the journal does not have."""
         names = self.identities()
         known = {} if self.journal is None else self.journal.rows
         rows = {n: known[n] for n in names if n in known and known[n]["status"] != "error"}
         reused, total = len(rows), len(set(names))
         first = dict(zip(names, self.design, strict=True))
         left = [n for n in first if n not in rows]
-        if self.task.form.limits:
-            left.sort(key=lambda n: self.task.shared_tables(first[n]))
         for row in rows.values():
             self._look(row)
         try:

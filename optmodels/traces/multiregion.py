@@ -41,7 +41,7 @@ class Chat:
         system_tokens: at the head of every prompt, the same for everybody.
         template_tokens: at the head of a conversation that starts from one of its user's templates.
         templated: share of conversations that do.
-        templates: of a user.
+        templates: of a user; or, if `common` is not 0, of so many that all users of all regions draw from.
         users: of a region.
         activity: exponent of the users' Zipf activity; 0: all alike.
     """
@@ -56,6 +56,7 @@ class Chat:
     template_tokens: int = 256
     templated: float = 0.5
     templates: int = 2
+    common: int = 0
     users: int = 200
     activity: float = 0.8
 
@@ -75,7 +76,8 @@ class Tree:
         branches: children of a node.
         depth: levels of nodes.
         instruction_tokens: at the head of every prompt, the same for all questions.
-        question_tokens, thought_tokens: log-normal means; most_tokens: of a thought; step_tokens: what a node adds to its parent's text.
+        question_tokens, thought_tokens: log-normal means; most_tokens: of a thought.
+        step_tokens: what a node adds to its parent's text.
     """
 
     branches: int = 2
@@ -173,21 +175,27 @@ def open_loop_chat(
 
 
 def closed_loop_trees(
-    trees: Mapping[str, Tree], clients: Mapping[str, int], questions: int, *, seed: int = 0, name: str = "trees"
-) -> Workload:
+    trees: Mapping[str, Tree], clients: Mapping[str, int], questions: int, *, user_clients: int = 0, seed: int = 0,
+    name: str = "trees",
+) -> Workload:  # fmt: skip
     """Clients of every region that solve one question after the other by a tree of thoughts (SK §5.1).
 
     Args:
         trees: what a region's trees are like.
         clients: at once, by region.
         questions: of each client.
+        user_clients: so many clients at once are one user, whose name is the key of hashing; 0: the question is.
         seed: of everything drawn.
     """
     rng = np.random.default_rng(seed)
     regions = tuple(clients)
-    parent, program, following, region, prompt, output, arrival = [], [], [], [], [], [], []
+    parent: list[int] = []
+    prompt: list[int] = []
+    output: list[int] = []
     blocks: list[Ints] = []
-    asked = 0
+    program, following, region, arrival = [], [], [], []
+    asked, who = 0, 0
+    key: list[int] = []
     for r, place in enumerate(regions):
         tree = trees[place]
         sizes = [tree.branches**level for level in range(tree.depth)]
@@ -217,17 +225,18 @@ def closed_loop_trees(
                 region += [r] * n
                 arrival += [begins] * n
                 following.append(asked + 1 if q < questions - 1 else -1)
+                key += [who // user_clients if user_clients else asked] * n
                 asked += 1
-    key = np.array(program, dtype=np.int64)
+            who += 1
     contents = _prefixes(blocks)
     labels = {
         "region": Label(regions, np.array(region, dtype=np.int64)),
-        "session": Label(tuple(f"q{i}" for i in range(asked)), key),
+        "session": Label(tuple(f"q{i}" for i in range(max(key, default=0) + 1)), np.array(key, dtype=np.int64)),
     }
     trace = Trace(name, np.array(arrival), np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64), labels,
                   prefixes=contents)  # fmt: skip
-    return Workload(trace, Programs(np.array(parent, dtype=np.int64), key, np.array(following, dtype=np.int64),
-                                    np.zeros(len(key)), contents))  # fmt: skip
+    return Workload(trace, Programs(np.array(parent, dtype=np.int64), np.array(program, dtype=np.int64),
+                                    np.array(following, dtype=np.int64), np.zeros(len(key)), contents))  # fmt: skip
 
 
 def local_day(utc_offset_h: Sequence[float], *, peak_h: float = 14.0, swing: float = 0.9) -> Floats:
@@ -244,7 +253,7 @@ class _Told:
         n, C = len(conversation), len(user)
         says = _lengths(rng, chat.user_tokens, chat.sigma_user, n, chat.most_tokens)
         self.output = _lengths(rng, chat.answer_tokens, chat.sigma_answer, n, chat.most_tokens)
-        template = np.where(rng.random(C) < chat.templated, rng.integers(0, chat.templates, C), -1)
+        template = np.where(rng.random(C) < chat.templated, rng.integers(0, chat.common or chat.templates, C), -1)
         opening = chat.system_tokens + np.where(template >= 0, chat.template_tokens, 0)
         total = np.cumsum(says + self.output)
         starts = np.r_[True, conversation[1:] != conversation[:-1]] if n else np.zeros(0, dtype=bool)
@@ -259,8 +268,8 @@ class _Told:
         # Three trees of ids: the system prompt's, the templates', the conversations'.
         most = int(length.max(initial=1)) + 1
         system, whole = chat.system_tokens // BLOCK_TOKENS, (opening // BLOCK_TOKENS)[c]
-        own = (user * chat.templates + template)[c]
-        families = int(user.max(initial=0) + 1) * chat.templates
+        own = (template if chat.common else user * chat.templates + template)[c]
+        families = chat.common or int(user.max(initial=0) + 1) * chat.templates
         ids = np.where(depth < system, depth, (1 + families + c) * most + depth)
         ids = np.where((depth >= system) & (depth < whole), (1 + own) * most + depth, ids)
         self.contents = Prefixes(BLOCK_TOKENS, np.concatenate(([0], np.cumsum(length))).astype(np.int64), ids)

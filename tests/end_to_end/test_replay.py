@@ -66,6 +66,8 @@ def test_python_gives_the_same(plan, trace, cli):
         (["--trace", "bad.csv"], "bad.csv:3: prompt_tokens: got 0"),
         (["--policy", "fastest"], "planned_shares"),
         (["--speed", "warp"], "worst_case"),
+        (["--queue", "lifo"], "deadline"),
+        (["--queue", "deadline"], "order of arrival"),
         (["--rate-factor", "2"], "trace"),
         (["--trace", "trace.csv", "--rate-factor", "-1"], "finite number > 0"),
         (["--trace", "trace.csv", "--first", "0"], "seconds > 0"),

@@ -88,6 +88,26 @@ def test_loss_of_a_region():
     assert {r.region: r.count for r in found.plan.reservations} == {"west": 12, "east": 12}
 
 
+def test_egress_is_paid_for_what_is_forwarded():
+    # Two forwarded requests/s at least; a request costs 10 kB there at 0.1 and 40 kB back at 0.2 USD/GB.
+    network = two_regions()["network"] | {"egress": {"usd_per_gb": {"west": 0.1, "east": 0.2}}}
+    document = two_regions(services=service(request_kb=10, answer_kb=40), network=network)
+    each = {"west": (10 * 0.1 + 40 * 0.2) / 1e6, "east": (10 * 0.2 + 40 * 0.1) / 1e6}
+    found = solved(document)
+    forwarded = {f.origin: f for f in found.plan.flows if f.origin != f.server}
+    egress = sum(f.mean_requests_per_second * each[f.origin] * 3600 * 730 for f in forwarded.values())
+    assert found.plan.cost.egress_usd_per_month == pytest.approx(egress)
+    # Twelve machines in any split forward 4 requests/s in the mean; the cheaper way round is from the east.
+    assert set(forwarded) == {"east"}
+    assert cost(document) == pytest.approx(12 * 730 + 4 * each["east"] * 3600 * 730)
+    assert cost(document) == pytest.approx(cost(document, "full"))
+
+
+def test_dear_egress_keeps_requests_at_home():
+    network = two_regions()["network"] | {"egress": {"usd_per_gb": 90.0}}
+    assert cost(two_regions(services=service(answer_kb=100), network=network)) == pytest.approx(20 * 730)
+
+
 def test_steps_and_minimum():
     found = solved(two_regions(machines=machine(step=5)))
     assert sum(r.count for r in found.plan.reservations) == 15

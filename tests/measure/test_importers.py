@@ -1,6 +1,7 @@
 """Every importer on files written after its tool's documented format, and on the same files spoilt."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -297,3 +298,12 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
     ):
         done = run(*arguments)
         assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
+
+
+def test_without_pytorch_the_command_says_what_to_install(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "optmodels", "measure", "--model", "llama-3.1-8b"],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 2 and "optmodels[measure]" in done.stderr, done.stderr

@@ -13,13 +13,16 @@ def steps(rho, noise=0.01, seed=0):
     rng = np.random.default_rng(seed)
     rows = []
 
-    def row(batch, context, family, schedule, alpha, seconds):
+    def noisy(seconds):
+        return seconds * np.exp(noise * rng.standard_normal())
+
+    def row(batch, context, family, schedule, alpha, seconds, **turns):
         rows.append({
             "model": "m", "phase": "decode", "family": family, "schedule": schedule, "alpha": alpha, "tp": 1,
             "prefill_tokens": 0, "prefill_context_tokens": 0, "prefill_requests": 0,
             "decode_requests": batch, "decode_context_tokens": context,
-            "latency_s": seconds * np.exp(noise * rng.standard_normal()),
-            "predicted_s": 0.5 * seconds, "predicted_paper_s": np.nan,
+            "latency_s": noisy(seconds), "resident_s": np.nan, "serial_s": np.nan,
+            "predicted_s": 0.5 * seconds, "predicted_paper_s": np.nan, **turns,
         })  # fmt: skip
 
     for batch in (1, 2, 4, 8):
@@ -30,7 +33,8 @@ def steps(rho, noise=0.01, seed=0):
             for alpha in (0.125, 0.25, 0.5, 0.75, 1.0):
                 transfer = MOVED * alpha * kv
                 both = max(work, transfer) + rho * min(work, transfer)
-                row(batch, context, "kvo_ram", "overlap", alpha, both)
+                row(batch, context, "kvo_ram", "overlap", alpha, both,
+                    resident_s=noisy(work), serial_s=noisy(work + transfer))  # fmt: skip
                 row(batch, context, "kvo_ram", "serial", alpha, work + transfer)
     return pd.DataFrame(rows)
 
@@ -68,5 +72,5 @@ def test_the_printed_lp12_is_recovered_where_it_is_the_truth():
 
 def test_where_nothing_can_be_hidden_nothing_is_said():
     rows = steps(0.0)
-    rows["latency_s"] = FIXED
+    rows[["latency_s", "resident_s", "serial_s"]] = FIXED
     assert "nothing to be told" in study.verdict(study.analyse(rows))[0]

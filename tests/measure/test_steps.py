@@ -251,6 +251,22 @@ def test_layers_left_out_are_scaled_and_said(monkeypatch):
     assert found.about["layers"] == {"model": 4, "run": 2, "with_weights_of_their_own": 2, "scaled": True}
 
 
+def test_a_point_and_its_control_are_timed_in_turns(monkeypatch):
+    session = Session(Setup(TINY, held=2, run=4, repeats=3))
+    seen = []
+
+    def clock(run, step):
+        seen.append((step.point.family, step.point.schedule))
+        return {"high_end": 1.0}.get(step.point.family, 2.0 if step.point.schedule == "overlap" else 3.0)
+
+    monkeypatch.setattr(session, "_seconds", clock)
+    beside, before = session.compare(Point(decodes=2, context=64, family="kvo_ram", alpha=0.5))
+    assert (beside.median_s, beside.resident_s, beside.serial_s, before.median_s) == (2.0, 1.0, 3.0, 3.0)
+    turn = [("kvo_ram", "overlap"), ("kvo_ram", "serial"), ("high_end", "overlap")]
+    assert seen[-9:] == 3 * turn
+    session.close()
+
+
 def test_two_ranks_measure_together():
     found = campaign.measure(quick(tps=(2,), max_tokens=8))  # decoding only
     assert set(found.frame["tp"]) == {2} and (found.frame["latency_s"] > 0).all()

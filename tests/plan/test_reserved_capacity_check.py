@@ -66,7 +66,8 @@ def test_plan_that_does_not_hold_in_the_worst_case():
         (lambda p: p["reservations"][0].update(region="nowhere"), "reservation of a machine"),
         (lambda p: p["purchases"].update(hour=[0]), "columns of one length"),
         (lambda p: p.update(forwarded_share=0.9), "forwarded share"),
-        (lambda p: p.pop("cost"), "plan.cost"),
+        (lambda p: p.pop("cost"), "plan is well-formed"),
+        (lambda p: p["flows"][0].update(egress_usd_per_month=5.0), "cost of egress"),
     ],
 )
 def test_false_statements(change, requirement):

@@ -215,3 +215,27 @@ def test_throughput_from_the_latency_model():
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "instances" / "reserved_capacity").glob("*.yaml")))
 def test_shipped_instances_load(path):
     load(path)
+
+
+def test_egress_prices_and_what_is_missing():
+    names = ["us-east-1", "us-east-2", "ap-south-1"]
+    document = two_regions(
+        regions=[{"region": n} for n in names], network={"catalog": "aws", "egress": {"catalog": "aws"}},
+        services=service(request_kb=1000.0, demand={"kind": "inline", "unit": "requests_per_second",
+                                                    "by_region": {n: [1.0] for n in names}}),
+    )  # fmt: skip
+    usd = load(document).resolve().egress_usd_per_request[0]  # of a MB sent
+    assert usd[0] == pytest.approx([0.0, 0.01e-3, 0.02e-3])
+    assert usd[2] == pytest.approx([0.086e-3, 0.086e-3, 0.0])
+    again = load(load(document).inline().model_dump(mode="json", by_alias=True, exclude_none=True))
+    assert again.resolve().egress_usd_per_request[0] == pytest.approx(usd)
+    document["network"]["egress"] = {"usd_per_gb": {"us-east-1": 0.02}}
+    with pytest.raises(InputError, match="us-east-2 → us-east-1"):
+        load(document).resolve()
+    document["network"]["egress"] = {"catalog": "azure"}
+    with pytest.raises(InputError, match="aws"):
+        load(document).resolve()
+    document["network"]["egress"] = {"catalog": "aws"}
+    document["services"] = service(demand=document["services"][0]["demand"])
+    with pytest.raises(InputError, match="answer_kb"):
+        load(document).resolve()

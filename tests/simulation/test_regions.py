@@ -66,7 +66,8 @@ def random_case(seed):
     rule = Routing(
         select=str(g.choice(["round_robin", "least_load", "consistent_hashing", "prefix"])), push=str(g.choice(PUSHES)),
         layout=str(g.choice(["central", "regional", "regional", "local"])), limit=int(g.integers(1, 6)),
-        buffer=int(g.integers(0, 3)), probe_s=float(g.choice([0.05, 0.2])), match=float(g.choice([0.1, 0.5])),
+        buffer=int(g.integers(0, 3)), burst=[None, 1, 3][int(g.integers(3))],
+        probe_s=float(g.choice([0.05, 0.2])), match=float(g.choice([0.1, 0.5])),
         router=bool(g.random() < 0.3), virtual_nodes=5, trie_share=float(g.choice([0.2, 4.0])),
     )  # fmt: skip
     return trace, fleet, rule, programs

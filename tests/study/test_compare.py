@@ -17,7 +17,7 @@ from optmodels import formulation
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
 from optmodels.reporting.compare_plots import gap_over_time, ratios
-from optmodels.study.compare import comparison_frame, events_frame, save_comparison, statistics_frame
+from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
 
 FLEET = ROOT / "instances/fleet/stock-limited.yaml"
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix"
@@ -73,13 +73,16 @@ def test_a_replayed_report_becomes_columns(methods):
     def replay(problem, plan, trace, options):
         assert plan["formulation"] == "fleet"
         assert trace is None
-        return {"requests": 100, "slo_met": {"ttft": 0.97}, "waits_s": [1.0, 2.0]}
+        assert options.seed == 3
+        policies = {"random": {"served_share": 0.97}, "fifo": {"served_share": 0.95}}
+        return {"requests": 100, "predicted": {"served_share": 1.0}, "policies": policies, "waits_s": [1.0, 2.0]}
 
     methods({"too_large": too_large}, replay=replay)
-    rows = optmodels.compare([FLEET], ["exact", "too_large"], replay=True)
+    rows = optmodels.compare([FLEET], ["exact", "too_large"], replay=True, seed=3)
     assert rows[0]["replay.requests"] == 100
-    assert rows[0]["replay.slo_met.ttft"] == 0.97
+    assert rows[0]["replay.policies.fifo.served_share"] == 0.95
     assert "replay.waits_s" not in rows[0]
+    assert "random: served_share 0.97 (predicted 1)" in str(comparison_table(rows)[0].columns[-1]._cells)
     assert rows[1]["replay.none"] == "no plan"
     methods({}, replay=None)
     (row,) = optmodels.compare([FLEET], ["exact"], replay=True)
@@ -138,7 +141,7 @@ def test_files_of_a_comparison(tmp_path):
     folder = save_comparison(rows, tmp_path)
     names = {p.name for p in folder.iterdir()}
     tables = {"compare.csv", "compare.json", "events.csv", "seeds.csv"}
-    assert names == tables | {"compare.png", "profile.png", "gap-over-time.png"}
+    assert names == tables | {"compare.png", "profile.png", "gap-over-time.png", "report.html"}
     assert len(pd.read_csv(folder / "compare.csv")) == 8
     assert json.loads((folder / "compare.json").read_text(encoding="utf-8"))[0]["seed"] == 0
     events = events_frame(rows)

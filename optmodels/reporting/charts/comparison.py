@@ -40,7 +40,7 @@ def _gaps(rows: Sequence[Mapping[str, Any]], colours: Mapping[str, Any]) -> Char
     encoding = {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
               "axis": {"format": "~g", "tickCount": 6}},
-        "y": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.01},
+        "y": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.05},
               "axis": {"format": "~%", "tickCount": 6}, "title": "gap to the certified bound"},
         "color": dict(colours),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
@@ -74,7 +74,7 @@ def _profile(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Map
         steps += [(g, k) for k, g in enumerate(gaps[m], 1) if g > 0] + [(right, len(gaps[m]))]
         points += [{"method": short[m], "gap": g, "share": k / len(solvable)} for g, k in steps]
     encoding = {
-        "x": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.01, "nice": False},
+        "x": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.05, "nice": False},
               "axis": {"format": "~%", "tickCount": 6}, "title": "within this gap of the certified bound"},
         "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
               "title": f"share of {len(solvable)} instances"},

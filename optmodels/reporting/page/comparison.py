@@ -89,8 +89,8 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
         "mean gap",
         "median gap",
         "worst gap",
-        "median seconds",
-        "most seconds",
+        "median s",
+        "longest s",
     ]
     return made("Every method over all instances; gaps are to the best proved bound", columns, lines)
 

@@ -14,19 +14,21 @@ from optmodels.errors import InputError, Mistake, printable
 from optmodels.plan.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
+from optmodels.reporting.page.explanation import of_explanation
 from optmodels.reporting.page.sweep import of_sweep
 
-FILES = ("plan.json", "compare.json", "sweep.json")  # what a folder of results may hold
-EXPECTED = "a result (plan.json), a comparison (compare.json) or a sweep (sweep.json)"
+FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # what a folder of results may hold
+EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
 
 
 def articles(given: Iterable[Any]) -> list[Article]:
-    """An article for every document.
+    """An article for every document; the rows of one comparison are one document.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
     """
-    found = [_article(item) for item in given]
+    items = list(given)
+    found = [of_comparison(items)] if _is_comparison(items) else [_article(item) for item in items]
     if not found:
         raise InputError(Mistake(None, "results", [], EXPECTED))
     return found
@@ -41,6 +43,8 @@ def _article(item: Any) -> Article:
         name, item = str(path), _read(path)
     if _is_comparison(item):
         return of_comparison(item)
+    if isinstance(item, Mapping) and item.get("kind") == "explanation":
+        return of_explanation(item)
     if isinstance(item, Mapping) and "keys" in item and isinstance(item.get("rows"), list):
         return of_sweep(item)
     if not isinstance(item, Mapping) or "formulation" not in item or "status" not in item:

@@ -3,7 +3,6 @@
   const store = JSON.parse(document.getElementById("charts").textContent);
   const narrow = window.matchMedia("(max-width: 600px)").matches;
   if (narrow) {
-    store.config.legend.columns = 1;
     store.config.axis.labelLimit = 105;
     store.config.axis.labelFontSize = 10;
     store.config.axis.labelOverlap = true;
@@ -26,8 +25,16 @@
     link.click();
   };
 
+  // The longest name in a legend of the chart: on a phone short ones go in two columns.
+  const longest = (node) => {
+    if (node === null || typeof node !== "object") return 0;
+    const domain = node.scale && Array.isArray(node.scale.domain) ? node.scale.domain : [];
+    return Math.max(0, ...domain.map((d) => String(d).length), ...Object.values(node).map(longest));
+  };
+
   async function draw(place) {
     const spec = store.specs[Number(place.dataset.chart)];
+    if (narrow) store.config.legend.columns = longest({ ...spec, data: null }) <= 20 ? 2 : 1;
     const { view } = await window.vegaEmbed(place, spec, options);
     const svg = place.querySelector("svg");
     if (svg) svg.setAttribute("aria-hidden", "true"); // the figure's label and caption speak for it

@@ -1,0 +1,35 @@
+"""Stopping a solve from elsewhere: an event that belongs to one call, not to the process.
+
+The event travels in a context variable, so that every solver run inside a call sees it, in whatever formulation, and
+other threads and tasks do not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_EVENT: ContextVar[threading.Event | None] = ContextVar("optmodels_cancel", default=None)
+
+
+@contextmanager
+def cancellable(event: threading.Event | None) -> Iterator[None]:
+    """Solver runs inside stop soon after the event is set, as for Ctrl-C: with their incumbent, limit ``interrupt``."""
+    token = _EVENT.set(event)
+    try:
+        yield
+    finally:
+        _EVENT.reset(token)
+
+
+def current() -> threading.Event | None:
+    """The event of this call, if it has one."""
+    return _EVENT.get()
+
+
+def cancelled() -> bool:
+    """Whether this call is to stop."""
+    event = _EVENT.get()
+    return event is not None and event.is_set()

@@ -1,0 +1,268 @@
+"""The HTML page in a browser: complete without a network, harmless with hostile names, fit for phones and paper."""
+
+import copy
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+import optmodels
+from optmodels.errors import InputError
+from optmodels.reporting import page as pages
+
+pytest.importorskip("vl_convert")
+ROOT = Path(__file__).parents[2]
+HOSTILE = (
+    "<script>window.harmed=1;alert(1)</script>",
+    "</script><script>window.harmed=2</script>",
+    '"><img src=x onerror="window.harmed=3">',
+    "javascript:alert(4)",
+    "../../../etc/passwd",
+    "{{ 7*7 }}{% raw %}",
+    "[bold]markup[/bold] [link=javascript:alert(5)]x[/link]",
+    "ẞ🙈 emoji \u202eright to left\u202c العربية",
+    "]]> --> &lt; &amp; \x1b[31m\u2028\u2029",
+    "x" * 10_000,
+)
+
+
+@pytest.fixture(scope="module")
+def results():
+    """A result of each shipped formulation, one infeasible, one comparison."""
+    base = ROOT / "instances"
+    found = {
+        "cost": optmodels.solve(base / "cost_efficiency/fig1/real_time-budget-2.5.yaml"),
+        "infeasible": optmodels.solve(base / "cost_efficiency/textbook/nobody-is-fast-enough.yaml"),
+        "fleet": optmodels.solve(base / "fleet/day-and-night.yaml"),
+        "week": optmodels.solve(base / "reserved_capacity/week-32-aws.yaml"),
+    }
+    table = base / "cost_efficiency/table_ix"
+    rows = optmodels.compare([table / "batch-budget-1.0.yaml", table / "batch-budget-2.0.yaml"], ["exact", "greedy"])
+    return found | {"compare": rows}
+
+
+@pytest.fixture(scope="module")
+def written(results, tmp_path_factory):
+    """Their pages as files."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name, result in results.items():
+        optmodels.report(result, out=folder / f"{name}.html")
+    return folder
+
+
+class Outline(HTMLParser):
+    """Headings, ids and elements of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.headings, self.tags, self.captionless = [], [], 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+
+
+@pytest.mark.parametrize("name", ["cost", "infeasible", "fleet", "week", "compare"])
+def test_page_is_complete_without_a_network(written, visit, name):
+    path = written / f"{name}.html"
+    opened = visit(path)
+    assert opened.requests == [path.resolve().as_uri()]
+    assert opened.messages == []  # neither an error nor a violation of the content security policy
+    drawn = opened.page.evaluate(
+        "[...document.querySelectorAll('[data-chart]')].map(e => !!e.querySelector('svg path'))"
+    )
+    assert all(drawn)
+    assert len(drawn) >= (3 if name in ("cost", "fleet", "week") else 0)
+    assert path.stat().st_size < 5e6
+
+
+@pytest.mark.parametrize("name", ["cost", "fleet", "week", "compare"])
+def test_page_fits_a_phone(written, visit, name):
+    opened = visit(written / f"{name}.html", width=390, height=844)
+    width = opened.page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+    assert width <= 390
+    wide = opened.page.evaluate(
+        "[...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().width > 390).length"
+    )
+    assert wide == 0
+
+
+def test_page_prints(written, visit, tmp_path):
+    opened = visit(written / "fleet.html")
+    pdf = opened.page.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+    opened.page.emulate_media(media="print")
+    assert opened.page.evaluate("getComputedStyle(document.querySelector('[data-save]')).display") == "none"
+
+
+def test_page_says_what_it_must(results, written):
+    result = results["cost"]
+    text = (written / "cost.html").read_text(encoding="utf-8")
+    body = text[text.index("<body>") :]
+    for wanted in (
+        result.plan["machines"][0]["machine"], "optimal, proved", "Independent check", "passed", "Budget and cost",
+        "Decision map", "Alternatives", f"optmodels solve {result.instance}", result.optmodels_version,
+    ):  # fmt: skip
+        assert wanted in body, wanted
+    assert body.index("The plan") < body.index("Key figures") < body.index("Certificate") < body.index("Reproduce")
+
+
+def test_page_carries_the_instance(results, written, visit):
+    opened = visit(written / "cost.html")
+    text = opened.page.evaluate("[...document.querySelectorAll('details pre')].at(-1).textContent")
+    assert yaml.safe_load(text) == results["cost"].problem
+    again = optmodels.solve(yaml.safe_load(text))
+    assert again.objective == results["cost"].objective
+
+
+@pytest.mark.parametrize("name", ["cost", "fleet", "week", "compare"])
+def test_page_is_accessible(written, name):
+    text = (written / f"{name}.html").read_text(encoding="utf-8")
+    outline = Outline(text)
+    assert ("html", {"lang": "en"}) in outline.tags
+    assert outline.headings[0] == 1
+    assert outline.headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in zip(outline.headings, outline.headings[1:], strict=False))  # no level skipped
+    heads = [a for t, a in outline.tags if t == "th"]
+    assert heads
+    assert all("scope" in a for a in heads)
+    charts = [a for t, a in outline.tags if "data-chart" in a]
+    assert all(a["role"] == "img" and len(a["aria-label"]) > 20 for a in charts)
+    ids = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    assert {a["aria-labelledby"] for _, a in outline.tags if "aria-labelledby" in a} <= set(ids)
+
+
+def test_tables_sort_by_keyboard(written, visit):
+    opened = visit(written / "compare.html")
+    button = opened.page.locator("table.sortable th button").filter(has_text="method").first
+    cells = "[...document.querySelector('table.sortable').tBodies[0].rows].map(r => r.cells[0].textContent)"
+    button.focus()
+    opened.page.keyboard.press("Enter")
+    up = opened.page.evaluate(cells)
+    opened.page.keyboard.press("Enter")
+    assert opened.page.evaluate(cells) == up[::-1]
+    assert up == sorted(up)
+
+
+def test_regions_are_selected_in_the_legend(written, visit):
+    opened = visit(written / "week.html")
+    areas = "document.querySelectorAll('[data-chart=\"0\"] .mark-area path').length"
+    before = opened.page.evaluate(areas)
+    opened.page.locator('[data-chart="0"] .role-legend-entry .mark-symbol path').nth(2).dispatch_event("click")
+    opened.page.wait_for_timeout(300)
+    assert before > 20
+    assert opened.page.evaluate(areas) <= 1
+
+
+def hostile_cost(tiny):
+    """An instance with hostile texts wherever a user may put a name."""
+    problem = tiny()
+    big = problem["pool"]["machines"][0]
+    problem["pool"]["machines"] = [
+        copy.deepcopy(big) | {"machine": f"{text[:150]}{i}", "region": text[:500], "note": text,
+                              "prices": {"on_demand": 2.2 + 0.1 * i}}
+        for i, text in enumerate(HOSTILE)
+    ]  # fmt: skip
+    return problem | {"name": HOSTILE[0], "title": " ".join(HOSTILE), "notes": HOSTILE[-1], "alternatives": 9}
+
+
+def hostile_fleet():
+    """A fleet of measured points with hostile names of workloads, buckets, points and machines."""
+    names = [text.replace("/", "|")[:90] for text in HOSTILE]
+    workloads = [
+        {"name": f"{n}{i}", "buckets": [{"name": f"{n}{i}", "requests_per_s": 1.0 + i}]} for i, n in enumerate(names)
+    ]
+    points = [
+        {"name": f"{text[:95]}{i}", "machine": f"{text[:95]}{i}", "usd_per_hour": 1.0 + 0.01 * i,
+         "requests_per_s": {f"{names[i]}{i}/{names[i]}{i}": 2.0}}
+        for i, text in enumerate(HOSTILE)
+    ]  # fmt: skip
+    return {"formulation": "fleet", "schema": 1, "name": HOSTILE[4], "workloads": workloads, "points": points}
+
+
+def test_hostile_names_do_no_harm(tiny, visit, folder):
+    found = []
+    for problem in (hostile_cost(tiny), hostile_fleet()):
+        result = optmodels.solve(problem, out="results")
+        assert result.check.ok
+        found.append(result)
+        opened = visit(folder / result.log["folder"] / "report.html")
+        assert opened.page.evaluate("window.harmed") is None
+        assert (opened.dialogs, opened.messages) == ([], [])
+        assert len(opened.requests) == 1
+        assert opened.page.evaluate("document.querySelectorAll('section img, section script, section a').length") == 0
+    assert all(p.relative_to(folder).parts[0] == "results" for p in folder.rglob("*"))
+    optmodels.report(found, out="all.html")
+    opened = visit(folder / "all.html", width=390)
+    assert opened.page.evaluate("window.harmed") is None
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_injected_script_could_not_run(written, visit, tmp_path):
+    """The policy is the second line: even unescaped, a script of somebody else's would be refused."""
+    text = (written / "infeasible.html").read_text(encoding="utf-8")
+    path = tmp_path / "injected.html"
+    path.write_text(text.replace("</main>", "<script>window.harmed=1</script></main>"), encoding="utf-8")
+    opened = visit(path)
+    assert opened.page.evaluate("window.harmed") is None
+    assert any("Content Security Policy" in m for m in opened.messages)
+
+
+def test_failed_check_is_said_first(results):
+    document = results["cost"].model_dump(mode="json", by_alias=True)
+    document["plan"]["usd_per_hour"] *= 0.5
+    document["check"] = optmodels.check(document).model_dump(mode="json")
+    assert not document["check"]["ok"]
+    text = optmodels.report(document)
+    assert "FAILED" in text
+    assert "refutes this plan" in text
+    assert document["check"]["violations"][0]["requirement"] in text
+
+
+def test_several_results_share_a_page(results, folder, cli):
+    for name in ("cost", "infeasible"):
+        (folder / f"{name}.json").write_text(results[name].to_json(), encoding="utf-8")
+    run = cli(
+        "report", "cost.json", "infeasible.json", "--title", "Two <of> them", "--figures", "figs", "--format", "svg"
+    )
+    assert (run.status, run.out.strip()) == (0, "report.html"), run.err
+    text = (folder / "report.html").read_text(encoding="utf-8")
+    assert text.count("<article") == 2
+    assert "Two &lt;of&gt; them" in text
+    figures = sorted(p.name for p in (folder / "figs").iterdir())
+    assert len(figures) >= 4
+    assert all((folder / "figs" / f).read_text(encoding="utf-8").startswith("<svg") for f in figures)
+    assert cli("report", "cost.json", "infeasible.json").out.strip() == "report-2.html"  # nothing is overwritten
+    assert cli("report", "cost.json", "--out", "report.html").status == 2
+
+
+def test_what_is_no_result_is_refused(folder, cli):
+    (folder / "a.json").write_text('{"status": 3, "formulation": []}', encoding="utf-8")
+    (folder / "b.json").write_text("[1, 2", encoding="utf-8")
+    (folder / "empty").mkdir()
+    for name in ("a.json", "b.json", "empty", "missing.json"):
+        run = cli("report", name)
+        assert run.status == 2
+        assert name in run.err
+        run.assert_clean()
+
+
+def test_charts_are_valid_vega_lite(results):
+    altair = pytest.importorskip("altair")
+    for name in ("cost", "fleet", "week", "compare"):
+        for chart in pages.articles([results[name]])[0].charts():
+            assert json.dumps(chart.spec, allow_nan=False)
+            few = {"values": chart.spec["data"]["values"][:2]}
+            altair.Chart.from_dict(chart.spec | {"data": few}, validate=True)
+
+
+def test_page_needs_the_extra(results, monkeypatch):
+    monkeypatch.setattr(pages, "available", lambda: False)
+    with pytest.raises(InputError, match="pip install"):
+        optmodels.report(results["cost"])

@@ -1,0 +1,72 @@
+"""Solves side by side share nothing, and any one can be stopped from elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from conftest import ROOT
+
+import optmodels
+
+INSTANCES = ROOT / "instances"
+LONG = [INSTANCES / "reserved_capacity/gcp-prices-1y-3y.yaml", INSTANCES / "fleet/spot-heavy.yaml"]
+SHORT = [
+    INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "cost_efficiency/table_ix/batch-budget-2.0.yaml",
+    INSTANCES / "reserved_capacity/textbook-growth-and-scenarios.yaml",
+]  # fmt: skip
+
+
+class StopError(Exception):
+    """Raised by a callback."""
+
+
+def test_what_a_callback_raises_ends_the_solve_and_is_raised():
+    def stop(event):
+        raise StopError
+
+    for source in SHORT[::2]:
+        with pytest.raises(StopError):
+            optmodels.solve(source, on_event=stop)
+        assert optmodels.solve(source).status == "optimal"
+
+
+@pytest.mark.parametrize("source", LONG, ids=lambda p: p.stem)
+def test_a_cancelled_solve_returns_what_it_has(source):
+    cancel = threading.Event()
+    result = optmodels.solve(source, on_event=lambda event: cancel.set(), cancel=cancel)
+    assert result.limit == "interrupt"
+    assert result.status in ("feasible", "no_solution_found")
+    assert result.exit_status == (0 if result.plan is not None else 4)
+    assert result.plan is None or result.check.ok
+
+
+def test_threads_give_what_they_give_alone():
+    alone = {s: optmodels.solve(s) for s in SHORT}
+    found = {}
+
+    def run(i, source):
+        found[i] = optmodels.solve(source)
+
+    threads = [threading.Thread(target=run, args=(i, s)) for i, s in enumerate(SHORT * 2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for i, source in enumerate(SHORT * 2):
+        assert (found[i].status, found[i].plan) == (alone[source].status, alone[source].plan)
+
+
+def test_cancelling_one_task_leaves_the_others_alone():
+    async def both():
+        cancel = threading.Event()
+        long = asyncio.to_thread(
+            optmodels.solve, LONG[1], on_event=lambda event: cancel.set(), cancel=cancel
+        )  # fmt: skip
+        short = [asyncio.to_thread(optmodels.solve, s, cancel=threading.Event()) for s in SHORT]
+        return await asyncio.gather(long, *short)
+
+    stopped, *rest = asyncio.run(both())
+    assert stopped.limit == "interrupt"
+    assert [r.status for r in rest] == ["optimal"] * len(SHORT)
