@@ -226,7 +226,8 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
                                    f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
     configurations = tuple(x for i, x in enumerate(found) if i not in cut)
     t_slice = _t_slice(case, source)
-    classes, bin_s, class_of, deadline = _classes(case, configurations, t_slice)
+    # Grouped by all that is usable, so that what is cut as dominated changes no group.
+    classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice)
     service, share, wait = _service(case, configurations, classes, class_of, deadline)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,

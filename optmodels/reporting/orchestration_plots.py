@@ -100,7 +100,7 @@ def _timeline(plt: Any, t: OrchestrationTables, plan: OrchestrationPlan) -> Any:
     top.fill_between(time, admitted / plan.bin_s, arrivals / plan.bin_s, step="post", color="#cc3311", alpha=0.7,
                      label="refused")  # fmt: skip
     top.set_ylabel("requests/s")
-    top.legend(fontsize=8)
+    top.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
     rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
             for c, x in enumerate(t.configurations)}  # fmt: skip
     order = sorted(range(len(plan.configurations)), key=lambda j: -plan.configurations[j].gpus)[:LINES_SHOWN]

@@ -216,3 +216,29 @@ def test_size_depends_on_classes_not_on_gpus_or_requests():
         return result.size
 
     assert size(8, 2.0) == size(4000, 1000.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_dominated_configurations_are_never_missed(seed, monkeypatch):
+    """The optimum over every choice of instances is the same with and without what dominance cuts."""
+    from optmodels.points import orchestration as points
+
+    document = two_models(
+        40, seed, cluster={"servers": [{"server": "box", "gpu": "v100-16g-pcie", "gpus": 2}]}, models=[{"model": "mistral-7b"}],
+        candidates={"tp": [1, 2], "dp": [1, 2], "batch": [1, 2]},
+        latency={"decay": [{"model": "mistral-7b", "tp": 1, "base_tokens_per_s": 40.0, "delta": 0.1},
+                           {"model": "mistral-7b", "tp": 2, "base_tokens_per_s": 41.0, "delta": 0.3}]},
+        requests={"rows": {k: v for k, v in two_models(40, seed)["requests"]["rows"].items() if k != "model"}},
+    )  # fmt: skip
+
+    def best(t):
+        fits = Fits(t, FlowModel(t).rooms)
+        choices = itertools.product(*(range(2 // int(g) + 1) for g in t.gpus_of))
+        return max(scheduled(t, np.array(n)).objective for n in choices if fits(np.array(n)))
+
+    problem, pruned = tables_of(document)
+    monkeypatch.setattr(points, "dominated", lambda *_: {})
+    whole = build_tables(problem)
+    assert len(pruned.configurations) < len(whole.configurations)
+    assert (pruned.bins, pruned.bin_s) == (whole.bins, whole.bin_s)
+    assert best(pruned) == pytest.approx(best(whole), abs=1e-7)
