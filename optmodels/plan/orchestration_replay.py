@@ -28,6 +28,7 @@ DISPATCHERS = (
     Dispatcher(policy="planned_shares", queue="deadline"),
     Dispatcher(policy="least_load", queue="deadline"),
     Dispatcher(policy="maaso", queue="deadline"),
+    Dispatcher(policy="best_fit", queue="deadline"),
 )
 QUANTILES = (0.5, 0.9, 0.99)
 
