@@ -54,20 +54,20 @@ def main():
     clock = time.perf_counter()
     simulate(few, cluster)
     print(f"{n:,} requests, {INSTANCES} instances; first call {time.perf_counter() - clock:.1f} s (compiled or loaded)")
-    print("| policy | speed | attainment | refused | compiled, requests/s | CPU time | reference, requests/s | ratio |")
+    print("| policy | speed, queue | attainment | refused | compiled, requests/s | of CPU | reference | ratio |")
     print("|---|---|---|---|---|---|---|---|")
     for policy in POLICIES:
-        for speed in SPEEDS:
+        for speed, queue in (*((s, "fifo") for s in SPEEDS), ("load", "deadline")):
             clock, cpu = time.perf_counter(), time.process_time()
-            seen = simulate(requests, cluster, policy, speed=speed, shares=shares)
+            seen = simulate(requests, cluster, policy, speed=speed, queue=queue, shares=shares)
             fast, cpu = n / (time.perf_counter() - clock), n / (time.process_time() - cpu)
             clock = time.perf_counter()
-            slow = simulate_slowly(few, cluster, policy, speed=speed, shares=shares)
+            slow = simulate_slowly(few, cluster, policy, speed=speed, queue=queue, shares=shares)
             rate = len(few) / (time.perf_counter() - clock)
             assert (slow.instance == seen.instance[: len(few)]).all()
             figures = summary(seen, requests, cluster)
-            print(f"| {policy} | {speed} | {figures.attainment:.3f} | {figures.refused:.3f} | {fast:,.0f} | {cpu:,.0f} "
-                  f"| {rate:,.0f} | {fast / rate:,.0f}× |", flush=True)  # fmt: skip
+            print(f"| {policy} | {speed}, {queue} | {figures.attainment:.3f} | {figures.refused:.3f} | "
+                  f"{fast:,.0f} | {cpu:,.0f} | {rate:,.0f} | {fast / rate:,.0f}× |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

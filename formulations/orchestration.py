@@ -35,6 +35,7 @@ from optmodels.formulation import Formulation, Method, Options
 from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
+from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
 from optmodels.plan.orchestration_check import check
 from optmodels.plan.orchestration_replay import dispatched
@@ -42,7 +43,7 @@ from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
 from optmodels.points.orchestration_place import running_counts
-from optmodels.points.orchestration_rounding import impossible, rounded, scheduled
+from optmodels.points.orchestration_rounding import impossible, improved, rounded, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.charts.orchestration import charts
@@ -286,6 +287,9 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     found = None
     if x is not None:
         found = rounded(tables, x[flow.columns.n], settings())
+        if found is not None and bound is not None and (relative_gap(found.objective, bound) or 0.0) > options.gap:
+            until = np.inf if options.time_limit is None else began + options.time_limit / 2
+            found = improved(tables, found, bound, until)
     seconds["round"] = time.perf_counter() - clock - seconds["relax"]
     log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
     within = max(options.gap, PROVED)
@@ -371,6 +375,7 @@ FORMULATION = Formulation(
     frames=frames,
     template=TEMPLATE,
     charts=charts,
+    deployments=deploy.orchestration,
     figures=_figures,
     replay=_replay,
     plan=OrchestrationPlan,

@@ -123,8 +123,8 @@ def main() -> None:
         "19,366 conversation requests in 58 minutes: 2.57/s and 5.53/s), as classes; the split by length is rounded.",
         title="Code completion and conversation after Azure 2023, as classes",
         cluster={"servers": [{"server": "a100", "gpu": "a100-80g", "gpus": 8}]},
-        models=[{"model": "llama-3-8b", "t_slice_s": 0.012}, {"model": "mistral-7b", "t_slice_s": 0.011}],
-        candidates={"tp": [1, 2], "batch": [4, 8, 16, 32, 64]},
+        models=[{"model": "llama-3-8b"}, {"model": "mistral-7b"}],
+        candidates={"tp": [1, 2], "batch": [1, 2, 4, 8, 16, 32, 64]},
         latency={"fitted": {"llama-3-8b": "a100-80g-llama-3-8b-fp16-vllm-static",
                             "mistral-7b": "a100-80g-mistral-7b-fp16-vllm-static"}},
         requests={"duration_s": 3480, "classes": [

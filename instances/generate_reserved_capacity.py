@@ -152,8 +152,8 @@ def main() -> None:
     write(
         "gcp-prices-1y-3y",
         "Real Google Cloud prices (2026-07-30) of L4 and 8×H100 machines where they are offered, with one- and three-year\n"
-        "commitments, on demand and spot (a tenth of spot time lost). Users live in all 40 regions; two services share\n"
-        "the machines; what machines serve comes from the latency model.",
+        "commitments and on demand; no spot (at Google's spot prices of that day nothing would be reserved). Users live in all 40\n"
+        "regions; two services share the machines; what machines serve comes from the latency model.",
         title="Two services on GCP at real prices with 1y/3y commitments",
         services=[
             {"service": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tbt_s": 0.1},
@@ -164,12 +164,10 @@ def main() -> None:
              "workload": {"model": "llama-3.1-70b", "input_tokens": 2048, "output_tokens": 256}},
         ],
         machines=[
-            {"machine": "g2-standard-4", "gpu": "l4", "prices_file": "gcp_prices.csv", "spot_available": 40,
-             "spot_lost_share": 0.1},
-            {"machine": "a3-highgpu-8g", "gpu": "h100", "gpu_count": 8, "prices_file": "gcp_prices.csv",
-             "spot_available": 2, "spot_lost_share": 0.1},
+            {"machine": "g2-standard-4", "gpu": "l4", "prices_file": "gcp_prices.csv"},
+            {"machine": "a3-highgpu-8g", "gpu": "h100", "gpu_count": 8, "prices_file": "gcp_prices.csv"},
         ],
-        terms=["reserved_1y", "reserved_3y", "on_demand", "spot"], **common,
+        terms=["reserved_1y", "reserved_3y", "on_demand"], **common,
     )  # fmt: skip
     two = {"regions": [{"region": "west", "utc_offset_h": -8}, {"region": "east", "utc_offset_h": 4}],
            "network": {"rtt_ms": {"west": {"east": 100.0}}, "local_rtt_ms": 5.0}}  # fmt: skip

@@ -7,7 +7,7 @@ A schema marks a field with `Limit` (or `Price`) inside ``Annotated``; nothing e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,8 +75,7 @@ class Price:
 
     Attributes:
         unit: of the price.
-        off: the value that means it cannot be bought, or `ELEMENT`. The last price of a section, which other parts of
-            the file may need, becomes `FORBIDDING` times as high instead.
+        off: the value that means it cannot be bought, or `ELEMENT`.
     """
 
     unit: str = "USD/h"
@@ -164,6 +163,7 @@ class Offer:
     value: float
     unit: str
     drop: tuple[Path, Any]
+    beside: int  # prices in its section, itself included
     machine: str
     region: str
     market: str
@@ -233,7 +233,7 @@ def _walk(model: BaseModel, path: Path, written: bool, above: tuple[tuple[Any, A
 
 def _own_name(section: Any) -> str:
     """What a section calls itself."""
-    for attribute in ("label", "name", "service", "machine", "region"):
+    for attribute in ("label", "name", "service", "machine", "region", "model"):
         value = getattr(section, attribute, None)
         if isinstance(value, str) and value:
             return value
@@ -303,10 +303,26 @@ def offers(problem: BaseModel) -> list[Offer]:
             drop: tuple[Path, Any] = (place.path, marker.off)
             if marker.off is ELEMENT:
                 drop = (place.path[:-1], ELEMENT)
-            elif sum(v is not None for v in dict(place.section).values()) == 1:
-                drop = (place.path, FORBIDDING * place.value)
-            found.append(Offer(place.path, float(place.value), marker.unit, drop, machine, region, market))
+            beside = sum(v is not None for v in dict(place.section).values())
+            found.append(Offer(place.path, float(place.value), marker.unit, drop, beside, machine, region, market))
     return found
+
+
+def without(dropped: Iterable[Offer]) -> dict[Path, Any]:
+    """Settings under which nothing is bought at these prices.
+
+    A section all of whose prices go keeps one, `FORBIDDING` times as high: other parts of the file may name it.
+    """
+    by_section: dict[Path, list[Offer]] = {}
+    for offer in dropped:
+        by_section.setdefault(offer.path[:-1], []).append(offer)
+    settings: dict[Path, Any] = {}
+    for mine in by_section.values():
+        settings |= dict(o.drop for o in mine)
+        last = mine[-1]
+        if len(mine) == last.beside and last.drop[1] is not ELEMENT:
+            settings[last.path] = FORBIDDING * last.value
+    return settings
 
 
 def changed(problem: Any, settings: Mapping[Path, Any]) -> Any:

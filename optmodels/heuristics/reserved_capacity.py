@@ -21,6 +21,7 @@ from optmodels.points.reserved_dispatch import RowLp, dispatch, greedy_flows
 from optmodels.problem.reserved_capacity import ReservedCapacity
 
 ROUNDS = 400
+STEP = 0.25  # of what would help the worst row
 SERVED = 1e-9
 
 
@@ -81,48 +82,64 @@ def _renew(t: ReservedTables, counts: Array) -> Array:
     return out
 
 
-def _short_rows(t: ReservedTables, counts: Array, losses_only: bool = False) -> list[tuple[Array, Array]]:
-    """(demand, machines) of rows, losses included, that the greedy flow does not serve; worst first."""
-    machines, found = t.reserved(counts), []
-    cases = [(t.demand, np.ones(len(t.sink_region)), np.zeros(len(t.sink_region)))]
-    cases += [
+Case = tuple[Array, Array, Array]  # demand (H, I), share of reservations that survives (J,), further machines (J,)
+
+
+def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
+    """What reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
+    cases = [
         (t.demand * f, g.alive, np.where(np.isinf(g.extra), 1e9, g.extra)) for g in t.guards for f in deviations(t, g)
     ]
-    for index, (demand, alive, extra) in enumerate(cases):
-        if index == 0 and (losses_only or len(t.option_sink)):
-            continue  # what reservations leave over is bought by the hour
-        have = (alive[:, None] * machines + extra[:, None]).T[t.quarter]
-        left, _ = greedy_flows(t, demand, have)
-        short = left.sum(axis=1)
-        rows = np.flatnonzero(short > SERVED * np.maximum(demand.sum(axis=1), 1e-12))
-        found += [
-            (float(short[h]), demand[h], have[h])
-            for h in rows[np.argsort(-short[rows], kind="stable")][: 200 if losses_only else 30]
-        ]
+    if not losses_only and not len(t.option_sink):
+        cases.insert(0, (t.demand, np.ones(len(t.sink_region)), np.zeros(len(t.sink_region))))
+    return cases
+
+
+def _short_in(t: ReservedTables, case: Case, machines: Array, most: int) -> list[tuple[float, Array, Array]]:
+    """(requests/s short, demand, machines) of rows of a case that the greedy flow does not serve; worst first."""
+    demand, alive, extra = case
+    have = (alive[:, None] * machines + extra[:, None]).T[t.quarter]
+    left, _ = greedy_flows(t, demand, have)
+    short = left.sum(axis=1)
+    rows = np.flatnonzero(short > SERVED * np.maximum(demand.sum(axis=1), 1e-12))
+    return [(float(short[h]), demand[h], have[h]) for h in rows[np.argsort(-short[rows], kind="stable")][:most]]
+
+
+def _short_rows(t: ReservedTables, counts: Array, losses_only: bool = False) -> list[tuple[Array, Array]]:
+    """(demand, machines) of rows, losses included, that the greedy flow does not serve; worst first."""
+    machines, most = t.reserved(counts), 200 if losses_only else 30
+    found = [x for case in _cases(t, losses_only) for x in _short_in(t, case, machines, most)]
     return [(d, m) for _, d, m in sorted(found, key=lambda x: -x[0])]
 
 
 def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
-    """Add the cheapest machine that helps the worst row, until every row is served (the LP's dual says what helps)."""
-    best, lp = _cheapest(t), RowLp(t, phase_one=True)
-    counts = counts.copy()
-    for _ in range(ROUNDS):
+    """Add the cheapest machine that helps the worst row of a case, case after case, until every row is served.
+
+    The LP's dual says what helps; a case that was short is tried again first.
+    """
+    best, lp, cases = _cheapest(t), RowLp(t, phase_one=True), _cases(t)
+    counts, at, served = counts.copy(), 0, 0
+    for _ in range(ROUNDS * max(1, len(cases))):
+        if served == len(cases):
+            return counts
         if options.time_limit is not None and time.perf_counter() - began > options.time_limit:
             return None
-        for demand, machines in _short_rows(t, counts):
+        for _, demand, machines in _short_in(t, cases[at], t.reserved(counts), 30):
             lp.solve(demand, machines)
             if lp.objective > 1e-7 * max(float(demand.sum()), 1e-12):
                 break
         else:
-            return counts
-        _, z = lp.duals()
+            at, served = (at + 1) % len(cases), served + 1
+            continue
+        served = 0
+        z = lp.duals()[1] * cases[at][1]  # a machine that is lost does not help
         usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
         room = t.sink_most - t.reserved(counts).max(axis=1)
         value = np.where((z > 1e-12) & (best >= 0) & (room >= 1), z / usd, 0.0)
         if not value.any():
             return None
         j = int(value.argmax())
-        step = max(1.0, min(np.ceil(lp.objective / z[j]), room[j]))
+        step = max(1.0, min(np.ceil(STEP * lp.objective / z[j]), room[j]))  # not all at once: others help too
         again = np.zeros_like(counts)
         again[best[j]] = step
         counts += _renew(t, again)

@@ -21,8 +21,10 @@ class Deployment(Document):
     provider: str = ""
     region: str = ""
     machine: str
-    market: Market
+    market: Market | None = Field(description="none: machines of one's own")
     machines: Count
+    hosts: list[str] = Field(default=[], description="which machines, where the plan names them")
+    devices: list[list[int]] = Field(default=[], description="GPUs of every replica on a machine; empty: from 0 on")
     gpu: str | None = None
     gpus_per_machine: Count
     tensor_parallel: Count = 1
@@ -35,6 +37,12 @@ class Deployment(Document):
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
     notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """GPUs of every replica on a machine."""
+        size = self.tensor_parallel * self.pipeline_parallel
+        return self.devices or [list(range(i * size, (i + 1) * size)) for i in range(self.replicas_per_machine)]
 
     @property
     def replicas(self) -> int:

@@ -14,8 +14,9 @@ from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import weights
 from optmodels.problem.orchestration import Orchestration
-from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Requests, Shares, simulate
+from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -58,17 +59,21 @@ def replay(
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
     requests = requests_of(t, trace, options.seed)
-    cluster, shares = cluster_of(t, p), shares_of(t, p)
+    cluster, shares = cluster_of(t, p), shares_of(t, p, own=trace is None)
     rows = {}
     own = p.dispatcher
     for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
-        way = own if policy == own.policy else Dispatcher(policy=policy)
+        # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+        queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
+        way = own if policy == own.policy else Dispatcher(policy=policy, queue=queue)
         if options.overflow_protection is not None:
             way = way.model_copy(update={"overflow_protection": options.overflow_protection})
         if options.queue is not None:
             way = way.model_copy(update={"queue": options.queue})
         seen = sent(t, p, requests, cluster, shares, way, options)
         rows[policy] = report_of(t, requests, cluster, seen)
+        if options.keep is not None:
+            options.keep(policy, columns(seen, requests, cluster))
     return {
         "requests": len(requests), "speed": options.speed, "policy": options.policy or own.policy,
         "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
@@ -215,17 +220,30 @@ def divided(
     return replace(requests, group=group), replace(cluster, group=side)
 
 
-def shares_of(t: OrchestrationTables, p: OrchestrationPlan) -> Shares:
-    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind."""
+def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) -> Shares:
+    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
+
+    On the instance's `own` requests what the plan does not admit is refused; on others the shares over all bins are
+    followed, and refusing is left to overflow protection.
+
+    Raises:
+        InputError: the plan's classes or bins are not the instance's.
+    """
     s = p.shares
-    weight = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
-    np.add.at(weight, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
-                       np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
-    arrivals = np.maximum(t.classes.arrivals.T, 1e-12)[:, :, None]
-    weight = np.where(arrivals > 1e-9, weight / arrivals, 0.0)
+    if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
+        value = f"{p.bins} bins, {len(p.classes)} classes"
+        raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
+    admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
+    np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
+                         np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
+    arrivals = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
+    overall = admitted.sum(axis=0) / np.maximum(arrivals.sum(axis=0), 1e-12)
+    came = arrivals > 1e-9
+    weight = np.where(came, admitted / np.where(came, arrivals, 1.0), overall) if own else overall[None]
     weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
     kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
-    return Shares(kind, np.ascontiguousarray(weight), t.bin_s, refuse_rest=False)
+    refuse = own and bool(admitted.any())
+    return Shares(kind, np.ascontiguousarray(weight), t.bin_s if own else np.inf, refuse_rest=refuse)
 
 
 def report_of(t: OrchestrationTables, requests: Requests, cluster: Cluster, seen: Outcomes) -> dict[str, Any]:

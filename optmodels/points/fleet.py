@@ -139,10 +139,15 @@ class FleetTables:
         return self.penalty * self.rates[period][:, None] * 3600.0
 
     def machines_of(self, point: int) -> Iterator[tuple[Resource, int]]:
-        """Machines of a deployment with their number."""
-        row = self.use[point]
-        for g, count in zip(row.indices, row.data, strict=True):
-            yield self.resources[g], int(count)
+        """Machines of a deployment with their number: the main ones, then those for attention."""
+        x = self.points
+        if x.block[point] == NONE:
+            row = self.use[point]
+            yield self.resources[row.indices[0]], int(row.data[0])
+            return
+        tables, c = self.blocks[x.block[point]], int(x.configuration[point])
+        markets = MARKETS[x.main_market[point]], None if x.ao_market[point] == NONE else MARKETS[x.ao_market[point]]
+        yield from _bought(tables, c, *markets)
 
 
 def build_tables(problem: Fleet) -> FleetTables:
@@ -296,6 +301,16 @@ def _machine_set(tables: CostTables, c: int) -> tuple[int, int, int, int]:
     return int(x.main[c]), mains, int(x.ao[c]), aos
 
 
+def _bought(
+    tables: CostTables, c: int, main_market: Market, ao_market: Market | None
+) -> Iterator[tuple[Resource, int]]:
+    """Machines of a configuration with their number: the main ones, then those for attention."""
+    main, mains, ao, aos = _machine_set(tables, c)
+    yield (tables.machines[main].machine, tables.machines[main].region, main_market), mains
+    if ao_market is not None:
+        yield (tables.machines[ao].machine, tables.machines[ao].region, ao_market), aos
+
+
 def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
     """(seconds, percentile or None for the mean) of a limit; infinite where there is none."""
     if limit is None:
@@ -413,17 +428,14 @@ def _markets(
     for r, (b, c) in enumerate(zip(rows.block, rows.configuration, strict=True)):
         order, start = by_block[int(b)]
         tables = blocks[b]
-        main, mains, ao, aos = _machine_set(tables, c)
         for s in order[start[c] : start[c + 1]]:
             row_of.append(r)
             skeleton.append(int(s))
             cost.append(float(tables.skeletons.usd_per_hour[s]))
-            m = tables.machines[main]
-            used = [((m.machine, m.region, MARKETS[tables.skeletons.main_market[s]]), mains)]
-            if ao != NONE:
-                a = tables.machines[ao]
-                used.append(((a.machine, a.region, MARKETS[tables.skeletons.ao_market[s]]), aos))
-            machines.append(tuple(used))
+            ao = tables.skeletons.ao_market[s]
+            machines.append(tuple(_bought(
+                tables, c, MARKETS[tables.skeletons.main_market[s]], None if ao == NONE else MARKETS[ao]
+            )))  # fmt: skip
     return np.array(row_of, dtype=np.intp), np.array(skeleton, dtype=np.intp), np.array(cost), machines
 
 

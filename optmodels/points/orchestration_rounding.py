@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from optmodels.solver.highs import Settings
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+EVALUATIONS = 40
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,51 @@ def rounded(t: OrchestrationTables, n: Array, settings: Settings | None = None) 
         if counts[t.model_of == m].sum() < served.minimum_instances:
             return None
     return scheduled(t, counts, settings)
+
+
+def improved(t: OrchestrationTables, start: Scheduled, bound: float, until: float = np.inf) -> Scheduled:
+    """Exchange one instance for another of at most its GPUs (of any model) as long as that helps.
+
+    At most `EVALUATIONS` schedules are tried, so that without a time limit the same instance gives the same plan.
+
+    Args:
+        t: the tables.
+        start: where to begin.
+        bound: no plan is better: the search ends near it.
+        until: `time.perf_counter` at which to stop.
+    """
+    fits = Fits(t, FlowModel(t).rooms)
+    least = np.array([m.minimum_instances for m in t.case.problem.models])
+    best, tried, left = start, {start.counts.tobytes()}, EVALUATIONS
+    while left > 0:
+        served = np.bincount(best.assignment.request_class, best.assignment.admitted.sum(axis=1), len(t.classes))
+        missed = np.bincount(t.classes.model, t.classes.count - served, len(t.case.models))
+        moves = [
+            (-missed[t.model_of[d]], -int(t.gpus_of[d]), int(t.model_of[c] != t.model_of[d]), int(c), d)
+            for c in np.flatnonzero(best.counts) for d in range(len(t.configurations))
+            if c != d and t.gpu_of[c] == t.gpu_of[d] and t.gpus_of[d] <= t.gpus_of[c]
+        ]  # fmt: skip
+        for *_, c, d in sorted(moves):
+            more = best.counts.copy()
+            more[c] -= 1
+            more[d] += max(1, int(t.gpus_of[c] // t.gpus_of[d]))
+            few = any(more[t.model_of == m].sum() < v for m, v in enumerate(least))
+            if more.tobytes() in tried or few or not fits(more):
+                continue
+            tried.add(more.tobytes())
+            left -= 1
+            found = scheduled(t, more)
+            if found is not None and found.objective > best.objective + 1e-6:
+                best = found
+                break
+            if left == 0 or time.perf_counter() > until:
+                left = 0
+                break
+        else:
+            break
+        if best.objective >= bound * (1 - 1e-4):
+            break
+    return best
 
 
 def impossible(t: OrchestrationTables) -> str:

@@ -18,6 +18,7 @@ from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import Precision
+from optmodels.limits import Limit
 from optmodels.problem.base import Problem
 from optmodels.problem.traces import TraceSpec, load_trace
 from optmodels.traces.types import Label, Trace
@@ -54,9 +55,13 @@ class Cluster(Entry):
 
     servers: tuple[Servers, ...] = Field(min_length=1)
     failed_gpus: dict[str, tuple[Count, ...]] = Field(default={}, description="server name → GPU indices from 0")
-    stock: dict[str, Count] = Field(default={}, description="GPU type → most GPUs that may be used")
-    tensor_groups_cross_servers: bool = False
-    pipelines_cross_servers: bool = Field(default=False, description="stages of one pipeline in different servers")
+    stock: Annotated[dict[str, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
+        default={}, description="GPU type → most GPUs that may be used"
+    )
+    tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = False
+    pipelines_cross_servers: Annotated[bool, Limit("pipelines stay inside a server", "flag", off=True)] = Field(
+        default=False, description="stages of one pipeline in different servers"
+    )
 
 
 class Candidates(Entry):
@@ -79,10 +84,12 @@ class ServedModel(Entry):
         default=None, description="default: per-token latency of an idle one-GPU instance"
     )
     candidates: Candidates | None = Field(default=None, description="in place of the file's")
-    minimum_instances: Count = 0
-    maximum_instances: Count | None = None
+    minimum_instances: Annotated[Count, Limit("instances of {owner}", "least", off=0)] = 0
+    maximum_instances: Annotated[Count | None, Limit("instances of {owner}", "most")] = None
     weight: Share = Field(default=1.0, description="of this model's requests in S")
-    attainment_at_least: Fraction | None = Field(default=None, description="share of its requests in time")
+    attainment_at_least: Annotated[Fraction | None, Limit("share of {owner} in time", "least", "%")] = Field(
+        default=None, description="share of its requests in time"
+    )
 
 
 class DecayRow(Entry):
@@ -215,7 +222,7 @@ class Slo(Entry):
     """Deadline θ·l·t_slice (MaaSO §III-C); optionally also a limit on the first token."""
 
     factor: Positive | None = Field(default=None, description="θ where the trace has none")
-    ttft_s: Seconds | None = None
+    ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = None
     shortfall_penalty: Share | None = Field(
         default=None, description="score lost per unit of missed attainment_at_least; default: it must hold"
     )
@@ -240,7 +247,7 @@ class Objective(Entry):
 class Memory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
 
-    vram_usable: PositiveFraction = 0.9
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
     tokens_per_slot: Literal["mean", "max"] | PositiveInt = Field(
         default="mean",
         description="KV tokens of a slot: of the model's mean or longest request, or a number",

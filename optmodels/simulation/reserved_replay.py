@@ -94,12 +94,13 @@ def replay(
     shares = _shares(problem, case, machines, demand, hour)
     lost = _lost(problem, case, machines, o)
     services, losses = [], []
+    metrics: dict[str, Any] = {}
     for k, service in enumerate(problem.services):
         work = works[k]
         if not len(work.trace):
             continue
         fleet = _fleet(problem, case, k, machines, shares[k], hour, notes)
-        found = _run(work, fleet, routing, seconds, service.slo.ttft_s, o.seed)
+        found, metrics[service.service] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o.seed)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
                          "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
@@ -107,11 +108,24 @@ def replay(
         kept = _thinned(work, keep, o.seed)
         for region in lost:
             left = fleet.without(region)
-            found = _run(kept, left, routing, seconds, service.slo.ttft_s, o.seed)
+            found, seen = _run(kept, left, routing, seconds, service.slo.ttft_s, o.seed)
+            metrics[f"{service.service} without {region}"] = seen
             losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
+    name = o.policy or "skylb"
+    one = len(services) == 1
+    shown = {name if one else f"{name}, {s['service']}": s for s in services}
+    planned_hits = [s["planned_cache_hit_rate"] for s in services]
     return {
-        "policy": o.policy or "skylb", "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
+        "predicted": {"throughput_over_demand": 1.0, "forwarded_share": p.forwarded_share,
+                      "cache_hit_rate": planned_hits[0] if one else None},
+        "policies": {
+            label: {"throughput_over_demand": s["throughput_over_demand"]}
+            | {x: s.get(x) for x in ("forwarded_share", "cache_hit_rate", "within_ttft_slo")}
+            for label, s in shown.items()
+        },
+        "policy": name, "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
         "scenario": o.scenario, "seconds": seconds, "generated": trace is None, "services": services, "losses": losses,
+        "metrics": metrics,
         "survives_every_loss": all(x["survives"] for x in losses) if losses else None,
         "notes": list(dict.fromkeys(notes)),
     }  # fmt: skip
@@ -359,13 +373,17 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
 
 def _run(
     work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, seed: int
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if not len(fleet.region):
-        return {"survives": False, "throughput_over_demand": 0.0, "metrics": None}
+        return {"survives": False, "throughput_over_demand": 0.0}, None
     r: Replay = simulate(work.trace, fleet, routing, programs=work.programs, until_s=seconds + AFTER_S, seed=seed)
     share = throughput_over_demand(r, seconds)
-    return {"survives": share >= KEPT_UP, "throughput_over_demand": share,
-            "metrics": r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=ttft_slo_s)}  # fmt: skip
+    m = r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=ttft_slo_s)
+    return {
+        "survives": share >= KEPT_UP, "throughput_over_demand": share, "ttft_p50_s": m["ttft_s"]["p50"],
+        "ttft_p90_s": m["ttft_s"]["p90"], "within_ttft_slo": m["within_ttft_slo"],
+        "cache_hit_rate": m["cache_hit_rate"], "forwarded_share": m["forwarded_share"],
+    }, m  # fmt: skip
 
 
 def throughput_over_demand(r: Replay, seconds: float) -> float:

@@ -6,7 +6,7 @@ gets in only with a plan that the independent checker accepts; a bound only from
 
     python -m optmodels.study.library check [--solve]        consistent? with --solve: found again?
     python -m optmodels.study.library update [INSTANCE …]    solve, and keep what is better
-    python -m optmodels.study.library export FOLDER --to mps|lp
+    python -m optmodels.study.library export FOLDER [INSTANCE …] --to mps|lp
 """
 
 from __future__ import annotations

@@ -92,11 +92,14 @@ def said(d: Deployment) -> list[str]:
 def about(d: Deployment, notes: list[str]) -> list[str]:
     """Comment lines on one deployment: what it is, then its notes."""
     size = d.tensor_parallel * d.pipeline_parallel
+    place = f" in {d.region}" if d.region else ""
+    terms = f" ({d.market.replace('_', '-')})" if d.market else ""
     what = (
-        f"{d.machines} × {d.machine}{f' in {d.region}' if d.region else ''} ({d.market.replace('_', '-')}), on each"
+        f"{d.machines} × {d.machine}{place}{terms}, on each"
         f" {d.replicas_per_machine} × vLLM on {size} of its {d.gpus_per_machine} GPUs"
     )
-    return [line for text in (d.name, what, *notes) for line in comment(text)]
+    hosts = [f"On {', '.join(d.hosts)}."] if d.hosts else []
+    return [line for text in (d.name, what, *hosts, *notes) for line in comment(text)]
 
 
 def prefixed(d: Deployment, notes: list[str]) -> list[str]:

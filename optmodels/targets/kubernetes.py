@@ -21,7 +21,7 @@ SPOT: dict[str, tuple[str, str]] = {  # node label of spot machines
 def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
     """Deployment and Service of one deployment."""
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "optmodels"}
-    select = {"node.kubernetes.io/instance-type": d.machine}
+    select = {} if d.hosts else {"node.kubernetes.io/instance-type": d.machine}
     if d.region:
         select["topology.kubernetes.io/region"] = d.region
     tolerations: list[dict[str, Any]] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
@@ -40,7 +40,12 @@ def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
         "startupProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10, "failureThreshold": 180},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - ranks share memory there
     }  # fmt: skip
+    named = {"key": "kubernetes.io/hostname", "operator": "In", "values": d.hosts}
+    required = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+    }
     spec = {
+        **({"affinity": {"nodeAffinity": required}} if d.hosts else {}),
         "nodeSelector": select, "tolerations": tolerations, "containers": [container],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }  # fmt: skip
@@ -67,7 +72,9 @@ def export(plan: Deployments) -> Export:
         mine = said(d)
         if d.market == "spot" and d.provider not in SPOT:
             mine.append("Bought on the spot market; add your cluster's node label for spot machines.")
-        if d.market.startswith("reserved"):
+        if d.devices:
+            mine.append("The plan names GPUs; a device plugin chooses them itself, of the same servers.")
+        if d.market is not None and d.market.startswith("reserved"):
             mine.append("On reserved machines; a reservation is made with the provider, not in a manifest.")
         notes += prefixed(d, mine)
         text = "\n".join(about(d, mine))

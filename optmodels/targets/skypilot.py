@@ -16,7 +16,10 @@ PROVIDERS = ("aws", "gcp", "azure")
 def task(name: str, d: Deployment) -> dict[str, Any]:
     """The task: one replica of the service is one machine."""
     resources: dict[str, Any] = {"instance_type": d.machine, "use_spot": d.market == "spot", "ports": vllm.PORT}
-    if d.provider in PROVIDERS:
+    if d.hosts:
+        gpus = d.tensor_parallel * d.pipeline_parallel * d.replicas_per_machine
+        resources = {"infra": f"ssh/{name}", "accelerators": f"{d.gpu}:{gpus}", "ports": vllm.PORT}
+    elif d.provider in PROVIDERS:
         resources["infra"] = f"{d.provider}/{d.region}" if d.region else d.provider
     flags = vllm.flags(d)
     if d.replicas_per_machine > 1:
@@ -35,9 +38,11 @@ def export(plan: Deployments) -> Export:
     files, notes = {}, list(plan.notes)
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
         mine = said(d)
-        if d.provider not in PROVIDERS:
+        if d.hosts:
+            mine.append("On servers of one's own: add them to SkyPilot as an SSH node pool of this name.")
+        elif d.provider not in PROVIDERS:
             mine.append(f"The plan does not say whose machine {d.machine} is; SkyPilot looks in every cloud.")
-        if d.market.startswith("reserved"):
+        if d.market is not None and d.market.startswith("reserved"):
             mine.append("On reserved machines; make the reservation first and name it in SkyPilot's config.")
         notes += prefixed(d, mine)
         body = yaml.safe_dump(task(name, d), sort_keys=False, width=10**6)

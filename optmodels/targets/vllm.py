@@ -54,9 +54,8 @@ def export(plan: Deployments) -> Export:
         notes += prefixed(d, mine)
         lines = [*head(plan), *about(d, mine), *comment(f"Arguments of vLLM {VERSION}.")]
         commands = []
-        size = d.tensor_parallel * d.pipeline_parallel
-        for i in range(d.replicas_per_machine):
-            devices = ",".join(str(g) for g in range(i * size, (i + 1) * size))
+        for i, group in enumerate(d.groups):
+            devices = ",".join(str(g) for g in group)
             command = shlex.join(["vllm", "serve", *flags(d), f"--port={PORT + i}"])
             commands.append(f"CUDA_VISIBLE_DEVICES={devices} {command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]

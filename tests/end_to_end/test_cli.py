@@ -231,7 +231,7 @@ def test_results_go_to_a_folder_and_never_over_another(cli, write, folder, tiny)
         assert cli("solve", "instance.yaml").status == 0
     assert sorted(p.name for p in (folder / "results").iterdir()) == ["instance-exact", "instance-exact-2"]
     for result in (folder / "results").iterdir():
-        assert {p.name for p in result.iterdir()} == {"plan.json", "operating_points.csv"}
+        assert {p.name for p in result.iterdir()} == {"plan.json", "operating_points.csv", "report.html"}
         assert_contract(json.loads((result / "plan.json").read_text()))
 
 

@@ -403,3 +403,22 @@ def test_result_stands_alone(tmp_path):
         result = optmodels.solve(source, out=tmp_path)
         assert optmodels.check(next(tmp_path.glob(f"{source.stem}*")) / "plan.json").ok
         assert result.check.ok
+
+
+@pytest.mark.parametrize("include", [["g6e.xlarge"], ["g5.xlarge", "g6e.xlarge"], ["g6e.xlarge", "g5.xlarge"]])
+@pytest.mark.parametrize("family", ["ao", "ao_parallel", "ao_shared"])
+def test_machines_for_attention_are_lines_of_their_own(include, family):
+    """Also where both roles are one machine type in one market, and wherever the AO machine stands in the pool."""
+    result = optmodels.solve({
+        "formulation": "fleet", "schema": 1,
+        "workloads": [{
+            "name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 4.0, "tbt_s": 0.2},
+            "buckets": [{"input_tokens": 1024, "output_tokens": 256, "requests_per_s": 6}],
+        }],
+        "pool": {"catalog": "aws", "include": include},
+        "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
+        "strategies": {"families": [family], "batches": [16]},
+    })  # fmt: skip
+    assert result.status == "optimal" and result.check.ok, result.check
+    for line in result.plan["periods"][0]["deployments"]:
+        assert [m["role"] for m in line["machines"]] == ["main", "ao"]

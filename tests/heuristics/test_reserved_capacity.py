@@ -31,6 +31,20 @@ def test_by_hand(name, machines):
     assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
 
 
+def test_repair_adds_nothing_where_it_is_lost():
+    """Machines in the lost region cannot help: greedy once added them there for ever."""
+    three = {"west": [10.0, 2.0], "east": [2.0, 10.0], "south": [1.0, 1.0]}
+    document = two_regions(
+        regions=[{"region": n, "utc_offset_h": 0} for n in three], resilience={"lose_any_region_keep": 0.8},
+        network={"rtt_ms": {a: dict.fromkeys(three, 100.0) for a in three}},
+    )  # fmt: skip
+    document["services"][0]["demand"]["by_region"] = three
+    for name in ("greedy", "lp_rounding"):
+        problem, found = run(document, name)
+        assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+        assert sum(r.count for r in found.plan.reservations) <= 26
+
+
 def test_global_peak_is_one_pool():
     _, found = run(two_regions(), "global_peak")
     assert [r.count for r in found.plan.reservations] == [12]

@@ -266,3 +266,87 @@ def test_page_needs_the_extra(results, monkeypatch):
     monkeypatch.setattr(pages, "available", lambda: False)
     with pytest.raises(InputError, match="pip install"):
         optmodels.report(results["cost"])
+
+
+def test_orchestration_has_a_cluster_map(visit, tmp_path):
+    """From the plan's document alone: every GPU of every server is a cell, occupied as the plan says."""
+    problem = yaml.safe_load(optmodels.new("orchestration"))
+    problem["requests"]["trace"]["generated"]["requests"] = 150
+    problem["cluster"]["failed_gpus"] = {"p3-2": [0, 5]}
+    result = optmodels.solve(problem, "round_robin", out=tmp_path)
+    (article,) = pages.articles([result])
+    cluster = next(c for c in article.charts() if c.title == "Cluster map")
+    cells = cluster.spec["data"]["values"]
+    assert len(cells) == 3 * 8
+    assert {(c["server"], c["gpu"]) for c in cells if c["model"] == "out of order"} == {("p3-2", 0), ("p3-2", 5)}
+    used = sum(len(g) for i in result.plan["instances"] for g in i["placement"].values())
+    assert sum(bool(c["instance"]) for c in cells) == used == result.plan["prediction"]["gpus_used"]
+    over_time = next(c for c in article.charts() if c.title == "Requests over time")
+    width = over_time.spec["data"]["values"][1]["time"] - over_time.spec["data"]["values"][0]["time"]
+    planned = sum(r["rate"] for r in over_time.spec["data"]["values"]) * width
+    assert planned == pytest.approx(sum(result.plan["shares"]["admitted"]), rel=1e-3)
+    opened = visit(Path(result.log["folder"]) / "report.html")
+    assert opened.messages == []
+
+
+def limit(name, path, value):
+    words = {"words": f"{name} at most {value}", "name": name, "path": path, "value": value, "unit": "s"}
+    return words | {"side": "most", "written": True}
+
+
+def test_explanations_have_a_page(visit, folder, cli):
+    """Every sentence of the document is on the page, and each limit that binds is a bar."""
+    infeasible = {
+        "kind": "explanation", "instance": "a.yaml", "formulation": "cost_efficiency", "title": "<b>tight</b>",
+        "status": "infeasible", "words": "Infeasible, proved.", "definitions": {"binds": "dropping it helps"},
+        "conflicts": [{"irreducible": True, "words": "both", "members": [
+            {"limit": limit("TTFT", "slo.ttft_s", 0.2), "words": "TTFT at most 0.2 s"},
+            {"limit": limit("budget", "budget_usd_per_hour", 1.0), "words": "budget at most 1 USD/h"}]}],
+        "restored_words": "Without them there is a plan.",
+        "alone": [{"limit": limit("TTFT", "slo.ttft_s", 0.2), "needed": 0.3, "change": 0.5, "words": "TTFT to 0.3 s"}],
+        "skipped": ["the rest"], "solves": 7, "seconds": 0.5,
+    }  # fmt: skip
+    feasible = infeasible | {
+        "status": "feasible", "words": "Optimal.", "conflicts": [], "alone": [], "unit": "USD/h", "restored_words": "",
+        "limits": [
+            {"limit": limit("TTFT", "slo.ttft_s", 0.2), "binds": True, "gain_of_step": 0.1, "gain_without": 2.0,
+             "words": "TTFT binds"},
+            {"limit": limit("TBT", "slo.tbt_s", 0.05), "binds": False, "words": "TBT is slack"}],
+        "prices": [{"name": "g6", "value": 2.0, "low": None, "high": 3.0, "unit": "USD/h", "bought": True,
+                    "words": "g6 up to 3 USD/h"}],
+        "next_plans": [{"objective": 3.5, "headline": "another plan", "words": "does without g6"}],
+    }  # fmt: skip
+    for name, document in (("no", infeasible), ("yes", feasible)):
+        (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+        run = cli("report", f"{name}.json", "--out", f"{name}.html")
+        assert run.status == 0, run.err
+        opened = visit(folder / f"{name}.html", width=390)
+        assert opened.messages == []
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    text = (folder / "no.html").read_text(encoding="utf-8")
+    for wanted in ("TTFT at most 0.2 s", "budget at most 1 USD/h", "none can be left out: proved", "TTFT to 0.3 s",
+                   "Without them there is a plan.", "&lt;b&gt;tight"):  # fmt: skip
+        assert wanted in text, wanted
+    worth, prices = pages.articles([feasible])[0].charts()
+    assert [(r["what"], r["gain"]) for r in worth.spec["data"]["values"]] == [
+        ("without it", 2.0), ("one step looser", 0.1),
+    ]  # fmt: skip
+    (price,) = prices.spec["data"]["values"]
+    assert (price["low"], price["high"]) == (0.0, 1.5)
+
+
+def test_sweeps_have_a_page(visit, tiny, write, folder):
+    write(tiny())
+    optmodels.sweep("instance.yaml", {"slo.tps": [50.0, 100.0, 1e9], "workload.batch": [4, 8]}, workers=1,
+                    out="swept", pareto="usd_per_hour:min,e2e_s:min")  # fmt: skip
+    opened = visit(folder / "swept/report.html")
+    assert opened.messages == []
+    text = (folder / "swept/report.html").read_text(encoding="utf-8")
+    assert "optmodels sweep instance.yaml --vary" in text
+    document = json.loads((folder / "swept/sweep.json").read_text(encoding="utf-8"))
+    (article,) = pages.articles([document])
+    frontier = next(c for c in article.charts() if c.title == "Frontier")
+    on_it = [r for r in frontier.spec["data"]["values"] if r["kind"] == "on the frontier"]
+    assert len(on_it) == sum(bool(r["frontier"]) for r in document["rows"]) > 0
+    grid = next(c for c in article.charts() if c.title == "Map")
+    assert sum(r["objective"] is None for r in grid.spec["data"]["values"]) == 2  # 10⁹ tokens/s: nothing feasible

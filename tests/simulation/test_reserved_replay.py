@@ -30,7 +30,7 @@ def test_machines_and_throughput_are_the_plans():
     (chat,) = report["services"]
     assert chat["replicas"] == 12
     assert chat["throughput_over_demand"] == pytest.approx(1.0, abs=0.06)
-    assert 0.02 < chat["metrics"]["forwarded_share"] < 0.6  # ten of twelve requests arise where six machines stand
+    assert 0.02 < chat["forwarded_share"] < 0.6  # ten of twelve requests arise where six machines stand
     assert report["losses"] == []
     json.dumps(report, allow_nan=False)
 

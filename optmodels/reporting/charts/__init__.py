@@ -26,7 +26,7 @@ CONFIG: dict[str, Any] = {
         "gridColor": "#e6e8eb", "domainColor": "#8a9099", "tickColor": "#8a9099", "labelLimit": 300,
     },
     "legend": {"orient": "bottom", "labelFontSize": 12, "titleFontSize": 12, "labelLimit": 220, "symbolLimit": 60,
-               "columns": 4},
+               "columns": 3},
     "bar": {"cornerRadiusEnd": 2},
     "text": {"fontSize": 12},
 }  # fmt: skip

@@ -25,7 +25,7 @@
     link.click();
   };
 
-  // The longest name in a legend of the chart: on a phone short ones go in two columns.
+  // The longest name in a legend of the chart: as many columns as have room.
   const longest = (node) => {
     if (node === null || typeof node !== "object") return 0;
     const domain = node.scale && Array.isArray(node.scale.domain) ? node.scale.domain : [];
@@ -34,7 +34,8 @@
 
   async function draw(place) {
     const spec = store.specs[Number(place.dataset.chart)];
-    if (narrow) store.config.legend.columns = longest({ ...spec, data: null }) <= 20 ? 2 : 1;
+    const room = Math.min(place.clientWidth, 650) / (7 * longest({ ...spec, data: null }) + 30); // paper is 650 wide
+    store.config.legend.columns = Math.max(1, Math.min(4, Math.floor(room)));
     const { view } = await window.vegaEmbed(place, spec, options);
     const svg = place.querySelector("svg");
     if (svg) svg.setAttribute("aria-hidden", "true"); // the figure's label and caption speak for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -148,7 +149,7 @@ class Together:
                 if x >= 1:
                     chosen[limit] = DROPPED
             elif x > 0:
-                chosen[limit] = loosened(limit, x)
+                chosen[limit] = DROPPED if math.isinf(x) else loosened(limit, x)
         return chosen
 
     def _snapped(self, point: Sequence[float]) -> tuple[float, ...]:
@@ -178,7 +179,7 @@ class Together:
             if self.oracle.feasible(self.settings(trial)):
                 self.best = min(self._tightened(self._snapped(trial)), self.best, key=sum)
             else:
-                self._rule_out(trial)
+                self._rule_out(self._grown(trial))
 
     def _outwards(self) -> None:
         step = 0.05
@@ -210,8 +211,29 @@ class Together:
             now[i] = high
         return tuple(now)
 
+    def _grown(self, box: tuple[float, ...]) -> tuple[float, ...]:
+        """A larger box without a plan: every side in turn dropped, or else as long as it can be."""
+        assert self.best is not None
+        now = list(box)
+        most = sum(self.best)
+        for i in range(len(now)):
+            if not self.oracle.feasible(self.settings([*now[:i], math.inf, *now[i + 1 :]])):
+                now[i] = math.inf
+                continue
+            low, high = now[i], most
+            while self.over[i].number and high - low > CLOSE / 2 * most:
+                middle = (low + high) / 2
+                if self.oracle.feasible(self.settings([*now[:i], middle, *now[i + 1 :]])):
+                    high = middle
+                else:
+                    low = middle
+            now[i] = low
+        return tuple(now)
+
     def _rule_out(self, box: tuple[float, ...]) -> None:
         """Cover what is left after no point at or below `box` has a plan."""
+        assert self.best is not None
+        goal = sum(self.best) * (1 - CLOSE)
         fresh: set[tuple[float, ...]] = set()
         for corner in self.corners:
             if any(c > b for c, b in zip(corner, box, strict=True)):
@@ -220,14 +242,15 @@ class Together:
             for i in range(len(corner)):
                 raised = [*corner]
                 raised[i] = self._beyond(i, box[i])
-                fresh.add(tuple(raised))
+                if sum(raised) < goal:
+                    fresh.add(tuple(raised))
         self.corners = [c for c in fresh if not any(o != c and _below(o, c) for o in fresh)]
 
     def _beyond(self, i: int, x: float) -> float:
         """The next change of limit i that is looser than x."""
         limit = self.over[i]
-        if not limit.number:
-            return 1.0 if x < 1 else float("inf")
+        if not limit.number or math.isinf(x):
+            return 1.0 if x < 1 else math.inf
         now = loosened(limit, x) if x > 0 else limit.value
         end = limit.loosest
         if end is not None and now == end:

@@ -36,7 +36,7 @@ def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> Limit
     if line.binds and limit.number:
         _marginal(oracle, limit, base, line, rated)
         _to_better(oracle, limit, base, line, rated)
-    if limit.number:
+    if limit.number and (limit.written or line.binds):
         _to_worse(oracle, limit, base, line, rated)
     line.words = _effect_words(limit, line, unit)
     return line
@@ -162,7 +162,7 @@ def _next_line(oracle: Oracle, base: Answer, answer: Answer, without: frozenset[
     names = sorted(bought(k) for k in without)
     worse = f"worse by {quantity(behind, unit)} ({100 * relative:.3g} %)"
     equal = oracle.same(answer.objective, base.objective)
-    text = f"{answer.headline}: {'as good' if equal else worse}"
+    text = f"{answer.headline}: {'as good' if equal else worse}, without {' and '.join(names)}"
     return NextPlan(
         objective=answer.objective, headline=answer.headline, without=names, words=text,
         buys={bought(k): v for k, v in sorted(answer.buys.items())},

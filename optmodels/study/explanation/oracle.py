@@ -11,7 +11,7 @@ from typing import Any
 
 from optmodels.errors import InputError, UnattainableError
 from optmodels.formulation import Formulation, Options
-from optmodels.limits import Offer, Restriction, changed, offers, restrictions
+from optmodels.limits import Offer, Restriction, changed, offers, restrictions, without
 from optmodels.study.explanation.purchases import Key, purchases, same_purchases
 
 Settings = Mapping[Any, Any]  # limit or offer → a new value, or DROPPED
@@ -183,9 +183,10 @@ class InstanceOracle(Oracle):
 
     def changed(self, settings: Settings) -> Any:
         """The problem with these settings."""
-        paths = [r.drop if v is DROPPED else (r.at if isinstance(r, Restriction) else r.path, v)
-                 for r, v in settings.items()]  # fmt: skip
-        return changed(self.problem, dict(paths)) if paths else self.problem
+        paths = dict(r.drop if v is DROPPED else (r.at if isinstance(r, Restriction) else r.path, v)
+                     for r, v in settings.items())  # fmt: skip
+        paths |= without(r for r, v in settings.items() if v is DROPPED and isinstance(r, Offer))
+        return changed(self.problem, paths) if paths else self.problem
 
     def limits(self) -> list[Restriction]:
         """The marked fields; lists are widened by what makes an instance, such as markets that have prices."""

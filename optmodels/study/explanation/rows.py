@@ -59,9 +59,11 @@ class RowOracle(Oracle):
         said = _docstrings(model)
         self._limits = [self._limit(i, name, said) for i, name in enumerate(self.model.row_names)]
         self._row = {r: i for i, r in enumerate(self._limits)}
-        names = [v.name for v in self.model.variables]
+        self._names = names = [v.name for v in self.model.variables]  # the Pyomo model goes
         costs = self.model.costs[0] * self.model.signs[0]
-        self._offers = [Offer(("columns", n), float(costs[k]), "", ((), None), n, "", "") for k, n in enumerate(names)]
+        self._offers = [
+            Offer(("columns", n), float(costs[k]), "", ((), None), 1, n, "", "") for k, n in enumerate(names)
+        ]
         self._column = {o: k for k, o in enumerate(self._offers)}
 
     def _limit(self, i: int, name: str, said: dict[str, str]) -> Restriction:
@@ -108,7 +110,7 @@ class RowOracle(Oracle):
         if not settings:
             self._at = found.x
         which = np.flatnonzero((np.abs(found.x) > 1e-7) & (m.integer if m.integer.any() else True))
-        plan = ColumnPlan({m.variables[k].name: round(float(found.x[k]), 6) for k in which})
+        plan = ColumnPlan({self._names[k]: round(float(found.x[k]), 6) for k in which})
         return ColumnAnswer(True, found.objective, plan, found.status == "optimal")
 
     def _changed(self, settings: Changes) -> Compiled:

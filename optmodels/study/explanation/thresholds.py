@@ -116,7 +116,7 @@ def _outwards(limit: Restriction, sign: int, end: float | None) -> Iterator[floa
         if end is not None and (high - end) * sign >= 0:
             yield end
             return
-        if high == 0.0:  # a latency of nothing is no limit one could ask about
+        if high == 0.0 and not limit.marker.signed:  # a latency of nothing is no limit one could ask about
             return
         yield high
 

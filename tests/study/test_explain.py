@@ -1,0 +1,469 @@
+"""`explain`: conflicts, relaxations and margins against hand-worked numbers, brute force and second solves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pyomo.environ as pyo
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import optmodels
+from optmodels import formulation as registry
+from optmodels.formulation import Formulation, Options
+from optmodels.limits import ELEMENT, Limit, Restriction, changed, offers, restrictions
+from optmodels.plan.outcome import CheckReport, Document, Outcome
+from optmodels.problem.base import Problem
+from optmodels.problem.load import load
+from optmodels.solver import solve_model
+from optmodels.solver.conflict import deletion_filter
+from optmodels.study.explanation.conflicts import CLOSE, Together
+from optmodels.study.explanation.margins import next_plans
+from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
+from optmodels.study.explanation.purchases import purchases
+from optmodels.study.explanation.thresholds import relative_change
+
+ROOT = Path(__file__).resolve().parents[2]
+INFEASIBLE = sorted(p for g in ("*/infeasible/*.yaml", "*/infeasible-*.yaml") for p in (ROOT / "instances").glob(g))
+
+
+def family(path: Path) -> str:
+    """The formulation an instance is shipped under."""
+    return path.relative_to(ROOT / "instances").parts[0]
+
+
+def three_machines(**changes):
+    """Measured: slow (1 s, 1 USD/h), middle (0.3 s, 3 USD/h), fast (0.1 s, 10 USD/h)."""
+    rows = {"slow": (1.0, 1.0), "middle": (0.3, 3.0), "fast": (0.1, 10.0)}
+    return {
+        "formulation": "cost_efficiency", "schema": 1, "name": "three", "model": "opt-6.7b",
+        "workload": {"batch": 1, "input_tokens": 100, "output_tokens": 100},
+        "slo": {"kind": "real_time", "tps": 10.0, "ttft_s": 0.2, "tbt_s": 1.0},
+        "pool": {"machines": [
+            {"machine": n, "vram_gib": 24, "prices": {"on_demand": price}} for n, (_, price) in rows.items()
+        ]},
+        "latency": {"operating_points": [
+            {"name": n, "family": "high_end", "main": n, "tps": 100.0, "ttft_s": ttft, "tbt_s": 0.1}
+            for n, (ttft, _) in rows.items()
+        ]},
+    } | changes  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- infeasible
+
+
+def test_conflict_and_ways_out_by_hand() -> None:
+    found = optmodels.explain(three_machines(budget_usd_per_hour=2.0))
+    assert found.status == "infeasible" and found.exit_status == 3
+    [conflict] = found.conflicts
+    needed = {m.limit.path: m.needed for m in conflict.members}
+    assert conflict.irreducible
+    assert needed == {"slo.ttft_s": pytest.approx(1.0, rel=2e-3), "budget_usd_per_hour": pytest.approx(10.0, rel=2e-3)}
+    assert found.restored
+    alone = {r.limit.path: r.needed for r in found.alone}
+    assert alone == needed
+    # Together: 0.2 → 0.3 s and 2 → 3 USD/h are 50 % each; alone, either costs 400 %.
+    assert found.jointly is not None
+    assert found.jointly.cost == pytest.approx(1.0, rel=0.03)
+    assert found.jointly.at_least <= 1.0 + 1e-9
+    assert found.jointly.at_least >= 0.97 * found.jointly.cost
+    assert {r.limit.path for r in found.jointly.relaxations} == set(needed)
+    assert "TTFT at most 0.2 s; with budget at most 2 USD/h the least that can be had is 1 s" in found.model_dump_json()
+
+
+def test_two_conflicts_need_both_removed(tiny) -> None:
+    """Neither the time between tokens nor the chat's budget alone: two conflicts without a common limit."""
+    found = optmodels.explain(three_machines(
+        slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.05, "tbt_s": 0.01}
+    ))  # fmt: skip
+    assert sorted(m.limit.path for c in found.conflicts for m in c.members) == ["slo.tbt_s", "slo.ttft_s"]
+    assert [len(c.members) for c in found.conflicts] == [1, 1]
+    assert found.alone == [] and found.restored
+    assert found.jointly is not None
+    assert found.jointly.cost == pytest.approx((0.1 - 0.05) / 0.05 + (0.1 - 0.01) / 0.01, rel=0.03)
+
+
+def test_a_list_is_widened_by_no_more_than_it_needs() -> None:
+    problem = three_machines(budget_usd_per_hour=2.0, markets={"main": ["spot"], "ao": ["spot"]})
+    problem["pool"]["machines"][2]["prices"] = {"on_demand": 1.5, "reserved_1y": 1.9, "spot": 9.0}
+    found = optmodels.explain(problem)
+    [markets] = [r for r in found.alone if r.limit.path == "markets.main"]
+    assert set(markets.needed) in ({"spot", "on_demand"}, {"spot", "reserved_1y"})
+
+
+@pytest.mark.parametrize("path", INFEASIBLE, ids=lambda p: f"{family(p)}-{p.stem}")
+def test_shipped_infeasible_instances(path: Path) -> None:
+    """Removing the explanation restores a plan; every conflict is one, and none without any of its members."""
+    found = optmodels.explain(path, max_solves=30)
+    assert found.status == "infeasible"
+    assert found.conflicts and all(c.irreducible for c in found.conflicts)
+    assert found.restored
+    problem = load(path, limits_may_fail=True)
+    form = registry.get(problem.formulation)
+    limits = {r.where: r for r in restrictions(problem)}
+
+    def plan_without(off: set[str]):
+        other = changed(problem, dict(widest(problem, limits[w]) for w in off))
+        try:
+            outcome = form.methods["exact"](other, form.tables(other), Options(answer_only=True, gap=0.9))
+        except optmodels.errors.UnattainableError:
+            return None
+        return outcome.plan
+
+    members = [{m.limit.path for m in c.members} for c in found.conflicts]
+    assert plan_without(set().union(*members)) is not None
+    assert plan_without(set()) is None
+    scope = any(limits[w].marker.scope for mine in members for w in mine)
+    written = {w for w, r in limits.items() if r.written and (scope or not r.marker.scope)}
+    for k, mine in enumerate(members):
+        others = (written - mine) | set().union(*members[:k], set())
+        assert plan_without(others) is None
+        for member in mine:
+            assert plan_without(others | {member}) is not None
+
+
+def widest(problem, limit):
+    """What drops a limit; the list of terms has to leave out what has no price."""
+    place, value = limit.drop
+    if limit.where == "terms":
+        value = tuple(v for v in value if all(m.prices.get(v) for m in problem.machines))
+    return place, value
+
+
+def test_there_are_infeasible_instances_of_every_formulation() -> None:
+    assert len(INFEASIBLE) >= 10
+    assert {family(p) for p in INFEASIBLE} >= {"cost_efficiency", "fleet", "reserved_capacity"}
+
+
+# --------------------------------------------------------------------------------- the joint search, brute force
+
+
+class Points(Oracle):
+    """Plans are points in the space of limits: one fits if every limit is at most as tight."""
+
+    def __init__(self, plans, values) -> None:
+        super().__init__(Budget(1e9, 10**9), "min")
+        self.plans = plans
+        self.of = [
+            Restriction((f"l{i}",), (f"l{i}",), Limit(f"l{i}", "most"), v, f"l{i}", "", "", True, ((f"l{i}",), None))
+            for i, v in enumerate(values)
+        ]
+
+    def limits(self):
+        return self.of
+
+    def priced(self):
+        return self, []
+
+    def checked(self, settings):
+        return self.solve(settings, 0.0), True
+
+    def solve(self, settings, gap):
+        now = [settings.get(r, r.value) for r in self.of]
+        top = [float("inf") if v is DROPPED else v for v in now]
+        return Answer(any(all(x <= t for x, t in zip(plan, top, strict=True)) for plan in self.plans))
+
+
+@settings(max_examples=40)
+@given(
+    plans=st.lists(st.tuples(*[st.floats(1.05, 6.0)] * 2), min_size=1, max_size=8),
+)
+def test_joint_search_is_exact_in_two_limits(plans) -> None:
+    oracle = Points(plans, [1.0, 1.0])
+    exact = min(sum(x - 1.0 for x in plan) for plan in plans)
+    search = Together(oracle, oracle.of, None)
+    search.search()
+    assert search.best is not None
+    assert search.at_least <= exact * (1 + 1e-9)
+    assert sum(search.best) >= exact * (1 - 1e-9)
+    if search.closed:
+        assert sum(search.best) <= exact / (1 - CLOSE) * (1 + 1e-6)
+
+
+@settings(max_examples=15)
+@given(plans=st.lists(st.tuples(*[st.integers(3, 9)] * 3), min_size=1, max_size=6))
+def test_joint_search_is_exact_in_whole_numbers(plans) -> None:
+    oracle = Points(plans, [2, 2, 2])
+    exact = min(sum((x - 2) / 2 for x in plan) for plan in plans)
+    search = Together(oracle, oracle.of, None)
+    search.search()
+    assert search.best is not None and search.closed
+    assert sum(search.best) == pytest.approx(exact)
+
+
+@given(sets=st.lists(st.sets(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_deletion_filter_leaves_one_irreducible_set(sets) -> None:
+    """Infeasible as long as some of the sets is whole."""
+    kept, proved = deletion_filter(list(range(10)), lambda off: any(not s & set(off) for s in sets))
+    assert proved
+    assert any(s <= set(kept) for s in sets)
+    assert all(not any(s <= set(kept) - {k} for s in sets) for k in kept)
+
+
+# ---------------------------------------------------------------------------------------------------- feasible
+
+
+def test_margins_by_hand() -> None:
+    problem = three_machines(
+        budget_usd_per_hour=50.0, slo={"kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0}
+    )
+    found = optmodels.explain(problem)
+    assert found.status == "feasible" and found.exit_status == 0
+    assert found.objective == pytest.approx(10 * 3600 / 3.0)
+    limits = {line.limit.path: line for line in found.limits}
+    ttft, budget = limits["slo.ttft_s"], limits["budget_usd_per_hour"]
+    assert ttft.binds and not budget.binds
+    assert ttft.gain_without == pytest.approx(10 * 3600 * (1 / 1.0 - 1 / 3.0))
+    assert ttft.gain_of_step == 0.0  # 0.505 s allows nothing new
+    assert ttft.better_at == pytest.approx(1.0, rel=6e-3)
+    assert ttft.tightest == pytest.approx(0.3, rel=6e-3) and ttft.tightest >= 0.3 * (1 - 1e-3)
+    assert budget.tightest == pytest.approx(3.0, rel=6e-3)
+    [following] = found.next_plans
+    assert "fast" in following.headline and following.without == ["middle (on-demand)"]
+    prices = {p.name: p for p in found.prices}
+    middle, fast = prices["middle (on-demand)"], prices["fast (on-demand)"]
+    assert middle.bought and middle.high == pytest.approx(10.0, rel=6e-3) and middle.low is None
+    assert not fast.bought and fast.low == pytest.approx(3.0, rel=6e-3)
+
+
+def test_next_plans_are_those_of_brute_force(tiny) -> None:
+    """One machine kind a plan: the ranking is that of the best plan of every (machine, market)."""
+    problem = tiny(strategies={"families": ["high_end"], "replicas": [1, 2]})
+    oracle, every = InstanceOracle(registry.get("cost_efficiency"), load(problem), Budget(60, 100)).priced()
+    base = oracle.best({})
+    found = [base.objective, *(line.objective for line, _ in next_plans(oracle, every, base, 4, "tokens/USD"))]
+    best = {}
+    for machine, market in itertools.product(("big", "mid", "small"), ("on_demand", "spot")):
+        only = tiny(strategies={"families": ["high_end"], "replicas": [1, 2]}, markets={"main": [market]})
+        only["pool"]["machines"] = [m for m in only["pool"]["machines"] if m["machine"] == machine]
+        if market in only["pool"]["machines"][0]["prices"]:
+            result = optmodels.solve(only)
+            if result.plan is not None:
+                best[machine, market] = result.objective
+    ranked = sorted(best.values(), reverse=True)
+    assert len(ranked) == 5 and found == pytest.approx(ranked)
+
+
+def test_marginal_values_are_those_of_second_solves() -> None:
+    path = ROOT / "instances/reserved_capacity/infeasible/losing-a-region.yaml"
+    problem = changed(load(path), {("resilience", "lose_any_region_keep"): 0.8})
+    found = optmodels.explain(problem, max_solves=80, next_plans=0)
+    [kept] = [x for x in found.limits if x.limit.path == "resilience.lose_any_region_keep"]
+    assert kept.binds and kept.step == pytest.approx(0.792)
+    for share, objective in ((None, kept.objective_without), (kept.step, kept.objective_at_step)):
+        again = optmodels.solve(changed(problem, {("resilience", "lose_any_region_keep"): share}))
+        assert again.objective == pytest.approx(objective)
+
+
+def test_a_default_that_restricts_is_a_limit() -> None:
+    problem = load(ROOT / "instances/fleet/stock-limited.yaml")
+    [served] = [r for r in restrictions(problem) if r.where == "workloads[0].serve_at_least"]
+    assert not served.written and served.value == 1.0 and served.words() == "served share of chat at least 100 %"
+
+
+# ------------------------------------------------------------------------------------------- third parties
+
+
+class Site(BaseModel):
+    """A place that can be opened."""
+
+    site: str
+    usd: float
+    seats: int
+
+
+class Sites(Problem):
+    """Open sites for enough seats; nothing is marked."""
+
+    sites: tuple[Site, ...]
+    seats: float
+    most_usd: float
+
+    def resolve(self):
+        return self
+
+    def inline(self):
+        return self
+
+
+class MarkedSites(Sites):
+    """The same with marked limits."""
+
+    seats: Seats
+    most_usd: Usd
+
+
+from typing import Annotated  # noqa: E402
+
+Seats = Annotated[float, Limit("seats", "least", "seats", off=0.0)]
+Usd = Annotated[float, Limit("spending", "most", "USD", off=1e9)]
+MarkedSites.model_rebuild()
+
+
+class SitePlan(Document):
+    """Open sites."""
+
+    open: list[str]
+    usd: float
+
+    def headline(self) -> str:
+        return " + ".join(self.open) or "nothing"
+
+
+def enough_seats(m):
+    """Σ seats·x ≥ seats: everybody sits."""
+    return sum(s.seats * m.x[s.site] for s in m.problem.sites) >= m.problem.seats
+
+
+def affordable(m):
+    """Σ usd·x ≤ most_usd."""
+    return sum(s.usd * m.x[s.site] for s in m.problem.sites) <= m.problem.most_usd
+
+
+def build(problem, tables):
+    m = pyo.ConcreteModel()
+    m.problem = problem
+    m.x = pyo.Var([s.site for s in problem.sites], domain=pyo.Binary)
+    m.enough_seats = pyo.Constraint(rule=enough_seats)
+    m.affordable = pyo.Constraint(rule=affordable)
+    m.cost = pyo.Objective(expr=sum(s.usd * m.x[s.site] for s in problem.sites))
+    return m
+
+
+def exact(problem, tables, options):
+    m = build(problem, tables)
+    report, _, _ = solve_model(m)
+    if report.x is None:
+        return Outcome(report.status, None)
+    chosen = [s for s in problem.sites if m.x[s.site].value > 0.5]
+    plan = SitePlan(open=[s.site for s in chosen], usd=sum(s.usd for s in chosen))
+    return Outcome("optimal", plan, plan.usd)
+
+
+def third_party(name, schema):
+    return Formulation(
+        name=name, title=name, problem=schema, sense="min", unit="USD", tables=lambda p: p, build=build,
+        attach=lambda *_: None, methods={"exact": exact}, objective=lambda plan: plan.usd,
+        check=lambda *_: CheckReport(ok=True), report=lambda *_: {}, summary=lambda _: [], frames=lambda *_: {},
+        template="",
+    )  # fmt: skip
+
+
+class Entry:
+    """An entry point."""
+
+    def __init__(self, form) -> None:
+        self.form = form
+
+    def load(self):
+        return self.form
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    known = dict(registry._registered())
+    known |= {n: Entry(third_party(n, s)) for n, s in (("sites", Sites), ("marked_sites", MarkedSites))}
+    monkeypatch.setattr(registry, "_registered", lambda: known)
+    registry.get.cache_clear()
+    yield
+    registry.get.cache_clear()
+
+
+def sites(formulation, seats, most_usd):
+    return {
+        "formulation": formulation, "schema": 1, "seats": seats, "most_usd": most_usd,
+        "sites": [{"site": "hall", "usd": 50, "seats": 60}, {"site": "barn", "usd": 20, "seats": 30},
+                  {"site": "attic", "usd": 15, "seats": 10}],
+    }  # fmt: skip
+
+
+def test_third_party_with_marked_limits(registered) -> None:
+    found = optmodels.explain(sites("marked_sites", 80.0, 40.0))
+    assert [m.limit.words for m in found.conflicts[0].members] == ["seats at least 80 seats", "spending at most 40 USD"]
+    assert {r.limit.path: r.needed for r in found.alone} == {
+        "seats": pytest.approx(40.0, rel=2e-3), "most_usd": pytest.approx(70.0, rel=2e-3)
+    }  # fmt: skip
+    again = optmodels.explain(sites("marked_sites", 40.0, 60.0))
+    assert again.objective == 35.0 and again.headline == "barn + attic"
+    [seats] = [x for x in again.limits if x.limit.path == "seats"]
+    assert seats.too_tight == pytest.approx(40.0, rel=6e-3) and seats.better_at == pytest.approx(30.0, rel=6e-3)
+
+
+@pytest.mark.parametrize(("seats", "most_usd"), [(80.0, 40.0)])
+def test_third_party_without_marks_is_explained_by_its_rows(registered, seats, most_usd) -> None:
+    found = optmodels.explain(sites("sites", seats, most_usd))
+    assert found.status == "infeasible"
+    words = found.model_dump_json()
+    assert "Σ usd·x ≤ most_usd" in words and "everybody sits" in words
+    assert {r.limit.name: r.needed for r in found.alone} == {
+        "enough_seats": pytest.approx(40.0, rel=2e-3), "affordable": pytest.approx(70.0, rel=2e-3)
+    }  # fmt: skip
+
+
+def test_third_party_rows_of_a_feasible_model(registered) -> None:
+    found = optmodels.explain(sites("sites", 30.0, 60.0), next_plans=2)
+    assert (found.status, found.objective) == ("feasible", 20.0)
+    [row] = found.limits
+    assert row.limit.name == "enough_seats" and row.gain_without == pytest.approx(20.0)
+    assert row.better_at == pytest.approx(10.0, rel=6e-3)  # the attic is enough
+    assert [n.objective for n in found.next_plans] == [50.0]  # hall, without the barn
+    prices = {p.name: p for p in found.prices}
+    assert prices["x[barn]"].high == pytest.approx(50.0, rel=6e-3)
+    assert prices["x[hall]"].low == pytest.approx(20.0, rel=6e-3)
+
+
+# ------------------------------------------------------------------------------------------------- around it
+
+
+def test_budget_is_kept_and_what_it_cuts_off_is_said() -> None:
+    found = optmodels.explain(three_machines(budget_usd_per_hour=50.0, slo={
+        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0
+    }), max_solves=5)  # fmt: skip
+    assert found.solves <= 5 and found.skipped and found.status == "feasible"
+    assert any("5 solves" in s for s in found.skipped)
+
+
+def test_changed_problems_leave_the_original_alone() -> None:
+    problem = load(ROOT / "instances/fleet/stock-limited.yaml")
+    by_path = {r.where: r for r in restrictions(problem)}
+    other = changed(problem, dict([by_path["stock[0].at_most"].drop, by_path["workloads[0].slo.ttft_s"].drop]))
+    assert len(other.stock) == len(problem.stock) - 1 and other.stock[0] == problem.stock[1]
+    assert other.workloads[0].slo.ttft_s is None and problem.workloads[0].slo.ttft_s == 2.0
+    assert by_path["stock[0].at_most"].drop[1] is ELEMENT
+    keys = {o.key for o in offers(problem.inline())}
+    assert ("p5.4xlarge", "us-east-1", "on_demand") in keys
+
+
+def test_purchases_are_read_off_every_plan() -> None:
+    fleet = optmodels.solve(ROOT / "instances/fleet/stock-limited.yaml")
+    assert purchases(fleet.plan) == {
+        ("g6e.xlarge", "us-east-1", "on_demand"): 1.0, ("p5.4xlarge", "us-east-1", "on_demand"): 1.0
+    }  # fmt: skip
+    reserved = optmodels.solve(ROOT / "instances/reserved_capacity/textbook-two-regions.yaml")
+    assert sum(purchases(reserved.plan).values()) == 12
+
+
+def test_relative_change_of_nothing_counts_in_units() -> None:
+    limit = Restriction(("a",), ("a",), Limit("a", "most"), 0, "a", "", "", True, (("a",), None))
+    assert relative_change(limit, 3) == 3.0
+
+
+def test_command_line(cli, write) -> None:
+    name = write(three_machines(budget_usd_per_hour=2.0))
+    run = cli("explain", name, "--json", "--max-solves", "40")
+    run.assert_clean()
+    document = json.loads(run.out)
+    assert run.status == 3 and document["kind"] == "explanation" and document["status"] == "infeasible"
+    assert "solve 1" in run.err
+    run = cli("explain", name, "--out", "explanations")
+    assert "Cannot hold together" in run.out and "budget: 2 USD/h → 10 USD/h (+400 %)" in run.out
+    assert json.loads(Path("explanations/instance-explanation/explanation.json").read_text())["conflicts"]
+    assert cli("explain", write(three_machines(slo={
+        "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0
+    }), "fine.yaml")).status == 0  # fmt: skip
+    assert cli("explain", name, "--time-limit", "-1").status == 2
+    assert cli("explain", "nowhere.yaml").status == 2
