@@ -14,7 +14,7 @@ from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import weights
 from optmodels.problem.orchestration import Orchestration
-from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Requests, Shares, simulate
+from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
@@ -63,7 +63,9 @@ def replay(
     rows = {}
     own = p.dispatcher
     for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
-        way = own if policy == own.policy else Dispatcher(policy=policy)
+        # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+        queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
+        way = own if policy == own.policy else Dispatcher(policy=policy, queue=queue)
         if options.overflow_protection is not None:
             way = way.model_copy(update={"overflow_protection": options.overflow_protection})
         if options.queue is not None:
