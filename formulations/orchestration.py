@@ -355,7 +355,13 @@ METHODS: dict[str, Method] = {
 TITLES = {
     "exact": "column form with waiting by HiGHS",
     "literal": "every request and every GPU by itself, by HiGHS",
+    "greedy_dp": "simulator-guided greedy and the split of the GPUs by dynamic programming (MaaSO Algorithms 1, 2)",
+    "maaso_star": "greedy_dp for SLO satisfaction alone (α = 1)",
     "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
+    "lp_rounding": "the relaxation's instance counts rounded and repaired",
+    "alpaserve": "one configuration for each model, found by simulation",
+    "selective_replication": "replicas of the smallest instance that fits, where simulation gains most",
+    "round_robin": "equal shares of the GPUs, requests in turn",
 }
 
 FORMULATION = Formulation(

@@ -82,7 +82,8 @@ def round_trip_times(name: str) -> tuple[tuple[str, ...], Array]:
 @cache
 def networks() -> tuple[str, ...]:
     """Names of the shipped round-trip tables."""
-    return tuple(sorted(f.name.removesuffix(".csv") for f in (_DATA / "network").iterdir() if f.name.endswith(".csv")))
+    files = (f.name for f in (_DATA / "network").iterdir() if f.name.endswith(".csv") and f.name != "regions.csv")
+    return tuple(sorted(f.removesuffix(".csv") for f in files))
 
 
 @cache
@@ -97,7 +98,7 @@ def weekly_curves() -> dict[str, Array]:
 def land() -> tuple[tuple[tuple[tuple[float, float], ...], ...], ...]:
     """Outlines of the continents for maps: polygons as rings of (longitude, latitude), degrees."""
     polygons: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    for polygon, ring, longitude, latitude in _rows("land.csv")[1:]:
+    for polygon, ring, longitude, latitude in _rows("map/land.csv")[1:]:
         polygons.setdefault(polygon, {}).setdefault(ring, []).append((float(longitude), float(latitude)))
     return tuple(tuple(tuple(points) for points in rings.values()) for rings in polygons.values())
 

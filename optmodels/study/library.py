@@ -215,10 +215,13 @@ def update(
     items = {} if old is None else {i.file: i for i in old.instances}
     shipped = _shipped(folder)
     items = {n: items[n] for n in shipped if n in items}
+    unknown = [o for o in only if not any(_named(n, o) for n in shipped)]
+    if unknown:
+        raise InputError([Mistake(None, "instances", o, f"a file or folder below {folder}") for o in unknown])
     library = Library(version=1, updated=datetime.now(UTC).date(), instances=list(items.values()))
     version = 1 if old is None else old.version + 1
     for name in shipped:
-        if only and not any(name == o or name.startswith(f"{o.rstrip('/')}/") for o in only):
+        if only and not any(_named(name, o) for o in only):
             continue
         items[name] = updated(items.get(name), name, folder, methods, time_limit)
         kept = [items[n] for n in shipped if n in items]
@@ -229,6 +232,11 @@ def update(
         found = items[name]
         sys.stderr.write(f"{name}: {found.status}{'' if found.gap is None else f', gap {found.gap:.2g}'}\n")
     return library
+
+
+def _named(name: str, wanted: str) -> bool:
+    """Whether an instance is that file, or in that folder."""
+    return name == wanted or name.startswith(f"{wanted.rstrip('/')}/")
 
 
 _HEAD = """\
