@@ -201,6 +201,8 @@ def compare(
     from optmodels.study.rows import replayed, solved_row
 
     wanted = None if methods is None else list(methods)
+    if wanted is not None and not 0 < len(wanted) == len(set(wanted)):
+        raise InputError(Mistake(None, "methods", wanted, "one name or more, each once"))
     runs = [checked_options(s, time_limit) for s in ([seed] if seeds is None else seeds)]
     rows: list[dict[str, Any]] = []
     problems = [(s, _problem(s)) for s in sources]
@@ -260,9 +262,9 @@ def explain(
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
     form = registry.get(problem.formulation)
     seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
-    for name, value in (("max_solves", max_solves), ("next_plans", next_plans + 1)):
-        if value is not None and value < 1:
-            raise InputError(Mistake(None, name, value, "a whole number ≥ 0" if name == "next_plans" else "≥ 1"))
+    for name, value, least in (("max_solves", max_solves, 1), ("next_plans", next_plans, 0)):
+        if value is not None and value < least:
+            raise InputError(Mistake(None, name, value, f"a whole number ≥ {least}"))
     document = run.explain(
         form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
         next_plans=next_plans, on_step=on_step,
@@ -314,8 +316,12 @@ def export(
             raise InputError(Mistake(name, "plan", first.requirement, "a plan that passes `optmodels check`"))
         made = targets.of_plan(form.deployments(problem, plan), to)
     if out is not None:
-        for file, text in made.files.items():
-            write_text(Path(out) / safe_name(file), text, overwrite=overwrite)
+        paths = {Path(out) / safe_name(file): text for file, text in made.files.items()}
+        for path in paths if not overwrite else ():  # all or none
+            if path.exists():
+                raise InputError(Mistake(str(path), "", "an existing file", "a new file name, or --force"))
+        for path, text in paths.items():
+            write_text(path, text, overwrite=overwrite)
     return made
 
 
@@ -348,7 +354,11 @@ def _document(source: PlanSource) -> tuple[Mapping[str, Any], str | None]:
         return source.model_dump(mode="json", by_alias=True), None
     if isinstance(source, Mapping):
         return source, None
-    return _read_result(Path(source)), str(source)
+    path = Path(source) / "plan.json" if Path(source).is_dir() else Path(source)
+    if not path.is_file():
+        wrong = f"no plan.json in {path.parent.name}" if Path(source).is_dir() else "no such file"
+        raise InputError(Mistake(str(source), "", wrong, "plan.json of a result, or the folder it is in"))
+    return _read_result(path), str(path)
 
 
 def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
@@ -440,11 +450,28 @@ def replay(
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
         "rate_factor": rate_factor,
-        "first_s": first_s, "seed": seed, "report": form.replay(problem, plan, requests, options),
+        "first_s": first_s, "seed": seed, "report": _replayed(form, problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
     }  # fmt: skip
     if out is not None:
         found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+    return found
+
+
+def _replayed(form: Formulation, problem: Problem, plan: Mapping[str, Any], trace: Any, options: Any) -> dict[str, Any]:
+    """The formulation's replay; where that fails on a plan its checker refutes, the plan is at fault, not the program.
+
+    A plan need not pass its check to be replayed (one that misses an SLO is worth seeing): it has to fit the instance.
+    """
+    assert form.replay is not None
+    try:
+        found: dict[str, Any] = form.replay(problem, plan, trace, options)
+    except (ValueError, LookupError):
+        verdict = form.check(problem, plan)
+        if verdict.ok:
+            raise
+        expected = "a plan made for this instance; `optmodels check` says what differs"
+        raise InputError(Mistake(None, "plan", verdict.violations[0].requirement, expected)) from None
     return found
 
 

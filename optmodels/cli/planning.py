@@ -162,7 +162,7 @@ def _expand(paths: list[Path]) -> list[Path]:
 
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result.")],
+    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
     instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
     as_json: JsonFlag = False,
 ) -> int:

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result.")],
+    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
     trace: Annotated[
         Path | None, typer.Option(help="Azure CSV, Mooncake JSONL, or CSV/Parquet; default: the instance's requests.")
     ] = None,

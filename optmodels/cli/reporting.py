@@ -42,7 +42,7 @@ def report(
 
 
 def export(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result.")],
+    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
     to: Annotated[str, typer.Option(help="vllm, kubernetes, skypilot, terraform, mps or lp.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,

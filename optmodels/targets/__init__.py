@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import chain, count
 from typing import Any
 
 from optmodels.errors import InputError, Mistake, printable
@@ -75,7 +76,8 @@ def names(deployments: list[Deployment], limit: int = 40) -> list[str]:
     for d in deployments:
         text = re.sub(r"[^a-z0-9]+", "-", f"{d.model or 'model'} {d.machine}".lower()).strip("-")[:limit].strip("-")
         text = text if text[:1].isalpha() else f"d-{text}".strip("-")
-        found.append(text if text not in found else f"{text}-{len(found) + 1}")
+        free = (t for t in chain([text], (f"{text}-{i}" for i in count(len(found) + 1))) if t not in found)
+        found.append(next(free))
     return found
 
 

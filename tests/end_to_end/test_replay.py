@@ -95,3 +95,17 @@ def test_a_document_without_plan(cli, write, plan, folder):
     run = cli("replay", "instance.yaml")
     run.assert_clean()
     assert run.status == 2 and "a plan: this document has none" in run.err
+
+
+def test_a_plan_of_another_instance_is_the_users_mistake(cli, plan):
+    for other in ("fleet/melange-example.yaml", "reserved_capacity/textbook-two-regions.yaml"):
+        found = cli("replay", plan, "--instance", ROOT / "instances" / other, "--json")
+        assert found.status == 2 and found.out == "" and "a plan made for this instance" in found.err, found.err
+
+
+def test_the_folder_of_a_result_stands_for_its_plan(cli, plan, folder):
+    assert cli("check", plan.parent).status == 0
+    assert cli("export", plan.parent, "--to", "terraform").out == cli("export", plan, "--to", "terraform").out
+    empty = cli("check", folder)
+    assert empty.status == 2 and "no plan.json" in empty.err
+    assert "plan.json of a result" in cli("replay", folder / "nothing").err

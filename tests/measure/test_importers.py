@@ -253,6 +253,19 @@ def test_prometheus_says_what_a_line_or_histogram_lacks(tmp_path):
     assert "cumulative" in str(mistakes(write(tmp_path, "c.prom", less))[0])
 
 
+def test_text_after_a_whole_object_is_named_by_its_line(tmp_path):
+    [mistake] = mistakes(write(tmp_path, "m_1_2_summary.json", '{\n}\n "results_ttft_s_mean": 0.2,\n}'))
+    assert mistake.line == 1 and "JSON" in mistake.expected
+
+
+def test_prometheus_refuses_infinite_counters(tmp_path):
+    lines = PROMETHEUS.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("vllm:time_to_first_token_seconds_sum"))
+    lines[at] = lines[at].rpartition(" ")[0] + " 1e999"
+    [mistake] = mistakes(write(tmp_path, "metrics.prom", "\n".join(lines) + "\n"))
+    assert mistake.line == at + 1 and mistake.expected == "a finite number"
+
+
 def test_several_files_make_one_table_and_two_kinds_do_not(tmp_path):
     paths = [write(tmp_path, f"{c}.json", json.dumps(SERVE | {"max_concurrency": c})) for c in (1, 4, 16)]
     _, found = importers.read(paths)

@@ -163,3 +163,6 @@ def test_folders_are_searched_and_other_files_passed_over(cli, folder):
     assert [(Path(r["instance"]).name, r["seed"]) for r in rows] == [("a.yaml", 0), ("a.yaml", 2)]
     for wrong in ("0,0", "a", "-1", ""):
         assert cli("compare", "mine", "--seeds", wrong).status == 2
+    for wrong in ("", "greedy,greedy"):
+        refused = cli("compare", "mine", "--methods", wrong)
+        assert refused.status == 2 and "each once" in refused.err

@@ -21,6 +21,7 @@ from optmodels.problem.base import Problem
 from optmodels.problem.load import load
 from optmodels.solver import solve_model
 from optmodels.solver.conflict import deletion_filter
+from optmodels.study.explanation import run as explained
 from optmodels.study.explanation.conflicts import CLOSE, Together
 from optmodels.study.explanation.margins import next_plans
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
@@ -427,6 +428,12 @@ def test_budget_is_kept_and_what_it_cuts_off_is_said() -> None:
     assert any("5 solves" in s for s in found.skipped)
 
 
+def test_a_long_list_of_what_was_left_is_cut_and_counted() -> None:
+    words = explained._first([f"limit {i}" for i in range(2000)])
+    assert words.startswith("limit 0; limit 1") and words.endswith("; and 1,992 more")
+    assert explained._first(["a", "b"]) == "a; b"
+
+
 def test_changed_problems_leave_the_original_alone() -> None:
     problem = load(ROOT / "instances/fleet/stock-limited.yaml")
     by_path = {r.where: r for r in restrictions(problem)}
@@ -466,4 +473,5 @@ def test_command_line(cli, write) -> None:
         "kind": "real_time", "tps": 10.0, "ttft_s": 0.5, "tbt_s": 1.0
     }), "fine.yaml")).status == 0  # fmt: skip
     assert cli("explain", name, "--time-limit", "-1").status == 2
+    assert "got -3;" in cli("explain", name, "--next", "-3").err
     assert cli("explain", "nowhere.yaml").status == 2

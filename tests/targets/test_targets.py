@@ -263,6 +263,21 @@ def test_refuted_plans_are_not_exported(chat):
         optmodels.export(document, "terraform")
 
 
+def test_export_writes_all_files_or_none(chat, folder):
+    made = optmodels.export(chat, "vllm", out=folder / "all")
+    *_, last = made.files
+    (folder / "some").mkdir()
+    (folder / "some" / last).write_text("mine")
+    with pytest.raises(InputError, match="existing file"):
+        optmodels.export(chat, "vllm", out=folder / "some")
+    assert [f.name for f in (folder / "some").iterdir()] == [last] and (folder / "some" / last).read_text() == "mine"
+
+
+def test_names_are_distinct_whatever_machines_are_called():
+    machines = ["g6-3", "g6", "g6", "g6", "g6-4"]
+    assert len(set(targets.names([deployment(machine=m) for m in machines]))) == len(machines)
+
+
 @pytest.mark.parametrize("kind", ["mps", "lp"])
 def test_model_is_written_for_other_solvers(kind, tiny, tmp_path):
     import highspy

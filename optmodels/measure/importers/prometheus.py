@@ -116,14 +116,19 @@ def _samples(source: Source) -> dict[str, Histograms]:
         name, labels = match["name"], dict(_LABEL.findall(match["labels"] or ""))
         if not name.startswith("vllm:"):
             continue
+        if math.isinf(value):
+            raise source.wrong(name, match["value"], "a finite number", number)
         h = found.setdefault(labels.get("model_name", ""), Histograms())
         base = re.sub(r"_(bucket|sum|count)$", "", name)
         h.line.setdefault(base, number)
         if name.endswith("_bucket"):
             try:
-                h.buckets[base][float(labels["le"])] += value
+                bound = float(labels["le"])
             except (KeyError, ValueError):
-                raise source.wrong(name, labels.get("le"), 'a bucket with a numeric le="…"', number) from None
+                bound = math.nan
+            if not bound >= 0:
+                raise source.wrong(name, labels.get("le"), 'a bucket with a numeric le="…" ≥ 0', number)
+            h.buckets[base][bound] += value
         elif not math.isnan(value):
             h.values[name] += value
     return found

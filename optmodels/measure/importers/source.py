@@ -80,7 +80,7 @@ class Source:
                 return [(1, x) for x in self.json]
             raise self.wrong("", self.json, "an array of JSON objects", 1)
         if len(self.lines) > 1 and not self.lines[0].rstrip().endswith("}"):
-            self.check_whole()
+            self._begins_whole()
         found = []
         for number, line in enumerate(self.lines, 1):
             if not line.strip():
@@ -111,17 +111,20 @@ class Source:
         Raises:
             InputError: with the line where it breaks off.
         """
-        if self.text.lstrip()[:1] not in ("{", "["):
-            return
+        if self.text.lstrip()[:1] in ("{", "[") and not self._begins_whole():
+            _ = self.records  # one object on each line
+
+    def _begins_whole(self) -> bool:
+        """Whether the text is one JSON value; False where more follows a whole one."""
         try:
             json.loads(self.text)
         except json.JSONDecodeError as error:
-            if error.msg == "Extra data":  # one object on each line
-                _ = self.records
-                return
+            if error.msg == "Extra data":
+                return False
             raise self.wrong("", error.msg, "whole, valid JSON", error.lineno) from None
         except RecursionError:
             raise self.wrong("", "too deeply nested", "benchmark results", 1) from None
+        return True
 
     def wrong(self, path: str, value: object, expected: str, line: int | None = None) -> InputError:
         """A mistake in this file; the line of the field named last in `path` unless given."""

@@ -156,6 +156,12 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
+def _first(words: list[str], most: int = 8) -> str:
+    """A list in words that stays readable: the first of them, and how many more there are."""
+    more = len(words) - most
+    return "; ".join(words[:most]) + (f"; and {more:,} more" if more > 0 else "")
+
+
 def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:
     document.status, budget = "feasible", oracle.budget
     document.objective, document.headline = base.objective, base.headline
@@ -171,7 +177,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         try:
             document.limits.append(margins.effect(oracle, limit, base, document.unit))
         except OutOfBudgetError:
-            names = "; ".join(r.words() for r in limits[i:])
+            names = _first([r.words() for r in limits[i:]])
             document.skipped.append(f"{budget.why_over} was reached before these limits: {names}")
             break
     priced, every = oracle.priced()
@@ -192,6 +198,6 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         try:
             document.prices.append(margins.price_range(priced, offer, base, is_bought))
         except OutOfBudgetError:
-            names = "; ".join(o.words for o, _ in asked[i:])
+            names = _first([o.words for o, _ in asked[i:]])
             document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
             break
