@@ -36,8 +36,9 @@ from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
 from optmodels.plan import deploy
-from optmodels.plan.orchestration import OrchestrationPlan, make_plan
+from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
 from optmodels.plan.orchestration_check import check
+from optmodels.plan.orchestration_replay import dispatched
 from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
@@ -291,10 +292,17 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
             found = improved(tables, found, bound, until)
     seconds["round"] = time.perf_counter() - clock - seconds["relax"]
     log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
+    within = max(options.gap, PROVED)
+    if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
+        quick = greedy_dp(problem, tables, options).plan
+        other = None if quick is None else scheduled(tables, counts_of(tables, quick), settings())
+        log["greedy_dp"] = None if other is None else other.objective
+        if other is not None and (found is None or other.objective > found.objective):
+            found = other
+        seconds["greedy_dp"] = time.perf_counter() - clock - seconds["relax"] - seconds["round"]
     limit: Limit | None = None
     events: tuple[Event, ...] = ()
     status: Status = "optimal"
-    within = max(options.gap, PROVED)
     if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
         start = None if found is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(found.counts)}
         # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
@@ -314,6 +322,9 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     if found is None:
         return Outcome(status, None, bound, limit, seconds, model.size, log, events)
     plan = make_plan(tables, found.assignment)
+    if plan is not None:
+        plan = dispatched(tables, plan, options.seed)
+        seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
     gap = relative_gap(found.objective, bound)
     if gap is not None and gap > PROVED:
         status, limit = "feasible", limit or "gap"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -42,6 +43,12 @@ def rows(seed: int, n: int, models: tuple[str, ...], rate: float = 1.0, low: flo
         "model": [models[i] for i in rng.integers(0, len(models), n)],
         "slo_factor": rng.uniform(low, high, n).tolist(),
     }}  # fmt: skip
+
+
+def whole(p: Orchestration) -> OrchestrationTables:
+    """Its tables with every usable candidate, also those that others do the work of."""
+    with mock.patch("optmodels.points.orchestration.dominated", lambda *_: {}):
+        return build_tables(p)
 
 
 def tables(p: Orchestration) -> OrchestrationTables:

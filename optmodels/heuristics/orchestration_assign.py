@@ -68,8 +68,8 @@ class _Reservations:
         gained = np.zeros(len(self.t.classes))
         _reserve(
             blocks, self.t.classes.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
-            self.whole, self.part, self.eligible, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late, gained,
-            started, waiting,
+            self.whole, self.part, self.eligible, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late,
+            gained, started, waiting,
         )  # fmt: skip
         return started, waiting, gained
 
@@ -128,9 +128,9 @@ class _Reservations:
 
 
 @njit(cache=True)
-def _reserve(
+def _reserve(  # type: ignore[no-untyped-def]
     blocks, arrivals, order, first, c, share, length, whole, part, eligible, free, value, late, gained, started, waiting
-):  # type: ignore[no-untyped-def]
+):
     """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
 
     `free` holds the slots left of every configuration in every bin.

@@ -43,8 +43,8 @@ def selective_replication(
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
         smallest = _smallest(t, g)
         left, count = room.gpus // scale, dict.fromkeys(smallest, 0)
-        gains = {m: [trials.estimates(c, np.arange(1, _most(t, m, left // t.configurations[c].gpus) + 1), BOTH) for c in of]
-                 for m, of in smallest.items()}  # fmt: skip
+        every = {m: np.arange(1, 1 + _most(t, m, left // t.configurations[of[0]].gpus)) for m, of in smallest.items()}
+        gains = {m: [trials.estimates(c, every[m], BOTH) for c in of] for m, of in smallest.items()}
         while True:
             steps = [(_gain(gains[m], n, n + 1), -n, -m) for m, n in count.items()
                      if t.configurations[smallest[m][0]].gpus <= left and n < _most(t, m, n + 1)]  # fmt: skip

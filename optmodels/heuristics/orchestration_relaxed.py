@@ -9,6 +9,7 @@ import numpy as np
 
 from optmodels.formulation import Method, Options
 from optmodels.plan.orchestration import OrchestrationPlan, make_plan
+from optmodels.plan.orchestration_replay import dispatched
 from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import FlowModel
@@ -57,6 +58,8 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
     seconds = {"relax": time.perf_counter() - clock}
     found = None if x is None else rounded(tables, x[flow.columns.n], settings)
     plan = None if found is None else make_plan(tables, found.assignment)
+    if plan is not None:
+        plan = dispatched(tables, plan, options.seed)
     seconds |= {"solve": time.perf_counter() - clock}
     if plan is None:
         why = "the relaxation has no solution" if x is None else "the rounded instances cannot hold what is asked"

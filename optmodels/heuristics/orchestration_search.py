@@ -58,7 +58,7 @@ class Choices:
 
 
 class Search:
-    """The best deployment of one GPU type to the requests that `trials` holds, `placed` instances by model being there."""
+    """The best deployment of one GPU type to the requests of `trials`; `placed` instances are there by model."""
 
     def __init__(
         self, trials: Trials, usable: Sequence[int], gpus: int, goal: Goal, sides: Sequence[int],

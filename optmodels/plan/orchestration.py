@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from optmodels.plan.outcome import Document
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import Assignment, Metrics, metrics
 from optmodels.points.orchestration_place import place
-from optmodels.simulation.cluster import Policy
+from optmodels.simulation.cluster import Policy, Queue
+
+Ints = npt.NDArray[np.int64]
 
 
 class InstanceLine(Document):
@@ -97,6 +100,8 @@ class Dispatcher(Document):
 
     policy: Policy = "planned_shares"
     overflow_protection: bool = True
+    queue: Queue = Field(default="fifo", description="order in which an instance serves")
+    refuse_rest: bool = Field(default=False, description="planned_shares: refuse what the plan refuses")
     strict_slo_factor: float | None = Field(
         default=None, description="requests with θ up to this go to sub-cluster 0, others to 1"
     )
@@ -167,6 +172,16 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
                          shortfall=m.shortfall_penalty, total=m.total),
         shortfalls=m.shortfalls, started=m.started, stopped=m.stopped, moved=placed.moved,
     )  # fmt: skip
+
+
+def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
+    """(C,) instances of every configuration in a plan."""
+    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
+           for c, x in enumerate(t.configurations)}  # fmt: skip
+    counts = np.zeros(len(row), dtype=np.int64)
+    for line in p.configurations:
+        counts[row[line.model, line.gpu, line.tp, line.pp, line.dp, line.batch]] += line.instances
+    return counts
 
 
 def _shares(a: Assignment, position: dict[int, int]) -> Shares:

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.orchestration import OrchestrationPlan
+from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan
 from optmodels.points.orchestration import OrchestrationTables, build_tables
+from optmodels.points.orchestration_flow import weights
 from optmodels.problem.orchestration import Orchestration
-from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Shares, simulate
+from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Requests, Shares, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
@@ -22,6 +23,14 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 POLICIES: tuple[Policy, ...] = ("shortest_queue", "maaso", "planned_shares")
 MOST_DRAWN = 2_000_000
+MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
+FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
+DISPATCHERS = (
+    FOLLOWED,
+    Dispatcher(policy="planned_shares", queue="deadline"),
+    Dispatcher(policy="least_load", queue="deadline"),
+    Dispatcher(policy="maaso", queue="deadline"),
+)
 QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -54,14 +63,12 @@ def replay(
     rows = {}
     own = p.dispatcher
     for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
-        protect = own.overflow_protection if policy == own.policy else True
+        way = own if policy == own.policy else FOLLOWED if policy == FOLLOWED.policy else Dispatcher(policy=policy)
         if options.overflow_protection is not None:
-            protect = options.overflow_protection
-        sent, to = divided(requests, cluster, p, t) if policy == own.policy else (requests, cluster)
-        # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
-        queue = options.queue or ("deadline" if policy == "planned_shares" and protect else "fifo")
-        seen = simulate(sent, to, policy, speed=options.speed, overflow_protection=protect, queue=queue, shares=shares,
-                        seed=options.seed)  # fmt: skip
+            way = way.model_copy(update={"overflow_protection": options.overflow_protection})
+        if options.queue is not None:
+            way = way.model_copy(update={"queue": options.queue})
+        seen = sent(t, p, requests, cluster, shares, way, options)
         rows[policy] = report_of(t, requests, cluster, seen)
         if options.keep is not None:
             options.keep(policy, columns(seen, requests, cluster))
@@ -71,6 +78,55 @@ def replay(
                       "throughput_tokens_per_s": p.prediction.throughput_tokens_per_s},
         "policies": rows,
     }  # fmt: skip
+
+
+def sent(
+    t: OrchestrationTables, p: OrchestrationPlan, requests: Requests, cluster: Cluster, shares: Shares,
+    way: Dispatcher, options: ReplayOptions,
+) -> Outcomes:  # fmt: skip
+    """One simulation of a plan."""
+    if way.strict_slo_factor is not None:
+        requests, cluster = divided(requests, cluster, p, t)
+    return simulate(
+        requests, cluster, way.policy, speed=options.speed, overflow_protection=way.overflow_protection,
+        queue=way.queue, shares=replace(shares, refuse_rest=shares.refuse_rest and way.refuse_rest), seed=options.seed,
+    )  # fmt: skip
+
+
+def dispatched(t: OrchestrationTables, p: OrchestrationPlan, seed: int = 0) -> OrchestrationPlan:
+    """The plan with the dispatcher that scores best in simulation; by its shares where it is too large to simulate.
+
+    A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
+    which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
+    where single bins were lucky, it is not.
+    """
+    first = p.model_copy(update={"dispatcher": DISPATCHERS[0]})
+    if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances:
+        return first
+    requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
+    if not len(requests):
+        return first
+    seen = [sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed)) for way in DISPATCHERS]
+    scores = [replayed_score(t, requests, outcomes) for outcomes in seen]
+    return p.model_copy(update={"dispatcher": DISPATCHERS[int(np.argmax(scores))]})
+
+
+def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:
+    """MS(6) of a simulation, or the first metric of a lexicographic order and a little of the next."""
+    w, o = weights(t), t.case.problem.objective
+    limit = t.case.problem.slo.ttft_s
+    first = seen.first_token_s - requests.arrival_s
+    met = seen.met(requests) if limit is None else seen.met(requests) & (first <= limit * (1 + TOLERANCE))
+    k = requests.klass[met]
+    tokens = w.throughput[k] / t.classes.output_tokens[k] * requests.output_tokens[met]
+    value = {
+        "attainment": float(w.satisfaction[k].sum()), "throughput": min(1.0, float(tokens.sum())),
+        "latency": float(w.latency * len(k) - w.waiting * first[met].sum()),
+    }  # fmt: skip
+    if o.kind == "lexicographic":
+        return sum(value[name] * 1e-3**i for i, name in enumerate(o.order))
+    rest = o.beta * value["throughput"] + (1 - o.beta) * value["latency"]
+    return o.alpha * value["attainment"] + (1 - o.alpha) * rest
 
 
 def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:

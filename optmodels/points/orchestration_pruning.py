@@ -3,8 +3,9 @@
 *Dominance.* Let r instances of configuration a need no more GPUs than one of b, fit the servers wherever it does, and
 have as many slots; and let a serve every class that b may serve no slower, as large a share of it, with as long a wait
 allowed and as early a first token. Then any assignment of the column form moves from b to a: busy shares grow with the
-service time, deadlines loosen with the wait, MS(6–8) only gain. So b is never needed. A configuration that no class may use is never needed
-either, unless a model's minimum of instances asks for it.
+service time, deadlines loosen with the wait, MS(6–8) only gain. So b is never needed. A configuration that no class may
+use is never needed either, unless a model's minimum of instances asks for it. (The tables leave out what is dominated
+whatever the requests; this looks at the classes there are.)
 
 *The paper's rules*, which are rules of thumb: a parallelism that is no faster than one with fewer GPUs goes; so does a
 batch size that admits no request, or no more than a larger one does. They ignore that many slow slots can beat few fast

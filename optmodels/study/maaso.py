@@ -2,9 +2,9 @@
 
     python -m optmodels.study.maaso [--quick] [--traces 1,4] [--methods exact,greedy_dp,…] [--out DIR]
 
-Every method plans the same requests and its plan is replayed on them by its own dispatcher. A row goes into OUT/fig4.csv
-when it is done, and is not computed again; pictures are drawn of what is there. What the paper's text has lost or
-never stated is chosen here, once: see `case`. docs/papers/maaso.md discusses the outcome.
+Every method plans the same requests and its plan is replayed on them by its own dispatcher. A row goes into
+OUT/fig4.csv when it is done, and is not computed again; pictures are drawn of what is there. What the paper's text has
+lost or never stated is chosen here, once: see `case`. docs/papers/maaso.md discusses the outcome.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ WINDOW_S = 300.0  # all requests arrive within about so long
 GAP, TIME_LIMIT_S = 1e-3, 10.0  # of exact
 BINS = {"lengths": 2, "slo": 3}
 
-# Idle tokens/s of one GPU: 60 % of what a V100's 900 GB/s could read fp16 weights. The speed-up by tensor parallelism is
-# sublinear. The paper's coefficients are not published; δ follows from its Fig. 1, where parallel instances converge:
-# tp-d with 64·d requests is as slow as d instances on one GPU with 64 each, which have half their idle speed.
+# Idle tokens/s of one GPU: 60 % of what a V100's 900 GB/s could read fp16 weights. The speed-up by tensor parallelism
+# is sublinear. The paper's coefficients are not published; δ follows from its Fig. 1, where parallel instances
+# converge: tp-d with 64·d requests is as slow as d instances on one GPU with 64 each, at half their idle speed.
 TOKENS_PER_S = {"llama-3.2-3b": 84.0, "llama-2-7b": 40.0, "llama-2-13b": 21.0}
 SPEEDUP = {1: 1.0, 2: 1.75, 4: 2.9, 8: 4.2}
 DELTA = {tp: (1 - 0.5 / speed) / math.log(64 * tp) for tp, speed in SPEEDUP.items()}
@@ -123,7 +123,7 @@ def study(
     """Compute the rows that are not in OUT/fig4.csv yet."""
     path = out / ("fig4-quick.csv" if quick else "fig4.csv")
     out.mkdir(parents=True, exist_ok=True)
-    rows = pd.read_csv(path).to_dict("records") if path.exists() else []
+    rows: list[Any] = pd.read_csv(path).to_dict("records") if path.exists() else []
     done = {(r["trace"], r["gpus"], r["cv"], r["requests"], r["method"]) for r in rows}
     for point in points(quick):
         for trace in traces:
@@ -136,9 +136,11 @@ def study(
                 rows.append({"trace": trace, **point, "method": method} | run(problem, tables, method))
                 pd.DataFrame(rows).to_csv(path, index=False)
                 r = rows[-1]
-                print(f"trace {trace}, {point['gpus']} GPUs, CV {point['cv']:g}, {point['requests']:,} requests,"
-                      f" {method}: {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
-                      f" {r['solver_s']:.2f} s", file=sys.stderr)  # fmt: skip
+                sys.stderr.write(
+                    f"trace {trace}, {point['gpus']} GPUs, CV {point['cv']:g}, {point['requests']:,} requests,"
+                    f" {method}: {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
+                    f" {r['solver_s']:.2f} s\n"
+                )
     return pd.DataFrame(rows)
 
 
@@ -224,6 +226,8 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Compute, draw and summarise."""
+    from optmodels.cli.console import show
+
     parser = argparse.ArgumentParser(prog="python -m optmodels.study.maaso", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few hundred requests on 8 to 16 GPUs")
     parser.add_argument("--traces", default=",".join(map(str, TRACES)))
@@ -232,12 +236,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     rows = study(given.out, [int(x) for x in given.traces.split(",")], given.methods.split(","), given.quick)
     draw(rows, given.out / ("fig4-quick.png" if given.quick else "fig4.png"), given.quick)
+    worse = worse_than_heuristics(rows)
     with pd.option_context("display.width", 200, "display.max_columns", 20, "display.float_format", "{:.4g}".format):
-        print(compared(rows))
-        worse = worse_than_heuristics(rows)
-        print(f"\n{len(worse)} points where exact's replayed attainment is more than 0.5 points below a heuristic's")
-        if len(worse):
-            print(worse)
+        show([str(compared(rows)), f"{len(worse)} points where a heuristic's replayed attainment is more than 0.5"
+              " points above exact's", *([str(worse)] if len(worse) else [])])  # fmt: skip
     return 0
 
 

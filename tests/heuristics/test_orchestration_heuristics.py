@@ -20,7 +20,7 @@ from optmodels.points.orchestration_flow import dispatch, metrics, weights
 from optmodels.problem.orchestration import Orchestration
 from optmodels.simulation.cluster import Cluster, Requests, simulate
 from optmodels.study.maaso import case
-from tests.maaso_cases import MODELS, problem, rows, tables
+from tests.maaso_cases import MODELS, problem, rows, tables, whole
 
 QUICK = ("greedy_dp", "maaso_star", "alpaserve", "selective_replication", "round_robin")
 FORM = get("orchestration")
@@ -104,7 +104,7 @@ def test_failed_gpus_leave_no_room_for_large_units() -> None:
     """8 GPUs, one of each server's four failed: no tp-4, however much the search would like it."""
     rates = {(MODELS[0], 1, 1): (10.0,), (MODELS[0], 2, 1): (19.0,), (MODELS[0], 4, 1): (60.0,)}
     p = problem(rates, rows(2, 100, MODELS[:1], rate=2.0), (4, 4),
-                cluster={"servers": [{"server": "a", "gpu": "h100", "gpus": 4}, {"server": "b", "gpu": "h100", "gpus": 4}],
+                cluster={"servers": [{"server": s, "gpu": "h100", "gpus": 4} for s in "ab"],
                          "failed_gpus": {"a": [0], "b": [3]}})  # fmt: skip
     for name in QUICK:
         found = FORM.method(name)(p, tables(p), Options())
@@ -185,7 +185,7 @@ def test_pool_of_one_instance_is_the_simulator() -> None:
     """One instance at a constant rate: pool and simulator are the same first-come-first-served queue."""
     rates = {(MODELS[0], 1, 1): (9.0, 9.0, 9.0)}
     p = problem(rates, rows(7, 400, MODELS[:1], rate=0.5, low=1.1, high=4.0), (1,))
-    t = tables(p)
+    t = whole(p)
     trials = Trials(t, sample(t), "shortest_queue", speed="worst_case")
     for c in range(3):
         (quick,), slow = trials.estimates(c, np.array([1]), BOTH), trials.gains(c, 1, BOTH)

@@ -15,7 +15,7 @@ from optmodels.points.orchestration_pruning import dominated, paper_rules, restr
 from optmodels.points.orchestration_rounding import Fits, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.solver.highs import solve_compiled
-from tests.maaso_cases import MODELS, problem, rows, tables
+from tests.maaso_cases import MODELS, problem, rows, whole
 
 M = MODELS[0]
 SMALL = {"lengths": 1, "slo": 2}
@@ -28,30 +28,30 @@ def names(t: OrchestrationTables, keep: np.ndarray) -> set[str]:
 def test_dominance_by_hand() -> None:
     """Two dp serve all that one slower tp-2 does; pp-2 is slower than dp with as many slots and twice the GPUs."""
     rates = {(M, 1, 1): (10.0,), (M, 1, 2): (9.0,), (M, 2, 1): (9.5, 9.5)}
-    found = dominated(t := tables(problem(rates, rows(1, 40, MODELS[:1]), bins=SMALL)))
+    found = dominated(t := whole(problem(rates, rows(1, 40, MODELS[:1]), bins=SMALL)))
     assert names(t, found.keep) == {"dp B1"}
     reasons = {t.name(c): why for c, why in found.cut.items()}
     assert reasons[f"{M} tp-2 B2"] == f"2 of {M} dp B1 serve all it serves"
     # A faster tp-2 is kept, and so is one with more slots a GPU.
     rates = {(M, 1, 1): (10.0,), (M, 2, 1): (15.0, 9.5, 9.5)}
-    found = dominated(t := tables(problem(rates, rows(1, 40, MODELS[:1]), bins=SMALL)))
+    found = dominated(t := whole(problem(rates, rows(1, 40, MODELS[:1]), bins=SMALL)))
     assert names(t, found.keep) == {"dp B1", "tp-2 B1", "tp-2 B3"}
 
 
 def test_dominance_keeps_what_a_maximum_or_a_running_instance_needs() -> None:
     rates = {(M, 1, 1): (10.0,), (M, 2, 1): (9.5, 9.5)}
     asked = rows(1, 40, MODELS[:1])
-    most = tables(problem(rates, asked, bins=SMALL, models=[{"model": M, "maximum_instances": 1}]))
+    most = whole(problem(rates, asked, bins=SMALL, models=[{"model": M, "maximum_instances": 1}]))
     assert names(most, dominated(most).keep) == {"dp B1", "tp-2 B2"}
     change = {"running": [{"model": M, "tp": 2, "batch": 2}], "score_per_stop": 0.1}
-    held = tables(problem(rates, asked, bins=SMALL, change=change))
+    held = whole(problem(rates, asked, bins=SMALL, change=change))
     assert names(held, dominated(held).keep) == {"dp B1", "tp-2 B2"}
 
 
 def test_two_small_need_the_servers_room_of_one_large() -> None:
     """Three GPUs hold one unit of tp-3 or one of tp-2: two of tp-2 do not stand in for one of tp-4 cut in 1 + 3."""
     rates = {(M, 3, 1): (10.0,), (M, 4, 1): (9.0, 9.0)}
-    t = tables(problem(rates, rows(1, 30, MODELS[:1]), (4, 4), bins=SMALL,
+    t = whole(problem(rates, rows(1, 30, MODELS[:1]), (4, 4), bins=SMALL,
                        models=[{"model": M, "t_slice_s": 0.1}]))  # fmt: skip
     # tp-3 stands in for one slot on four GPUs, not for two.
     assert names(t, dominated(t).keep) == {"tp-3 B1", "tp-4 B2"}
@@ -97,10 +97,10 @@ def best(t: OrchestrationTables) -> float:
 @given(small())
 def test_dominance_cuts_nothing_optimal(p: Orchestration) -> None:
     """Every way to use the GPUs, with and without what is dominated; and the pooled form's optimum likewise."""
-    t = tables(p)
+    t = whole(p)
     kept = restrict(t, dominated(t).keep)
-    whole = solve_compiled(FlowModel(t).compiled()).objective
-    assert solve_compiled(FlowModel(kept).compiled()).objective == pytest.approx(whole, abs=1e-6)
+    best_pooled = solve_compiled(FlowModel(t).compiled()).objective
+    assert solve_compiled(FlowModel(kept).compiled()).objective == pytest.approx(best_pooled, abs=1e-6)
     assert best(kept) == pytest.approx(best(t), abs=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_paper_rules_by_hand() -> None:
     """pp is no faster than dp: gone. B1 admits no more than B2; B3 admits nobody; B2 stays."""
     rates = {(M, 1, 1): (10.0, 9.0, 4.0), (M, 1, 2): (10.0, 10.0, 10.0), (M, 2, 1): (18.0, 12.0, 11.0)}
     asked = {"rows": {"arrival_s": [0.0, 1.0], "output_tokens": [100, 100], "slo_factor": [1.2, 1.5]}}
-    t = tables(problem(rates, asked))
+    t = whole(problem(rates, asked))
     found = paper_rules(t)
     assert names(t, found.keep) == {"dp B2", "tp-2 B3"}
     why = {names(t, np.arange(len(found.keep)) == c).pop(): reason for c, reason in found.cut.items()}
@@ -119,7 +119,7 @@ def test_paper_rules_by_hand() -> None:
 
 def test_restricted_tables_score_alike() -> None:
     """The latency threshold of a plan does not depend on what was pruned."""
-    t = tables(problem({(M, 1, 1): (10.0, 8.0), (M, 2, 1): (18.0, 15.0)}, rows(2, 30, MODELS[:1]), bins=SMALL))
+    t = whole(problem({(M, 1, 1): (10.0, 8.0), (M, 2, 1): (18.0, 15.0)}, rows(2, 30, MODELS[:1]), bins=SMALL))
     keep = np.zeros(len(t.configurations), dtype=bool)
     keep[0] = True
     only = np.array([2], dtype=np.int64)
