@@ -20,14 +20,15 @@ equal); for the instances it finds, the exact waiting form there is the plan's s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyomo.environ as pyo
 
 from formulations.orchestration_literal import literal
@@ -41,17 +42,20 @@ from optmodels.plan.orchestration_check import check
 from optmodels.plan.orchestration_replay import dispatched
 from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
+from optmodels.points.orchestration_by_model import TREE, by_model, separable
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
 from optmodels.points.orchestration_place import running_counts
-from optmodels.points.orchestration_rounding import impossible, improved, rounded, scheduled
+from optmodels.points.orchestration_rounding import Scheduled, impossible, improved, rounded, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.charts.orchestration import charts
 from optmodels.reporting.orchestration import frames, report, summary
 from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import Settings, paused_gc, solve_compiled
+from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
 
+Ints = npt.NDArray[np.int64]
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -259,78 +263,127 @@ def extract(model: Any, tables: OrchestrationTables) -> OrchestrationPlan | None
 # The method
 
 
-def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
-    """Instances by HiGHS on the pooled form, started from its rounded relaxation; schedule in the exact form.
+@dataclass
+class _Search:
+    """Instances with their schedule, a bound, and how they were found."""
 
-    The relaxation proves a bound first; where the rounded plan is within the gap of it, no tree is searched.
-    """
-    clock = began = time.perf_counter()
+    found: Scheduled | None
+    bound: float | None
+    status: Status  # where nothing was found
+    limit: Limit | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    log: dict[str, Any] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+
+    def better(self, other: Scheduled | None) -> None:
+        """Keep the better one."""
+        if other is not None and (self.found is None or other.objective > self.found.objective):
+            self.found = other
+
+    def within(self, gap: float) -> bool:
+        """Whether bound and schedule are as near as that."""
+        left = relative_gap(None if self.found is None else self.found.objective, self.bound)
+        return left is not None and left <= max(gap, PROVED)
+
+
+def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """Model by model where only GPUs couple them, else by relaxation and tree; from the heuristic's instances too."""
+    clock = time.perf_counter()
 
     def settings() -> Settings:
-        left = None if options.time_limit is None else max(0.05, options.time_limit - (time.perf_counter() - began))
+        left = None if options.time_limit is None else max(0.05, options.time_limit - (time.perf_counter() - clock))
         return Settings(left, options.gap, options.seed, on_event=options.on_event)
 
-    flow = FlowModel(tables)
     if reason := impossible(tables):
         return Outcome("infeasible", None, log={"reason": reason})
     if not len(tables.configurations):
         assignment, _ = dispatch(tables, np.zeros(0, dtype=np.int64))
         assert assignment is not None
         return Outcome("optimal", make_plan(tables, assignment), 0.0, log={"reason": "no candidate can be used"})
+    flow = FlowModel(tables)
     model = flow.compiled()
     seconds = {"build": time.perf_counter() - clock}
-    clock = time.perf_counter()
-    idle = np.zeros(flow.columns.total)
-    idle[flow.columns.n] = IDLE_GPU * tables.gpus_of / max(1, int(tables.case.free_gpus.sum()))
-    bound, x = relaxation(model, settings(), idle, IDLE_GPU)
-    seconds["relax"] = time.perf_counter() - clock
-    found = None
-    if x is not None:
-        found = rounded(tables, x[flow.columns.n], settings())
-    seconds["round"] = time.perf_counter() - clock - seconds["relax"]
-    log: dict[str, Any] = {"relaxation": bound, "rounding": None if found is None else found.objective}
-    within = max(options.gap, PROVED)
-    if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
-        quick = greedy_dp(problem, tables, options).plan
-        other = None if quick is None else scheduled(tables, counts_of(tables, quick), settings())
-        log["greedy_dp"] = None if other is None else other.objective
-        if other is not None and (found is None or other.objective > found.objective):
-            found = other
-        seconds["greedy_dp"] = time.perf_counter() - clock - seconds["relax"] - seconds["round"]
-    if found is not None and bound is not None and (relative_gap(found.objective, bound) or 0.0) > options.gap:
-        until = np.inf if options.time_limit is None else began + options.time_limit / 2
-        found = improved(tables, found, bound, until)
-    limit: Limit | None = None
-    events: tuple[Event, ...] = ()
-    status: Status = "optimal"
-    if found is None or bound is None or (relative_gap(found.objective, bound) or 0.0) > within:
-        start = None if found is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(found.counts)}
-        # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
-        run = replace(settings(), options={"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"})
-        solved = solve_compiled(model, run, start)
-        seconds["tree"] = solved.seconds
-        log |= {"solver": solved.message, "nodes": solved.nodes}
-        limit, events, status = solved.limit, solved.events, solved.status
-        if solved.bound is not None:
-            bound = solved.bound if bound is None else min(bound, solved.bound)
-        if solved.x is not None:
-            counts = np.round(solved.x[flow.columns.n]).astype(np.int64)
-            better = scheduled(tables, counts)
-            if better is not None and (found is None or better.objective > found.objective):
-                found = better
+    if separable(tables):
+        search = _by_model(problem, tables, options, settings)
+    else:
+        search = _jointly(problem, tables, options, flow, model, settings)
+    size, seconds = model.size, seconds | search.seconds
     seconds["solve"] = time.perf_counter() - clock
-    if found is None:
-        return Outcome(status, None, bound, limit, seconds, model.size, log, events)
-    plan = make_plan(tables, found.assignment)
+    if search.found is None:
+        return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
+    plan = make_plan(tables, search.found.assignment)
     if plan is not None:
         plan = dispatched(tables, plan, options.seed)
         seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
-    gap = relative_gap(found.objective, bound)
-    if gap is not None and gap > PROVED:
-        status, limit = "feasible", limit or "gap"
-    else:
-        status, limit = "optimal", None
-    return Outcome(status, plan, bound, limit, seconds, model.size, log, events)
+    if search.within(PROVED):
+        return Outcome("optimal", plan, search.bound, None, seconds, size, search.log, search.events)
+    return Outcome("feasible", plan, search.bound, search.limit or "gap", seconds, size, search.log, search.events)
+
+
+def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
+    """The instances of `greedy_dp`, if it finds any."""
+    clock = time.perf_counter()
+    plan = greedy_dp(problem, t, options).plan
+    log["greedy_dp_s"] = time.perf_counter() - clock
+    return [] if plan is None else [counts_of(t, plan)]
+
+
+def _by_model(
+    problem: Orchestration, t: OrchestrationTables, options: Options, settings: Callable[[], Settings]
+) -> _Search:
+    """`points.orchestration_by_model`, and the schedule of the instances it finds."""
+    log: dict[str, Any] = {}
+    starts = _greedy(problem, t, options, log)
+    split = by_model(t, settings(), starts)
+    log |= {"decomposed": "by model", "solved": split.solved, "nodes": split.nodes}
+    status: Status = "infeasible" if split.infeasible else "no_solution_found"
+    search = _Search(None, split.bound, status, split.limit, {}, log, tuple(split.events))
+    if split.counts is not None:
+        clock = time.perf_counter()
+        search.better(scheduled(t, split.counts))
+        search.seconds["schedule"] = time.perf_counter() - clock
+    return search
+
+
+def _jointly(
+    problem: Orchestration, t: OrchestrationTables, options: Options, flow: FlowModel, model: Compiled,
+    settings: Callable[[], Settings],
+) -> _Search:  # fmt: skip
+    """The pooled form of all models: relaxation, rounding, exchanges and the heuristic's instances, tree."""
+    clock = time.perf_counter()
+    idle = np.zeros(flow.columns.total)
+    idle[flow.columns.n] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
+    bound, x, _ = relaxation(model, settings(), idle, IDLE_GPU)
+    search = _Search(None, bound, "no_solution_found", seconds={"relax": time.perf_counter() - clock})
+    log = search.log
+    if x is not None:
+        search.found = rounded(t, x[flow.columns.n], settings())
+        if search.found is not None and bound is not None and not search.within(options.gap):
+            until = np.inf if options.time_limit is None else clock + options.time_limit / 2
+            search.found = improved(t, search.found, bound, until)
+    search.seconds["round"] = time.perf_counter() - clock - search.seconds["relax"]
+    log |= {"relaxation": bound, "rounding": None if search.found is None else search.found.objective}
+    if not search.within(options.gap):
+        for counts in _greedy(problem, t, options, log):
+            search.better(scheduled(t, counts, settings()))
+    if search.within(options.gap):
+        return search
+    start = (
+        None
+        if search.found is None
+        else {flow.columns.n.start + c: float(v) for c, v in enumerate(search.found.counts)}
+    )
+    # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
+    run = replace(settings(), options=TREE)
+    solved = solve_compiled(model, run, start)
+    search.seconds["tree"] = solved.seconds
+    log |= {"solver": solved.message, "nodes": solved.nodes}
+    search.limit, search.events, search.status = solved.limit, solved.events, solved.status
+    if solved.bound is not None:
+        search.bound = solved.bound if bound is None else min(bound, solved.bound)
+    if solved.x is not None:
+        search.better(scheduled(t, np.round(solved.x[flow.columns.n]).astype(np.int64)))
+    return search
 
 
 def _replay(

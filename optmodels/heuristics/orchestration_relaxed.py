@@ -54,7 +54,7 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
     flow = FlowModel(tables)
     model = flow.compiled()
     settings = Settings(options.time_limit, seed=options.seed)
-    bound, x = relaxation(model, settings)
+    bound, x, _ = relaxation(model, settings)
     seconds = {"relax": time.perf_counter() - clock}
     found = None if x is None else rounded(tables, x[flow.columns.n], settings)
     plan = None if found is None else make_plan(tables, found.assignment)

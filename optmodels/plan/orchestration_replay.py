@@ -24,8 +24,9 @@ Ints = npt.NDArray[np.int64]
 POLICIES: tuple[Policy, ...] = ("shortest_queue", "maaso", "planned_shares")
 MOST_DRAWN = 2_000_000
 MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
+FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
 DISPATCHERS = (
-    Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True),
+    FOLLOWED,
     Dispatcher(policy="planned_shares", queue="deadline"),
     Dispatcher(policy="least_load", queue="deadline"),
     Dispatcher(policy="maaso", queue="deadline"),

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import highspy
 import numpy as np
@@ -339,9 +339,21 @@ def _report(
     return Report(result, limit, objective, bound, gap, x, objectives, seconds, nodes, message, tuple(run.events))
 
 
+class Relaxed(NamedTuple):
+    """A relaxation's bound in the model's own sense, its point, and what one more unit of each column's bound is worth.
+
+    With `reduced`, (n,) and of the model's own sense too, bound + reduced_j·(new − old) is a bound for another bound of
+    column j (the upper one where that is positive in a model that maximises).
+    """
+
+    bound: float | None
+    x: Array | None
+    reduced: Array | None
+
+
 def relaxation(
     model: Compiled, settings: Settings | None = None, prefer: Array | None = None, most: float = 0.0
-) -> tuple[float | None, Array | None]:
+) -> Relaxed:
     """The first objective's LP relaxation by interior point, without crossover: a proved bound and the point.
 
     The bound comes from the row duals and our own arrays: for any y, the least value of
@@ -355,7 +367,7 @@ def relaxation(
         most: the largest value of prefer·x at any feasible point; the bound, of the objective alone, is looser by it.
 
     Returns:
-        The bound in the model's own sense, and x; None where the time ran out or there is no such point.
+        All None where the time ran out or there is no such point.
     """
     settings = settings or Settings()
     options = {"solver": "ipm", "run_crossover": "off"} | settings.options
@@ -364,7 +376,7 @@ def relaxation(
         relaxed = replace(relaxed, costs=model.costs[:1] + prefer)
     run = _Run(relaxed, replace(settings, options=options))
     if run.run() != highspy.HighsModelStatus.kOptimal:
-        return None, None
+        return Relaxed(None, None, None)
     solution = run.h.getSolution()
     x, y = np.array(solution.col_value), np.array(solution.row_dual) / run.scale[0]
     reduced = relaxed.costs[0] - model.A.T @ y
@@ -374,4 +386,5 @@ def relaxation(
             np.where(reduced > 0, reduced * model.lower, np.where(reduced < 0, reduced * model.upper, 0.0)),
         ))  # fmt: skip
     bound = float(parts.sum() + model.offsets[0]) - (most if prefer is not None else 0.0)
-    return (float(model.signs[0]) * bound if math.isfinite(bound) else None), x
+    sign = float(model.signs[0])
+    return Relaxed(sign * bound if math.isfinite(bound) else None, x, sign * reduced)
