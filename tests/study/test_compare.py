@@ -18,8 +18,10 @@ from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
 from optmodels.reporting.compare_plots import gap_over_time, ratios
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
+from optmodels.study.rows import figures
 
 FLEET = ROOT / "instances/fleet/stock-limited.yaml"
+INSTANCES = ROOT / "instances"
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix"
 
 
@@ -166,3 +168,16 @@ def test_folders_are_searched_and_other_files_passed_over(cli, folder):
     for wrong in ("", "greedy,greedy"):
         refused = cli("compare", "mine", "--methods", wrong)
         assert refused.status == 2 and "each once" in refused.err
+
+
+def test_replay_columns_have_what_every_service_saw():
+    textbook = INSTANCES / "reserved_capacity/textbook-two-regions.yaml"
+    [row] = optmodels.compare([textbook], ["exact"], replay=True)
+    assert 0 <= row["replay.services.chat.metrics.within_ttft_slo"] <= 1
+    assert row["replay.services.chat.metrics.ttft_s.p90"] > 0 and row["replay.services.chat.replicas"] == 12
+
+
+def test_records_are_named_where_their_first_entries_differ():
+    records = {"losses": [{"region": "a", "kept": 1.0}, {"region": "b", "kept": 0.5}], "rows": [{"k": "x"}, {"k": "x"}]}
+    assert figures(records, "r", records=True) == {"r.losses.a.kept": 1.0, "r.losses.b.kept": 0.5}
+    assert figures(records, "r") == {}
