@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from optmodels.errors import printable
@@ -79,8 +80,8 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
         seconds = sorted(r["seconds"]["total"] for r in mine)
         lines.append([
             m, sum(r["objective"] is not None for r in mine), sum(r["status"] == "optimal" for r in mine),
-            _percent(sum(gaps) / len(gaps) if gaps else None), _percent(gaps[len(gaps) // 2] if gaps else None),
-            _percent(gaps[-1] if gaps else None), f"{seconds[len(seconds) // 2]:.3g}", f"{seconds[-1]:.3g}",
+            _percent(sum(gaps) / len(gaps) if gaps else None), _percent(median(gaps) if gaps else None),
+            _percent(gaps[-1] if gaps else None), f"{median(seconds):.3g}", f"{seconds[-1]:.3g}",
         ])  # fmt: skip
     columns = [
         "method",
