@@ -24,7 +24,7 @@ def save_figure(figure: Any, path: Path) -> None:
 def gap_plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Share of the instances that have a plan which each method solves within a given gap to the certified bound."""
     methods = list(dict.fromkeys(r["method"] for r in rows))
-    solvable = {r["instance"] for r in rows if r["objective"] is not None}
+    solvable = {(r["instance"], r.get("seed")) for r in rows if r["objective"] is not None}  # a seed is a problem
     gaps = {
         m: sorted(100 * max(r["gap_to_bound"], 0.0) for r in rows if r["method"] == m and r["gap_to_bound"] is not None)
         for m in methods
@@ -45,5 +45,5 @@ def gap_plot(rows: list[dict[str, Any]], path: Path) -> None:
     axes.set_ylabel("instances that have a plan, %")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5))
-    axes.set_title(f"Instances solved within a gap ({len(solvable)} with a plan)")
+    axes.set_title(f"Instances solved within a gap ({len({i for i, _ in solvable})} with a plan)")
     save_figure(figure, path)

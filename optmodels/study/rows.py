@@ -103,13 +103,21 @@ def replayed(form: Formulation, problem: Any, plan: Mapping[str, Any] | None, se
         return {"replay.none": "; ".join(f"{m.path}: {m.expected}" for m in error.mistakes)}
     except Exception as error:
         return {"replay.none": f"{type(error).__name__}: {error}"}
-    return figures(report, "replay")
+    return figures(report, "replay", records=True)
 
 
-def figures(data: Any, prefix: str) -> Row:
-    """Single numbers, texts and truths of a JSON document by dotted name; lists and long texts left out."""
+def figures(data: Any, prefix: str, *, records: bool = False) -> Row:
+    """Single numbers, texts and truths of a JSON document by dotted name; lists and long texts left out.
+
+    With `records`, lists of records stay that differ in their first entry: it names them, as a service does.
+    """
+    if records and isinstance(data, list) and data and all(isinstance(x, Mapping) and x for x in data):
+        names = [next(iter(x.values())) for x in data]
+        if all(isinstance(n, str) for n in names) and len(set(names)) == len(names):
+            data = {n: dict(list(x.items())[1:]) for n, x in zip(names, data, strict=True)}
     if isinstance(data, Mapping):
-        return {k: v for key, value in data.items() for k, v in figures(value, f"{prefix}.{key}").items()}
+        inner = (figures(value, f"{prefix}.{key}", records=records) for key, value in data.items())
+        return {k: v for found in inner for k, v in found.items()}
     if isinstance(data, bool | int | float) or data is None or (isinstance(data, str) and len(data) <= 80):
         return {prefix: data}
     return {}

@@ -16,10 +16,14 @@ import optmodels
 from optmodels import formulation
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
+from optmodels.reporting.charts.comparison import charts as comparison_charts
 from optmodels.reporting.compare_plots import gap_over_time, ratios
+from optmodels.reporting.page.comparison import _by_method
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
+from optmodels.study.rows import figures
 
 FLEET = ROOT / "instances/fleet/stock-limited.yaml"
+INSTANCES = ROOT / "instances"
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix"
 
 
@@ -166,3 +170,27 @@ def test_folders_are_searched_and_other_files_passed_over(cli, folder):
     for wrong in ("", "greedy,greedy"):
         refused = cli("compare", "mine", "--methods", wrong)
         assert refused.status == 2 and "each once" in refused.err
+
+
+def test_replay_columns_have_what_every_service_saw():
+    textbook = INSTANCES / "reserved_capacity/textbook-two-regions.yaml"
+    [row] = optmodels.compare([textbook], ["exact"], replay=True)
+    assert 0 <= row["replay.services.chat.metrics.within_ttft_slo"] <= 1
+    assert row["replay.services.chat.metrics.ttft_s.p90"] > 0 and row["replay.services.chat.replicas"] == 12
+
+
+def test_records_are_named_where_their_first_entries_differ():
+    records = {"losses": [{"region": "a", "kept": 1.0}, {"region": "b", "kept": 0.5}], "rows": [{"k": "x"}, {"k": "x"}]}
+    assert figures(records, "r", records=True) == {"r.losses.a.kept": 1.0, "r.losses.b.kept": 0.5}
+    assert figures(records, "r") == {}
+
+
+def test_page_counts_a_seed_as_a_problem_and_means_the_median_by_median():
+    paths = [INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "fleet/melange-example.yaml"]
+    rows = optmodels.compare(paths, ["exact", "greedy"], seeds=[0, 1])
+    [profile] = [c for c in comparison_charts(rows) if c.title == "Performance profile"]
+    shares = [p["share"] for p in profile.spec["data"]["values"]]
+    assert max(shares) == 1 and "2 instances with 2 seeds" in json.dumps(profile.spec)
+    gaps = sorted(r["gap_to_bound"] for r in rows if r["method"] == "greedy")
+    [greedy] = _by_method(rows, ["greedy"]).rows
+    assert f"{(gaps[1] + gaps[2]) / 2:.2%}" in str(greedy)

@@ -58,9 +58,11 @@ def _gaps(rows: Sequence[Mapping[str, Any]], colours: Mapping[str, Any]) -> Char
 
 
 def _profile(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Mapping[str, Any]) -> Chart | None:
-    """Share of the instances with a plan that each method solves within a gap."""
-    solvable = {r["instance"] for r in rows if r.get("objective") is not None}
-    if len(solvable) < 2:
+    """Share of the instances with a plan that each method solves within a gap; one with another seed is another."""
+    solvable = {(r["instance"], r.get("seed")) for r in rows if r.get("objective") is not None}
+    seeds = len({seed for _, seed in solvable})
+    what = "instances" if seeds < 2 else f"instances with {seeds} seeds"
+    if len({instance for instance, _ in solvable}) < 2:
         return None
     short = labels(methods)
     gaps = {
@@ -77,7 +79,7 @@ def _profile(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Map
         "x": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.05, "nice": False},
               "axis": {"format": "~%", "tickCount": 6}, "title": "within this gap of the certified bound"},
         "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
-              "title": f"share of {len(solvable)} instances"},
+              "title": f"share of {len({i for i, _ in solvable})} {what}"},
         "color": dict(colours),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
         "tooltip": [{"field": "method"}, {"field": "gap", "format": ".2%"}, {"field": "share", "format": ".0%"}],
