@@ -23,7 +23,7 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 	$(BIN)/optmodels compare $(DEMO)
 
 test: setup  ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
