@@ -37,10 +37,11 @@ from optmodels.solver.highs import PROVED, Event, Limit, Report, Settings, relat
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-MOST_GPUS = 1_000  # more are a matter for the relaxation, whose fractions of an instance no longer count
+MOST_GPUS = 256  # of more, fractions of an instance hardly count: the relaxation is quicker
 STAGES = ("relaxed", "pooled", "exact")
 # The heuristics of the tree solve sub-MIPs for longer than these trees take.
-TREE = {"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"}
+SUB_MIPS = ("mip_heuristic_run_rins", "mip_heuristic_run_rens", "mip_heuristic_run_root_reduced_cost")
+TREE = {"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"} | dict.fromkeys(SUB_MIPS, False)
 
 
 def separable(t: OrchestrationTables) -> bool:
