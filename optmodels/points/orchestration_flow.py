@@ -584,6 +584,12 @@ def dispatch(
     """
     flow = FlowModel(t, np.asarray(counts, dtype=np.int64))
     if not flow.P:
+        p = t.case.problem
+        asked = [m for m in kept_models(t) if (p.models[m].attainment_at_least or 0.0) > 0 and
+                 t.classes.count[t.classes.model == m].sum() > 0]  # fmt: skip
+        if asked and p.slo.shortfall_penalty is None:
+            why = f"no request of {t.case.models[asked[0]]} may start anywhere"
+            return None, Report("infeasible", None, None, None, None, None, (), 0.0, 0, why)
         empty = np.zeros((0, t.bins))
         none = np.zeros(0, dtype=np.int64)
         found = Report("optimal", None, 0.0, 0.0, 0.0, None, (), 0.0, 0, "no request may start anywhere")
