@@ -13,6 +13,7 @@ import contextlib
 import mmap
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def aligned(elements: int, dtype: torch.dtype, device: Any) -> torch.Tensor:
     return torch.empty(elements, dtype=dtype, device=device)
 
 
-class Mover:
+class Mover(ABC):
     """Moves a part of each layer's KV between the device and where it lives."""
 
     where = ""
@@ -45,9 +46,9 @@ class Mover:
         self.pending: dict[int, Any] = {}
         self.pool = None if self.cuda else ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
+    @abstractmethod
     def start(self, i: int) -> None:
         """Begin layer i."""
-        raise NotImplementedError
 
     def wait(self, i: int) -> None:
         """Return (or make the device wait) until layer i has moved."""
