@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
-from optmodels.reporting.plots import plt, save_figure
+from optmodels.reporting.plots import plt, save_all
 from optmodels.solver.highs import relative_gap
 
 TRACES = 9  # instances whose gap over time is drawn
@@ -30,13 +30,7 @@ def save_plots(rows: Rows, folder: Path, kind: str = "png") -> list[Path]:
         folder: where to.
         kind: png or svg.
     """
-    made = []
-    for name, draw in (("profile", _profile), ("gap-over-time", _over_time)):
-        figure = draw(rows)
-        if figure is not None:
-            made.append(folder / f"{name}.{kind}")
-            save_figure(figure, made[-1])
-    return made
+    return save_all((("profile", _profile(rows)), ("gap-over-time", _over_time(rows))), folder, kind)
 
 
 def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:

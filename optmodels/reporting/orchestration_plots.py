@@ -18,15 +18,10 @@ LINES_SHOWN = 10
 
 def draw(t: OrchestrationTables, plan: OrchestrationPlan, folder: Path, kind: str) -> list[Path]:
     """Write both pictures; the files written."""
-    from optmodels.reporting.plots import plt, save_figure
+    from optmodels.reporting.plots import plt, save_all
 
-    made = []
-    for name, picture in (("cluster", _cluster), ("timeline", _timeline)):
-        figure = picture(plt, t, plan)
-        if figure is not None:
-            made.append(folder / f"{name}.{kind}")
-            save_figure(figure, made[-1])
-    return made
+    drawn = (("cluster", _cluster), ("timeline", _timeline))
+    return save_all(((name, picture(plt, t, plan)) for name, picture in drawn), folder, kind)
 
 
 def _colour(t: OrchestrationTables, model: str) -> str:
@@ -125,7 +120,8 @@ def _timeline(plt: Any, t: OrchestrationTables, plan: OrchestrationPlan) -> Any:
     bottom.set_ylabel("busy slots, %")
     bottom.set_xlabel("seconds")
     bottom.set_ylim(0, 105)
-    bottom.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
+    if bottom.lines:
+        bottom.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
     top.set_title(f"{plan.prediction.attainment:.1%} of {plan.prediction.requests:,.0f} requests planned in time",
                   fontsize=10)  # fmt: skip
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,23 @@ from matplotlib import pyplot as plt
 
 from optmodels.reporting.colours import FAMILY_COLOURS
 
-__all__ = ["FAMILY_COLOURS", "gap_plot", "plt", "save_figure"]
+__all__ = ["FAMILY_COLOURS", "gap_plot", "plt", "save_all", "save_figure"]
 
 
 def save_figure(figure: Any, path: Path) -> None:
     """Write and close a figure; the format is the path's ending."""
     figure.savefig(path, dpi=150, bbox_inches="tight")
     plt.close(figure)
+
+
+def save_all(figures: Iterable[tuple[str, Any]], folder: Path, kind: str) -> list[Path]:
+    """Write the figures that there are (not None) under their names; the files written."""
+    made = []
+    for name, figure in figures:
+        if figure is not None:
+            made.append(folder / f"{name}.{kind}")
+            save_figure(figure, made[-1])
+    return made
 
 
 def gap_plot(rows: list[dict[str, Any]], path: Path) -> None:

@@ -23,15 +23,10 @@ def figures(t: ReservedTables, plan: Any, folder: Path, kind: str = "png") -> li
         folder: where to.
         kind: png or svg.
     """
-    from optmodels.reporting.plots import plt, save_figure
+    from optmodels.reporting.plots import plt, save_all
 
-    made = []
-    for name, draw in (("demand-and-capacity", _week), ("flow-map", _flow_map), ("cost", _cost)):
-        figure = draw(plt, t, plan)
-        if figure is not None:
-            made.append(folder / f"{name}.{kind}")
-            save_figure(figure, made[-1])
-    return made
+    drawn = (("demand-and-capacity", _week), ("flow-map", _flow_map), ("cost", _cost))
+    return save_all(((name, draw(plt, t, plan)) for name, draw in drawn), folder, kind)
 
 
 def _week(plt: Any, t: ReservedTables, plan: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from optmodels.reporting.plots import plt, save_figure
+from optmodels.reporting.plots import plt, save_all
 
 if TYPE_CHECKING:
     from optmodels.study.sweep import Sweep
@@ -27,13 +27,7 @@ def save_plots(found: Sweep, folder: Path, kind: str = "png") -> list[Path]:
         folder: where to.
         kind: png or svg.
     """
-    made = []
-    for name, draw in (("sweep", _sweep), ("frontier", _frontier)):
-        figure = draw(found)
-        if figure is not None:
-            made.append(folder / f"{name}.{kind}")
-            save_figure(figure, made[-1])
-    return made
+    return save_all((("sweep", _sweep(found)), ("frontier", _frontier(found))), folder, kind)
 
 
 def _numeric(column: Any) -> bool:
