@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from optmodels.limits import Restriction
 
 TOLERANCE = 1e-3  # relative, of a needed value
 STEPS = 40  # doublings beyond which a number is not searched
 HALVINGS = 12
+N = TypeVar("N", int, float)
 
 
 def direction(limit: Restriction) -> int:
@@ -78,17 +79,15 @@ def least_change(
         low = high
     else:
         return None
-    while abs(high - low) > tolerance * max(abs(high), abs(low), 0.01 * abs(limit.value), 1e-9):
-        both = low > 0 and high > 0
-        middle = math.sqrt(low * high) if both and max(low, high) > 4 * min(low, high) else (low + high) / 2.0
-        verdict = enough(middle)
-        if verdict is None:
-            return None
-        if verdict:
-            high = middle
-        else:
-            low = middle
-    return high, low
+
+    def close(high: float, low: float) -> bool:
+        return abs(high - low) <= tolerance * max(abs(high), abs(low), 0.01 * abs(limit.value), 1e-9)
+
+    def middle(high: float, low: float) -> float:
+        wide = low > 0 and high > 0 and max(low, high) > 4 * min(low, high)
+        return math.sqrt(low * high) if wide else (low + high) / 2.0
+
+    return _narrowed(high, low, enough, close, middle)
 
 
 def _tightest(limit: Restriction) -> float | None:
@@ -137,13 +136,17 @@ def _whole(low: int, sign: int, end: int | None, enough: Callable[[Any], bool | 
         if high == end or (sign < 0 and high <= 0) or step > 2**STEPS:
             return None
         low, step = high, step * 2
-    while abs(high - low) > 1:
-        middle = (low + high) // 2
-        verdict = enough(middle)
+    return _narrowed(high, low, enough, lambda a, b: abs(a - b) <= 1, lambda a, b: (a + b) // 2)
+
+
+def _narrowed(
+    high: N, low: N, enough: Callable[[Any], bool | None], close: Callable[[N, N], bool], middle: Callable[[N, N], N]
+) -> tuple[N, N] | None:
+    """(enough, not enough) brought close; None: `enough` did not find out."""
+    while not close(high, low):
+        between = middle(high, low)
+        verdict = enough(between)
         if verdict is None:
             return None
-        if verdict:
-            high = middle
-        else:
-            low = middle
+        high, low = (between, low) if verdict else (high, between)
     return high, low
