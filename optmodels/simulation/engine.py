@@ -34,6 +34,7 @@ INSTANCE = np.dtype([
     ("ready", "f8"),  # start that a new request would get; −inf: at once
     ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # of the heaps: where they lie, and sizes
     ("head", "i8"), ("tail", "i8"),  # of the queue
+    ("played", "?"), ("after", "f8"),  # whether starts in the queue are known, and the one behind it
     ("available_from", "f8"), ("group", "i8"), ("busy", "f8"), ("name", "i8"),
 ])  # fmt: skip
 ENTRY = np.dtype([("key", "f8"), ("who", "i8")])
@@ -53,7 +54,7 @@ class State(NamedTuple):
     following: Any  # (n,) the next in the queue
     latest: Any  # (n,) start that meets the deadline, of those that wait by urgency
     instance: Any  # (n,) outcomes, as the next four
-    start: Any
+    start: Any  # while by urgency in a queue: as far as known
     first: Any
     finish: Any
     promised: Any
@@ -325,13 +326,58 @@ def _insert(s, i, x):  # type: ignore[no-untyped-def]
         s.following[i] = s.following[k]
         s.following[k] = i
     x.waiting += 1
+    x.played = False  # completions keep to the starts, because the batch stays full
 
 
 @compiled
 def _fits(s, i, x):  # type: ignore[no-untyped-def]
-    """Whether a queue in order of urgency, played out at the full-batch rate with one more in it, makes no one late."""
+    """Whether a queue in order of urgency, served at the full-batch rate with one more in it, makes no one late.
+
+    Whoever is behind starts when the next did so far, unless a slot is released earlier that one of them has had.
+    """
+    if not x.played:
+        _play(s, x)
     needs = _worst(s, i, x)
     latest = s.due[i] - needs
+    k, left = x.head, x.waiting
+    while left > 0 and s.latest[k] <= latest:
+        if s.start[k] > s.latest[k]:
+            return False
+        k = s.following[k]
+        left -= 1
+    start = s.start[k] if left > 0 else x.after
+    if start > latest:
+        return False
+    again = start + needs  # the first release of a slot by the newcomer or those behind
+    while left > 0 and s.latest[k] < INF:
+        again = min(again, s.start[k] + _worst(s, k, x))
+        after = s.start[s.following[k]] if left > 1 else x.after
+        if after >= again:
+            return _fits_played(s, i, x, needs, latest)
+        if after > s.latest[k]:
+            return False
+        k = s.following[k]
+        left -= 1
+    return True
+
+
+@compiled
+def _play(s, x):  # type: ignore[no-untyped-def]
+    """Starts of all who wait, and of one more behind them."""
+    _releases(s, x)
+    k = x.head
+    for _ in range(x.waiting):
+        s.start[k] = s.release[x.base]
+        s.release[x.base] += _worst(s, k, x)
+        _sift(s.release, x.base, x.slots, 0)
+        k = s.following[k]
+    x.after = s.release[x.base]
+    x.played = True
+
+
+@compiled
+def _fits_played(s, i, x, needs, latest):  # type: ignore[no-untyped-def]
+    """The same, played to the end of the queue."""
     _releases(s, x)
     b, k, left, inserted = x.base, x.head, x.waiting, False
     while left > 0 or not inserted:
