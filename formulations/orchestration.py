@@ -36,6 +36,7 @@ from optmodels.formulation import Formulation, Method, Options
 from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
+from optmodels.heuristics.orchestration_trials import scale
 from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
 from optmodels.plan.orchestration_check import check
@@ -56,6 +57,7 @@ from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
 
 Ints = npt.NDArray[np.int64]
+MOST_TRIED = 500_000  # requests in a trial of the heuristic that the exact method starts from
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -321,7 +323,11 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
 
 
 def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
-    """The instances of `greedy_dp`, if it finds any."""
+    """The instances of `greedy_dp`, if it finds any; not where its trials would take longer than the proof."""
+    tried = int(t.classes.count.sum()) // scale(t)
+    if tried > MOST_TRIED:
+        log["greedy_dp"] = f"left out: {tried:,} requests a trial"
+        return []
     clock = time.perf_counter()
     plan = greedy_dp(problem, t, options).plan
     log["greedy_dp_s"] = time.perf_counter() - clock

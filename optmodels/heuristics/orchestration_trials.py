@@ -55,22 +55,26 @@ class Sample:
     scale: int
 
 
+def scale(t: OrchestrationTables) -> int:
+    """How many requests, and GPUs, one of a sample stands for."""
+    gpus = int(t.case.free_gpus.max(initial=0))
+    return max(1, -(-gpus // MOST_STEPS), min(-(-int(t.classes.count.sum()) // MOST_SIMULATED), gpus // 32))
+
+
 def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
     """The trace's requests, or Poisson arrivals of the classes; thinned evenly where they are too many."""
-    gpus = int(t.case.free_gpus.max(initial=0))
-    scale = max(1, -(-gpus // MOST_STEPS), min(-(-int(t.classes.count.sum()) // MOST_SIMULATED), gpus // 32))
-    trace = t.case.trace
+    thinned, trace = scale(t), t.case.trace
     if trace is not None:
         assert t.class_of is not None and t.deadline_s is not None
-        chosen = np.arange(0, len(trace), scale)
+        chosen = np.arange(0, len(trace), thinned)
         requests = Requests.of(
             trace.arrival_s[chosen], trace.prompt_tokens[chosen], trace.output_tokens[chosen],
             model=t.case.request_model[chosen], deadline_s=t.deadline_s[chosen], klass=t.class_of[chosen],
         )  # fmt: skip
-        return Sample(requests, t.case.slo_factor[chosen], scale)
+        return Sample(requests, t.case.slo_factor[chosen], thinned)
     rng = np.random.default_rng(seed)
     q = t.classes
-    number = rng.poisson(q.arrivals / scale)
+    number = rng.poisson(q.arrivals / thinned)
     k, b = np.nonzero(number)
     times = number[k, b]
     k, b = np.repeat(k, times), np.repeat(b, times)
@@ -81,7 +85,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
         arrival, np.maximum(1, np.round(q.prompt_tokens[k])), np.maximum(1, np.round(q.output_tokens[k])),
         model=q.model[k], deadline_s=q.deadline_s[k], klass=k,
     )  # fmt: skip
-    return Sample(requests, q.slo_factor[k], scale)
+    return Sample(requests, q.slo_factor[k], thinned)
 
 
 def split(slo_factor: Array) -> float:

@@ -399,16 +399,16 @@ def _from_trace(
     model = np.zeros(used, dtype=np.int64)
     model[code] = case.request_model
     last = float(trace.arrival_s[-1])
-    service = [trace.output_tokens[case.request_model == c.model].mean() / c.worst_rate for c in configurations
-               if (case.request_model == c.model).any()]  # fmt: skip
+    asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case)
+    service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
     typical = float(np.median(service)) if service else 1.0
     bin_s = bins.seconds or max(typical / SERVICE_BINS, last / BINS_WANTED, 1e-3)
     T = max(1, math.ceil((last + float(deadline.max())) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
     # Requests may start after the last arrival, as late as the longest wait.
     T += math.ceil(_longest_wait(case, trace, configurations, deadline) / bin_s)
     _few_bins(T)
-    arrivals = np.zeros((used, T))
-    np.add.at(arrivals, (code, np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)), 1.0)
+    of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
+    arrivals = np.bincount(code * T + of_bin, minlength=used * T).reshape(used, T).astype(float)
     label = []
     for k in range(used):
         mine = np.flatnonzero(code == k)
@@ -467,23 +467,29 @@ def _service(
     K, C = len(classes), len(configurations)
     service, share, wait = np.full((K, C), np.inf), np.zeros((K, C)), np.full((K, C), -np.inf)
     limit = np.inf if case.problem.slo.ttft_s is None else case.problem.slo.ttft_s
-    by_model = [np.flatnonzero(case.request_model == m) for m in range(len(case.models))]
-    for c, x in enumerate(configurations):
-        mine = np.flatnonzero(classes.model == x.model)
-        prefill = x.prefill_s_per_token * classes.prompt_tokens[mine]
-        service[mine, c] = prefill + classes.output_tokens[mine] / x.worst_rate
-        if class_of is None or deadline is None or case.trace is None:
-            wait[mine, c] = np.minimum(classes.deadline_s[mine] - service[mine, c], limit - prefill)
-            share[mine, c] = wait[mine, c] >= 0
-            continue
-        r = by_model[x.model]
-        first = x.prefill_s_per_token * case.trace.prompt_tokens[r]
-        slack = np.minimum(deadline[r] - first - case.trace.output_tokens[r] / x.worst_rate, limit - first)
-        can = slack >= 0
-        able = np.bincount(class_of[r[can]], minlength=K)[mine]
-        share[mine, c] = able / np.maximum(classes.count[mine], 1.0)
-        wait[mine, c] = np.bincount(class_of[r[can]], slack[can], K)[mine] / np.maximum(able, 1)
-        wait[mine[able == 0], c] = -np.inf
+    for m in range(len(case.models)):
+        mine, of = np.flatnonzero(classes.model == m), [c for c, x in enumerate(configurations) if x.model == m]
+        if class_of is not None and deadline is not None and case.trace is not None and of:
+            r = np.flatnonzero(case.request_model == m)
+            prompt, output, due, k = (
+                v[r] for v in (case.trace.prompt_tokens, case.trace.output_tokens, deadline, class_of)
+            )
+        else:
+            prompt, output, due, k = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens,
+                                                        classes.deadline_s, np.arange(K)))  # fmt: skip
+        count = np.bincount(k, minlength=K)[mine]
+        for c in of:
+            x = configurations[c]
+            service[mine, c] = (
+                x.prefill_s_per_token * classes.prompt_tokens[mine] + classes.output_tokens[mine] / x.worst_rate
+            )
+            first = x.prefill_s_per_token * prompt
+            slack = np.minimum(due - first - output / x.worst_rate, limit - first)
+            can = slack >= 0
+            able = np.bincount(k, can, K)[mine]
+            share[mine, c] = able / np.maximum(count, 1)
+            longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)
+            wait[mine, c] = np.where(able > 0, longest, -np.inf)
     return service, share, wait
 
 

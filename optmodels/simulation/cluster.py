@@ -27,12 +27,15 @@ for those without, as in plans that let groups of requests wait apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optmodels.errors import InputError, Mistake
+
+if TYPE_CHECKING:
+    from optmodels.simulation.engine import State
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -175,6 +178,13 @@ class Shares:
     bin_s: float = np.inf
     refuse_rest: bool = False
 
+    @property
+    def planned(self) -> Floats:
+        """(bins, classes, J + 1) what becomes of a class's arrivals, last their refusal; all 0 where nothing is."""
+        total = self.weight.sum(axis=2, keepdims=True)
+        rest = np.maximum(0.0, 1.0 - total) * self.refuse_rest
+        return np.concatenate((self.weight, rest), axis=2) / np.where(total + rest > 0, total + rest, 1.0)
+
 
 @dataclass(frozen=True)
 class Outcomes:
@@ -239,36 +249,52 @@ def simulate(
     from optmodels.simulation import engine
 
     used = shares if policy == "planned_shares" and shares is not None else _NO_SHARES
-    full = cluster.full_tokens_per_s
+    order = np.argsort(cluster.model, kind="stable")
+    models = np.arange(cluster.model.max(initial=-1) + 2)
+    state = _state(requests, cluster.take(order), speed, used.kind[order] if len(used.kind) else np.zeros_like(order))
+    state.x["name"] = order
+    planned = used.planned
+    engine.run(
+        state, np.searchsorted(cluster.model[order], models).astype(np.int64), POLICIES.index(policy),
+        (1 + QUEUES.index(queue)) * overflow_protection, seed,
+        np.full((len(models), requests.group.max(initial=-1) + 2), -1, np.int64), np.arange(len(order)),
+        planned, float(used.bin_s), np.zeros(planned.shape[1:]),
+    )  # fmt: skip
+    busy_s = np.zeros(len(cluster))
+    busy_s[order] = state.x["busy"]
+    return Outcomes(state.instance, state.start, state.first, state.finish, state.promised, busy_s)
+
+
+def _state(requests: Requests, cluster: Cluster, speed: Speed, kind: Ints) -> State:
+    """What the compiled loop begins with."""
+    from optmodels.simulation import engine
+
+    n, full, slots = len(requests), cluster.full_tokens_per_s, cluster.slots
     rates = cluster.tokens_per_s if speed == "load" else np.repeat(full[:, None], cluster.tokens_per_s.shape[1], axis=1)
     x = np.zeros(len(cluster), engine.INSTANCE)
-    for key, values in (
-        ("slots", cluster.slots), ("worst_s", 1.0 / full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
+    for name, values in (
+        ("slots", slots), ("worst_s", 1.0 / full), ("prefill_s", cluster.prefill_s), ("group", cluster.group),
         ("prefill_s_per_token", cluster.prefill_s_per_token), ("available_from", cluster.available_from_s),
-        ("kind", used.kind if len(used.kind) else -1),
+        ("base", np.cumsum(slots) - slots), ("ready", -np.inf),
     ):  # fmt: skip
-        x[key] = values
-    r = np.empty(len(requests), engine.REQUEST)
-    for key, values in (
-        ("arrival", requests.arrival_s), ("prompt", requests.prompt_tokens), ("output", requests.output_tokens),
-        ("due", requests.due_s), ("model", requests.model), ("group", requests.group), ("klass", requests.klass),
-    ):  # fmt: skip
-        r[key] = values
-    start_of, members = by_model(cluster)
-    engine.run(
-        x, r, rates, start_of, members, POLICIES.index(policy),
-        (1 + QUEUES.index(queue)) * overflow_protection, seed,
-        np.ascontiguousarray(used.weight), float(used.bin_s), used.refuse_rest,
+        x[name] = values
+    room = int(slots.sum())
+
+    def given(values: Any, kind: type) -> Any:
+        return np.require(values, kind, ["C", "W"])  # one compiled version for whatever it is given
+
+    def told(kind: type) -> Any:
+        return np.empty(n, kind)
+
+    return engine.State(
+        arrival=given(requests.arrival_s, float), due=given(requests.due_s, float),
+        prompt=given(requests.prompt_tokens, int), output=given(requests.output_tokens, int),
+        model=given(requests.model, int), group=given(requests.group, int), klass=given(requests.klass, int),
+        following=told(int), latest=told(float), instance=told(int), start=told(float), first=told(float),
+        finish=told(float), promised=told(bool), x=x, next_event=np.full(len(x), np.inf),
+        rank=np.zeros(len(x), engine.RANK), kind=given(kind, int), rates=given(rates, float),
+        done=np.zeros(room, engine.ENTRY), joins=np.zeros(room, engine.ENTRY), release=np.zeros(room),
     )  # fmt: skip
-    instance, start, first, finish = (np.ascontiguousarray(r[k]) for k in ("instance", "start", "first", "finish"))
-    return Outcomes(instance, start, first, finish, r["promised"] != 0, np.ascontiguousarray(x["busy"]))
-
-
-def by_model(cluster: Cluster) -> tuple[Ints, Ints]:
-    """Instances of every model: those of model m are ``members[start[m]:start[m + 1]]``, ascending."""
-    models = int(cluster.model.max(initial=-1)) + 1
-    start = np.concatenate(([0], np.cumsum(np.bincount(cluster.model, minlength=models)))).astype(np.int64)
-    return start, np.argsort(cluster.model, kind="stable").astype(np.int64)
 
 
 def validate(

@@ -2,49 +2,86 @@
 
 All requests in the slots of an instance decode at one rate r(w), so an instance needs one clock of *virtual tokens*
 V(t) = ∫ r(w) dt: a request that begins to decode at V is done at V + output tokens, whatever is admitted or completed
-meanwhile. An event of an instance costs O(log W), and instances are brought forward only when somebody looks at them.
+meanwhile. An event of an instance costs O(log W), and instances are brought forward only when one of their requests
+arrives.
 
 The start that a new request would get is known exactly: with a slot free, now; with all slots taken and nobody waiting,
 the first completion, because until then the rate is r(W); with others waiting, the top of a heap of the slots' release
 times, which is made when the queue begins and is exact while it lasts, because the batch then stays full. A queue in
 order of urgency is played out instead: a request is admitted if neither it nor anybody behind it is made late.
 
-State is in arrays of records, because compiled functions pass few arrays faster than many: ``x`` of instances, ``r`` of
-requests, ``done`` and ``joins`` the heaps of those that decode (by V at completion) and that are prefilled (by time),
-``release`` the heaps of release times, ``rates`` the table r. The heaps of instance j lie at ``x[j].base``.
+An arrival looks at every instance of its model, so what is looked at lies apart and dense: `next_event`, and `rank`, by
+which a policy chooses. Nothing is allocated here, hence no reference is counted (``_nrt``), which took half the time.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 SHORTEST_QUEUE, LEAST_LOAD, ROUND_ROBIN, RANDOM, MAASO, BEST_FIT, PLANNED_SHARES = range(7)
 FIFO, DEADLINE = 1, 2  # what `protect` may be: overflow protection of queues in either order; 0: none
+ANY = -1  # kind of instance
 INF = np.inf
 LAST = np.finfo(np.float64).max
 
 INSTANCE = np.dtype([
-    ("next_event", "f8"), ("ready", "f8"),  # start that a new request would get; −inf: at once
-    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("worst_s", "f8"),  # of a token in a full batch, 1/F(W)
-    ("prefill_s", "f8"),
-    ("prefill_s_per_token", "f8"), ("available_from", "f8"), ("group", "i8"), ("kind", "i8"),
     ("clock", "f8"), ("tokens", "f8"),  # V at the time to which the instance is brought forward
-    ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # sizes of the heaps
+    ("active", "i8"), ("waiting", "i8"), ("slots", "i8"), ("worst_s", "f8"),  # of a token in a full batch, 1/F(W)
+    ("prefill_s", "f8"), ("prefill_s_per_token", "f8"),
+    ("ready", "f8"),  # start that a new request would get; −inf: at once
+    ("base", "i8"), ("decoding", "i8"), ("prefilling", "i8"),  # of the heaps: where they lie, and sizes
     ("head", "i8"), ("tail", "i8"),  # of the queue
-    ("busy", "f8"),
-])  # fmt: skip
-REQUEST = np.dtype([
-    ("arrival", "f8"), ("due", "f8"), ("prompt", "f8"), ("output", "f8"), ("model", "i8"), ("group", "i8"),
-    ("klass", "i8"), ("following", "i8"), ("latest", "f8"),  # the next in the queue; start that meets the deadline
-    ("instance", "i8"), ("start", "f8"), ("first", "f8"), ("finish", "f8"), ("promised", "i8"),
+    ("played", "?"), ("after", "f8"),  # whether starts in the queue are known, and the one behind it
+    ("available_from", "f8"), ("group", "i8"), ("busy", "f8"), ("name", "i8"),
 ])  # fmt: skip
 ENTRY = np.dtype([("key", "f8"), ("who", "i8")])
+RANK = np.dtype([("first", "f8"), ("second", "f8")])  # the lowest is chosen
 
 
-@njit(cache=True)
+class State(NamedTuple):
+    """Everything that changes and everything looked up, of n requests and I instances in order of their models."""
+
+    arrival: Any  # (n,), as the next six
+    due: Any
+    prompt: Any
+    output: Any
+    model: Any
+    group: Any
+    klass: Any
+    following: Any  # (n,) the next in the queue
+    latest: Any  # (n,) start that meets the deadline, of those that wait by urgency
+    instance: Any  # (n,) outcomes, as the next four
+    start: Any  # while by urgency in a queue: as far as known
+    first: Any
+    finish: Any
+    promised: Any
+    x: Any  # (I,) of INSTANCE
+    next_event: Any  # (I,)
+    rank: Any  # (I,) of RANK
+    kind: Any  # (I,)
+    rates: Any  # (I, W) the table r
+    done: Any  # (slots,) of ENTRY, heaps of those that decode, by V at completion; of instance j from x[j].base on
+    joins: Any  # (slots,) of ENTRY, heaps of those that are prefilled, by time
+    release: Any  # (slots,) heaps of release times
+
+
+def compiled(function):  # type: ignore[no-untyped-def]
+    """A part of the loop, put in place of every call."""
+    return njit(cache=True, _nrt=False, forceinline=True, error_model="numpy")(function)
+
+
+@compiled
+def _before(one, other):  # type: ignore[no-untyped-def]
+    """Order in heaps; ties by request."""
+    return one.key < other.key or (one.key == other.key and one.who < other.who)
+
+
+@compiled
 def _push(heap, base, n, key, who):  # type: ignore[no-untyped-def]
-    """Add to a heap of n entries; ties by request."""
+    """Add to a heap of n entries."""
     k = n
     while k > 0:
         parent = base + ((k - 1) >> 1)
@@ -57,31 +94,30 @@ def _push(heap, base, n, key, who):  # type: ignore[no-untyped-def]
     heap[base + k].who = who
 
 
-@njit(cache=True)
+@compiled
 def _pop(heap, base, n):  # type: ignore[no-untyped-def]
     """Remove the top of a heap of n entries."""
     n -= 1
-    key, who = heap[base + n].key, heap[base + n].who
+    last = base + n
+    key, who = heap[last].key, heap[last].who
     k = 0
     while True:
         child = 2 * k + 1
         if child >= n:
             break
-        one, other = base + child, base + child + 1
-        if child + 1 < n and (
-            heap[other].key < heap[one].key or (heap[other].key == heap[one].key and heap[other].who < heap[one].who)
-        ):
-            child, one = child + 1, other
+        one = base + child
+        if child + 1 < n and _before(heap[one + 1], heap[one]):
+            one += 1
         if key < heap[one].key or (key == heap[one].key and who < heap[one].who):
             break
         heap[base + k].key = heap[one].key
         heap[base + k].who = heap[one].who
-        k = child
+        k = one - base
     heap[base + k].key = key
     heap[base + k].who = who
 
 
-@njit(cache=True)
+@compiled
 def _sift(keys, base, n, k):  # type: ignore[no-untyped-def]
     """Restore a heap of plain numbers below entry k."""
     key = keys[base + k]
@@ -98,331 +134,430 @@ def _sift(keys, base, n, k):  # type: ignore[no-untyped-def]
     keys[base + k] = key
 
 
-@njit(cache=True)
-def _forward(x, rates, j, t):  # type: ignore[no-untyped-def]
+@compiled
+def _forward(s, j, t):  # type: ignore[no-untyped-def]
     """Let time pass on an instance without an event."""
-    w = x[j].active
-    if w > 0:
-        passed = t - x[j].clock
-        x[j].tokens += rates[j, w - 1] * passed
-        x[j].busy += passed
+    x = s.x[j]
+    if x.active > 0:
+        passed = t - x.clock
+        x.tokens += s.rates[j, x.active - 1] * passed
+        x.busy += passed
     else:
-        x[j].tokens = 0.0
-    x[j].clock = t
+        x.tokens = 0.0
+    x.clock = t
 
 
-@njit(cache=True)
-def _prefill(x, r, i, j):  # type: ignore[no-untyped-def]
-    return x[j].prefill_s + x[j].prefill_s_per_token * r[i].prompt
+@compiled
+def _prefill(s, i, x):  # type: ignore[no-untyped-def]
+    return x.prefill_s + x.prefill_s_per_token * s.prompt[i]
 
 
-@njit(cache=True)
-def _start(x, r, done, joins, rates, i, j):  # type: ignore[no-untyped-def]
+@compiled
+def _worst(s, i, x):  # type: ignore[no-untyped-def]
+    """Prefill and decoding at the full-batch rate."""
+    return _prefill(s, i, x) + s.output[i] * x.worst_s
+
+
+@compiled
+def _start(s, i, j):  # type: ignore[no-untyped-def]
     """Put a request into a slot at the instance's clock."""
-    t = x[j].clock
-    x[j].active += 1
-    r[i].start = t
-    prefill = _prefill(x, r, i, j)
-    r[i].promised = t + prefill + r[i].output / rates[j, x[j].active - 1] <= r[i].due
+    x = s.x[j]
+    t = x.clock
+    x.active += 1
+    s.start[i] = t
+    prefill = _prefill(s, i, x)
+    s.promised[i] = t + prefill + s.output[i] / s.rates[j, x.active - 1] <= s.due[i]
     if prefill > 0:
-        _push(joins, x[j].base, x[j].prefilling, t + prefill, i)
-        x[j].prefilling += 1
+        _push(s.joins, x.base, x.prefilling, t + prefill, i)
+        x.prefilling += 1
     else:
-        _decode(x, r, done, i, j)
+        _decode(s, i, x)
 
 
-@njit(cache=True)
-def _decode(x, r, done, i, j):  # type: ignore[no-untyped-def]
-    r[i].first = x[j].clock
-    _push(done, x[j].base, x[j].decoding, x[j].tokens + r[i].output, i)
-    x[j].decoding += 1
+@compiled
+def _decode(s, i, x):  # type: ignore[no-untyped-def]
+    s.first[i] = x.clock
+    _push(s.done, x.base, x.decoding, x.tokens + s.output[i], i)
+    x.decoding += 1
 
 
-@njit(cache=True)
-def _refresh(x, r, done, joins, release, rates, protect, j):  # type: ignore[no-untyped-def]
-    """Next event, and the start a new request would get."""
-    b, t = x[j].base, x[j].clock
+@compiled
+def _refresh(s, j, policy, protect):  # type: ignore[no-untyped-def]
+    """What others look at, after a change."""
+    x = s.x[j]
+    s.next_event[j] = _next_event(s, j, x)
+    x.ready = _ready(s, x, protect)
+    _rank(x, s.rank[j], policy)
+
+
+@compiled
+def _rank(x, rank, policy):  # type: ignore[no-untyped-def]
+    """Where an instance stands in the order in which a policy chooses."""
+    here = float(x.active + x.waiting)
+    if policy == SHORTEST_QUEUE:
+        rank.first = here
+    elif policy == MAASO:
+        rank.first, rank.second = float(x.waiting), here / x.slots
+    elif policy == BEST_FIT:
+        rank.first, rank.second = -1.0 * x.worst_s, here / x.slots
+    else:
+        rank.first = here / x.slots
+
+
+@compiled
+def _next_event(s, j, x):  # type: ignore[no-untyped-def]
+    """Time of the next first token or completion."""
     event = INF
-    if x[j].prefilling > 0:
-        event = joins[b].key
-    if x[j].decoding > 0:
-        event = min(event, max(t, t + (done[b].key - x[j].tokens) / rates[j, x[j].active - 1]))
-    x[j].next_event = event
-    if x[j].active < x[j].slots:
-        x[j].ready = -INF
-    elif x[j].waiting > 0 and protect != DEADLINE:
-        x[j].ready = release[b]
-    else:
-        ready = INF
-        if x[j].decoding > 0:
-            ready = max(t, t + (done[b].key - x[j].tokens) * x[j].worst_s)
-        for k in range(b, b + x[j].prefilling):
-            ready = min(ready, joins[k].key + r[joins[k].who].output * x[j].worst_s)
-        x[j].ready = ready
+    if x.prefilling > 0:
+        event = s.joins[x.base].key
+    if x.decoding > 0:
+        left = (s.done[x.base].key - x.tokens) / s.rates[j, x.active - 1]
+        event = min(event, max(x.clock, x.clock + left))
+    return event
 
 
-@njit(cache=True)
-def _advance(x, r, done, joins, release, rates, protect, j, until):  # type: ignore[no-untyped-def]
-    """Every event of an instance up to and including a time."""
-    b = x[j].base
-    while x[j].next_event <= until:
-        t = x[j].next_event
-        _forward(x, rates, j, t)
-        if x[j].prefilling > 0 and joins[b].key <= t:
-            i = joins[b].who
-            _pop(joins, b, x[j].prefilling)
-            x[j].prefilling -= 1
-            _decode(x, r, done, i, j)
-        else:
-            i = done[b].who
-            x[j].tokens = done[b].key
-            _pop(done, b, x[j].decoding)
-            x[j].decoding -= 1
-            x[j].active -= 1
-            r[i].finish = t
-            if x[j].waiting > 0:
-                i = x[j].head
-                x[j].head = r[i].following
-                x[j].waiting -= 1
-                _start(x, r, done, joins, rates, i, j)
-        _refresh(x, r, done, joins, release, rates, protect, j)
+@compiled
+def _ready(s, x, protect):  # type: ignore[no-untyped-def]
+    """The start a new request would get; in a queue by urgency, if it were the first."""
+    if x.active < x.slots:
+        return -INF
+    if x.waiting > 0 and protect != DEADLINE:
+        return s.release[x.base]
+    ready = INF
+    if x.decoding > 0:
+        ready = max(x.clock, x.clock + (s.done[x.base].key - x.tokens) * x.worst_s)
+    for k in range(x.base, x.base + x.prefilling):
+        ready = min(ready, s.joins[k].key + s.output[s.joins[k].who] * x.worst_s)
+    return ready
 
 
-@njit(cache=True)
-def _admit(x, r, done, joins, release, rates, protect, i, j):  # type: ignore[no-untyped-def]
+@compiled
+def _event(s, j):  # type: ignore[no-untyped-def]
+    """The next event of an instance: a first token, or a completion and the start of who waits."""
+    x = s.x[j]
+    t = s.next_event[j]
+    _forward(s, j, t)
+    if x.prefilling > 0 and s.joins[x.base].key <= t:
+        i = s.joins[x.base].who
+        _pop(s.joins, x.base, x.prefilling)
+        x.prefilling -= 1
+        _decode(s, i, x)
+        return
+    top = s.done[x.base]
+    s.finish[top.who] = t
+    x.tokens = top.key
+    _pop(s.done, x.base, x.decoding)
+    x.decoding -= 1
+    x.active -= 1
+    if x.waiting > 0:
+        i = x.head
+        x.head = s.following[i]
+        x.waiting -= 1
+        _start(s, i, j)
+
+
+@compiled
+def _advance(s, low, high, until, policy, protect):  # type: ignore[no-untyped-def]
+    """Every event of some instances up to and including a time."""
+    for j in range(low, high):
+        while s.next_event[j] <= until:
+            _event(s, j)
+            _refresh(s, j, policy, protect)
+
+
+@compiled
+def _admit(s, i, j, policy, protect):  # type: ignore[no-untyped-def]
     """Send a request to an instance that is brought forward to its arrival."""
-    r[i].instance = j
-    if x[j].active < x[j].slots:
-        _forward(x, rates, j, r[i].arrival)
-        _start(x, r, done, joins, rates, i, j)
+    x = s.x[j]
+    s.instance[i] = x.name
+    if x.active < x.slots:
+        _forward(s, j, s.arrival[i])
+        _start(s, i, j)
     elif protect == DEADLINE:
-        _insert(x, r, i, j)
+        _insert(s, i, x)
     else:
-        b, w = x[j].base, x[j].slots
-        if x[j].waiting == 0:
-            x[j].head = i
-            _releases(x, r, done, joins, release, j)
-        else:
-            r[x[j].tail].following = i
-        x[j].tail = i
-        x[j].waiting += 1
-        release[b] += _prefill(x, r, i, j) + r[i].output * x[j].worst_s
-        _sift(release, b, w, 0)
-    _refresh(x, r, done, joins, release, rates, protect, j)
+        _append(s, i, x)
+    _refresh(s, j, policy, protect)
 
 
-@njit(cache=True)
-def _releases(x, r, done, joins, release, j):  # type: ignore[no-untyped-def]
+@compiled
+def _append(s, i, x):  # type: ignore[no-untyped-def]
+    """Queue a request behind all others."""
+    if x.waiting == 0:
+        x.head = i
+        _releases(s, x)
+    else:
+        s.following[x.tail] = i
+    x.tail = i
+    x.waiting += 1
+    s.release[x.base] += _worst(s, i, x)
+    _sift(s.release, x.base, x.slots, 0)
+
+
+@compiled
+def _releases(s, x):  # type: ignore[no-untyped-def]
     """Make the heap of times at which the slots of a full instance become free."""
-    b, w, p = x[j].base, x[j].slots, x[j].decoding
+    b, p = x.base, x.decoding
     for k in range(b, b + p):
-        release[k] = x[j].clock + (done[k].key - x[j].tokens) * x[j].worst_s
-    for k in range(b, b + x[j].prefilling):
-        release[k + p] = joins[k].key + r[joins[k].who].output * x[j].worst_s
-    for k in range(w // 2 - 1, -1, -1):
-        _sift(release, b, w, k)
+        s.release[k] = x.clock + (s.done[k].key - x.tokens) * x.worst_s
+    for k in range(b, b + x.prefilling):
+        s.release[k + p] = s.joins[k].key + s.output[s.joins[k].who] * x.worst_s
+    for k in range(x.slots // 2 - 1, -1, -1):
+        _sift(s.release, b, x.slots, k)
 
 
-@njit(cache=True)
-def _insert(x, r, i, j):  # type: ignore[no-untyped-def]
+@compiled
+def _insert(s, i, x):  # type: ignore[no-untyped-def]
     """Queue a request before all that may start later than it must."""
-    latest = r[i].due - (_prefill(x, r, i, j) + r[i].output * x[j].worst_s)
-    r[i].latest = latest
-    if x[j].waiting == 0:
-        x[j].head = x[j].tail = i
-    elif latest >= r[x[j].tail].latest:
-        r[x[j].tail].following = i
-        x[j].tail = i
-    elif latest < r[x[j].head].latest:
-        r[i].following = x[j].head
-        x[j].head = i
+    latest = s.due[i] - _worst(s, i, x)
+    s.latest[i] = latest
+    if x.waiting == 0:
+        x.head = x.tail = i
+    elif latest >= s.latest[x.tail]:
+        s.following[x.tail] = i
+        x.tail = i
+    elif latest < s.latest[x.head]:
+        s.following[i] = x.head
+        x.head = i
     else:
-        k = x[j].head
-        while r[r[k].following].latest <= latest:
-            k = r[k].following
-        r[i].following = r[k].following
-        r[k].following = i
-    x[j].waiting += 1
+        k = x.head
+        while s.latest[s.following[k]] <= latest:
+            k = s.following[k]
+        s.following[i] = s.following[k]
+        s.following[k] = i
+    x.waiting += 1
+    x.played = False  # completions keep to the starts, because the batch stays full
 
 
-@njit(cache=True)
-def _fits(x, r, done, joins, release, i, j):  # type: ignore[no-untyped-def]
-    """Whether a queue in order of urgency, played out at the full-batch rate with one more in it, makes no one late."""
-    needs = _prefill(x, r, i, j) + r[i].output * x[j].worst_s
-    latest = r[i].due - needs
-    _releases(x, r, done, joins, release, j)
-    b, k, left, inserted = x[j].base, x[j].head, x[j].waiting, False
-    while left > 0 or not inserted:
-        start = release[b]
-        if not inserted and (left == 0 or latest < r[k].latest):
-            if start > latest:
-                return False
-            inserted = True
-            release[b] = start + needs
-        else:
-            if inserted and r[k].latest == INF:
-                return True
-            if start > r[k].latest:
-                return False
-            release[b] = start + _prefill(x, r, k, j) + r[k].output * x[j].worst_s
-            k = r[k].following
-            left -= 1
-        _sift(release, b, x[j].slots, 0)
+@compiled
+def _fits(s, i, x):  # type: ignore[no-untyped-def]
+    """Whether a queue in order of urgency, served at the full-batch rate with one more in it, makes no one late.
+
+    Whoever is behind starts when the next did so far, unless a slot is released earlier that one of them has had.
+    """
+    if not x.played:
+        _play(s, x)
+    needs = _worst(s, i, x)
+    latest = s.due[i] - needs
+    k, left = x.head, x.waiting
+    while left > 0 and s.latest[k] <= latest:
+        if s.start[k] > s.latest[k]:
+            return False
+        k = s.following[k]
+        left -= 1
+    start = s.start[k] if left > 0 else x.after
+    if start > latest:
+        return False
+    again = start + needs  # the first release of a slot by the newcomer or those behind
+    while left > 0 and s.latest[k] < INF:
+        again = min(again, s.start[k] + _worst(s, k, x))
+        after = s.start[s.following[k]] if left > 1 else x.after
+        if after >= again:
+            return _fits_played(s, i, x, needs, latest)
+        if after > s.latest[k]:
+            return False
+        k = s.following[k]
+        left -= 1
     return True
 
 
-@njit(cache=True)
-def _predicted(x, r, i, j):  # type: ignore[no-untyped-def]
-    """Finish at the full-batch rate, MaaSO's worst case; in a queue by urgency, if it were the first."""
-    return max(r[i].arrival, x[j].ready) + _prefill(x, r, i, j) + r[i].output * x[j].worst_s
+@compiled
+def _play(s, x):  # type: ignore[no-untyped-def]
+    """Starts of all who wait, and of one more behind them."""
+    _releases(s, x)
+    k = x.head
+    for _ in range(x.waiting):
+        s.start[k] = s.release[x.base]
+        s.release[x.base] += _worst(s, k, x)
+        _sift(s.release, x.base, x.slots, 0)
+        k = s.following[k]
+    x.after = s.release[x.base]
+    x.played = True
 
 
-@njit(cache=True)
-def _may(x, r, done, joins, release, i, j, protect):  # type: ignore[no-untyped-def]
+@compiled
+def _fits_played(s, i, x, needs, latest):  # type: ignore[no-untyped-def]
+    """The same, played to the end of the queue."""
+    _releases(s, x)
+    b, k, left, inserted = x.base, x.head, x.waiting, False
+    while left > 0 or not inserted:
+        start = s.release[b]
+        if not inserted and (left == 0 or latest < s.latest[k]):
+            if start > latest:
+                return False
+            inserted = True
+            s.release[b] = start + needs
+        else:
+            if inserted and s.latest[k] == INF:
+                return True
+            if start > s.latest[k]:
+                return False
+            s.release[b] = start + _worst(s, k, x)
+            k = s.following[k]
+            left -= 1
+        _sift(s.release, b, x.slots, 0)
+    return True
+
+
+@compiled
+def _predicted(s, i, x):  # type: ignore[no-untyped-def]
+    """Finish at the full-batch rate, MaaSO's worst case."""
+    return max(s.arrival[i], x.ready) + _prefill(s, i, x) + s.output[i] * x.worst_s
+
+
+@compiled
+def _open(s, i, x):  # type: ignore[no-untyped-def]
+    """Whether an instance takes requests, and this one's sub-cluster."""
+    apart = s.group[i] >= 0 and x.group >= 0 and s.group[i] != x.group
+    return x.available_from <= s.arrival[i] and not apart
+
+
+@compiled
+def _may(s, i, x, protect):  # type: ignore[no-untyped-def]
     """Whether a request may go to an instance of its model."""
-    if x[j].available_from > r[i].arrival:
-        return False
-    if r[i].group >= 0 and x[j].group >= 0 and r[i].group != x[j].group:
+    if not _open(s, i, x):
         return False
     if not protect:
         return True
-    if _predicted(x, r, i, j) > r[i].due:
+    if _predicted(s, i, x) > s.due[i]:
         return False
-    return protect == FIFO or x[j].waiting == 0 or _fits(x, r, done, joins, release, i, j)
+    return protect == FIFO or x.waiting == 0 or _fits(s, i, x)
 
 
-@njit(cache=True)
-def _pick(x, r, done, joins, release, rates, i, members, low, high, policy, protect, kind):  # type: ignore[no-untyped-def]
-    """The best instance among ``members[low:high]`` (of a kind, if ≥ 0), or −1."""
-    best, best_a, best_b = -1, INF, INF
-    t, due = r[i].arrival, r[i].due
-    for m in range(low, high):
-        j = members[m]
-        if kind >= 0 and x[j].kind != kind:
+@compiled
+def _pick(s, i, low, high, kind, policy, protect):  # type: ignore[no-untyped-def]
+    """The instance of the lowest rank (of a kind, if ≥ 0) that may be sent a request, or −1."""
+    best, first, second = -1, INF, INF
+    for j in range(low, high):
+        rank = s.rank[j]
+        if rank.first > first or (rank.first == first and rank.second >= second):
             continue
-        if x[j].next_event <= t:
-            _advance(x, r, done, joins, release, rates, protect, j, t)
-        here = float(x[j].active + x[j].waiting)
-        a, b = here, 0.0
-        if policy == LEAST_LOAD:
-            a = here / x[j].slots
-        elif policy == MAASO:
-            a, b = float(x[j].waiting), here / x[j].slots
-        elif policy == BEST_FIT:
-            a = _predicted(x, r, i, j)
-            if a <= due:  # before all that are late, the slowest first
-                a, b = -1.0 * x[j].worst_s, here / x[j].slots
-        if a > best_a or (a == best_a and b >= best_b) or not _may(x, r, done, joins, release, i, j, protect):
+        if kind != ANY and s.kind[j] != kind:
             continue
-        if policy == MAASO and t + _prefill(x, r, i, j) + r[i].output * x[j].worst_s > due:
+        x = s.x[j]
+        if policy == MAASO and s.arrival[i] + _prefill(s, i, x) + s.output[i] * x.worst_s > s.due[i]:
             continue
-        best, best_a, best_b = j, a, b
+        if policy == BEST_FIT and _predicted(s, i, x) > s.due[i]:
+            continue
+        if _may(s, i, x, protect):
+            best, first, second = j, rank.first, rank.second
     return best
 
 
-@njit(cache=True)
-def _hash(seed, i):  # type: ignore[no-untyped-def]
-    """A 64-bit number of a seed and a request (splitmix64)."""
+@compiled
+def _soonest(s, i, low, high):  # type: ignore[no-untyped-def]
+    """The open instance on which a request is predicted to finish first, or −1."""
+    best, finish = -1, INF
+    for j in range(low, high):
+        if _predicted(s, i, s.x[j]) < finish and _open(s, i, s.x[j]):
+            best, finish = j, _predicted(s, i, s.x[j])
+    return best
+
+
+@compiled
+def _in_turn(s, i, low, high, last, protect):  # type: ignore[no-untyped-def]
+    """The first after the last that may be sent a request, or −1."""
+    j = last
+    for _ in range(low, high):
+        j += 1
+        if j >= high or j < low:
+            j = low
+        if _may(s, i, s.x[j], protect):
+            return j
+    return -1
+
+
+@compiled
+def _hash(seed, i, k):  # type: ignore[no-untyped-def]
+    """A 64-bit number of a seed, a request and its k-th draw (splitmix64)."""
     z = np.uint64(seed) * np.uint64(0xD1342543DE82EF95) + np.uint64(i + 1) * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(k) * np.uint64(0xDA942042E4DD58B5)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
 
 
-@njit(cache=True)
-def _turn(x, r, done, joins, release, rates, i, members, low, high, last, policy, protect, seed):  # type: ignore[no-untyped-def]
-    """Round robin: the first that may, from after position `last`; random: one of those that may. −1: none."""
-    t = r[i].arrival
-    n, able = high - low, 0
-    for k in range(n):
-        at = (last + 1 + k) % n if policy == ROUND_ROBIN else k
-        j = members[low + at]
-        if x[j].next_event <= t:
-            _advance(x, r, done, joins, release, rates, protect, j, t)
-        if _may(x, r, done, joins, release, i, j, protect):
-            if policy == ROUND_ROBIN:
-                return at
-            able += 1
-    if able == 0:
-        return -1
-    left = int(_hash(seed, i) % np.uint64(able))
-    for k in range(n):
-        if _may(x, r, done, joins, release, i, members[low + k], protect):
-            if left == 0:
-                return k
-            left -= 1
+@compiled
+def _drawn(s, i, low, high, deck, seed, protect):  # type: ignore[no-untyped-def]
+    """Draw instances without putting them back until one may be sent a request, or −1."""
+    for k in range(high - low):
+        there = low + k + int(_hash(seed, i, k) % np.uint64(high - low - k))
+        j = deck[there]
+        deck[there] = deck[low + k]
+        deck[low + k] = j
+        if _may(s, i, s.x[j], protect):
+            return j
     return -1
 
 
-@njit(cache=True)
-def _follow(x, r, done, joins, release, rates, i, members, low, high, protect, weight, credit, refuse_rest):  # type: ignore[no-untyped-def]
-    """Deficit round robin over the kinds of instance that a class is planned on; −1: refused."""
-    total = 0.0
-    for q in range(len(weight)):
-        total += weight[q]
-    rest = max(0.0, 1.0 - total) if refuse_rest else 0.0
-    if total + rest > 0:
-        turn, refused = -1, len(weight)
-        for q in range(len(weight) + 1):
-            w = rest if q == refused else weight[q]
-            credit[q] += w / (total + rest)
-            if w > 0 and (turn < 0 or credit[q] > credit[turn]):
-                turn = q
+@compiled
+def _turn(planned, credit):  # type: ignore[no-untyped-def]
+    """The kind, or last refusal, whose planned share is furthest behind; `ANY` where nothing is planned."""
+    turn = ANY
+    for q in range(len(planned)):
+        credit[q] += planned[q]
+        if planned[q] > 0 and (turn == ANY or credit[q] > credit[turn]):
+            turn = q
+    if turn != ANY:
         credit[turn] -= 1.0
-        if turn == refused:
-            return -1
-        j = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, turn)
-        best = -1
-        for q in range(len(weight)):
-            open_ = (j < 0 or best >= 0) and weight[q] > 0 and q != turn
-            if open_ and (best < 0 or credit[q] > credit[best]):
-                other = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, q)
-                if other >= 0:
-                    best, j = q, other
-        if j >= 0:
+    return turn
+
+
+@compiled
+def _next_kind(planned, credit, turn, after):  # type: ignore[no-untyped-def]
+    """The kind that comes after another in order of credit, its turn aside; `ANY` after the last."""
+    kind = ANY
+    for q in range(len(planned) - 1):
+        behind = after == turn or credit[q] < credit[after] or (credit[q] == credit[after] and q > after)
+        if planned[q] > 0 and q != turn and behind and (kind == ANY or credit[q] > credit[kind]):
+            kind = q
+    return kind
+
+
+@compiled
+def _follow(s, i, low, high, policy, protect, planned, credit):  # type: ignore[no-untyped-def]
+    """Deficit round robin over the kinds of instance that a class is planned on, then any; −1: refused."""
+    turn = _turn(planned, credit)
+    if turn == len(planned) - 1:
+        return -1
+    kind = turn
+    while True:
+        j = _pick(s, i, low, high, kind, policy, protect)
+        if j >= 0 or kind == ANY:
             return j
-    return _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, -1)
+        kind = _next_kind(planned, credit, turn, kind)
 
 
-@njit(cache=True)
-def run(x, r, rates, start_of, members, policy, protect, seed, weight, bin_s, refuse_rest):  # type: ignore[no-untyped-def]
-    """Serve all requests; outcomes are written into the records."""
-    room = 0
-    for j in range(len(x)):
-        x[j].base, x[j].next_event, x[j].ready = room, INF, -INF
-        room += x[j].slots
-    done, joins, release = np.zeros(room, ENTRY), np.zeros(room, ENTRY), np.zeros(room)
-    models, groups = len(start_of) - 1, 1
-    for i in range(len(r)):
-        groups = max(groups, r[i].group + 2)
-    last = np.full((max(models, 1), groups), -1, np.int64)
-    credit = np.zeros((weight.shape[1], weight.shape[2] + 1))
-    for i in range(len(r)):
-        r[i].instance, r[i].start, r[i].first, r[i].finish, r[i].promised = -1, INF, INF, INF, 0
-        m = r[i].model
-        if m < 0 or m >= models:
+@njit(cache=True, _nrt=False, error_model="numpy")
+def run(s, start_of, policy, protect, seed, last, deck, planned, bin_s, credit):  # type: ignore[no-untyped-def]
+    """Serve all requests; outcomes are written into the state.
+
+    Those of model m go to instances ``start_of[m]`` to ``start_of[m + 1]``; `last` is whose turn it was, by model and
+    sub-cluster, `deck` the instances in the order drawn, `credit` by class and kind.
+    """
+    for j in range(len(s.x)):
+        _rank(s.x[j], s.rank[j], policy)
+    for i in range(len(s.arrival)):
+        s.instance[i], s.start[i], s.first[i], s.finish[i], s.promised[i] = -1, INF, INF, INF, False
+        m = s.model[i]
+        if m < 0 or m >= len(start_of) - 1:
             continue
         low, high = start_of[m], start_of[m + 1]
-        if low == high:
-            continue
-        j = -1
-        if policy in (ROUND_ROBIN, RANDOM):
-            turn = max(r[i].group, -1) + 1
-            at = _turn(
-                x, r, done, joins, release, rates, i, members, low, high, last[m, turn], policy, protect, seed
-            )  # fmt: skip
-            if at >= 0:
-                last[m, turn] = at
-                j = members[low + at]
-        elif policy == PLANNED_SHARES and r[i].klass >= 0:
-            b, k = int(min(r[i].arrival / bin_s, weight.shape[0] - 1.0)), r[i].klass
-            j = _follow(
-                x, r, done, joins, release, rates, i, members, low, high, protect, weight[b, k], credit[k], refuse_rest
-            )  # fmt: skip
+        _advance(s, low, high, s.arrival[i], policy, protect)
+        if policy == ROUND_ROBIN:
+            group = max(s.group[i], -1) + 1
+            j = _in_turn(s, i, low, high, last[m, group], protect)
+            if j >= 0:
+                last[m, group] = j
+        elif policy == RANDOM:
+            j = _drawn(s, i, low, high, deck, seed, protect)
+        elif policy == PLANNED_SHARES and s.klass[i] >= 0:
+            b, k = int(min(s.arrival[i] / bin_s, planned.shape[0] - 1.0)), s.klass[i]
+            j = _follow(s, i, low, high, policy, protect, planned[b, k], credit[k])
         else:
-            simple = LEAST_LOAD if policy == PLANNED_SHARES else policy
-            j = _pick(x, r, done, joins, release, rates, i, members, low, high, simple, protect, -1)
+            j = _pick(s, i, low, high, ANY, policy, protect)
+            if j < 0 and policy == BEST_FIT and not protect:
+                j = _soonest(s, i, low, high)
         if j >= 0:
-            _admit(x, r, done, joins, release, rates, protect, i, j)
-    for j in range(len(x)):
-        _advance(x, r, done, joins, release, rates, protect, j, LAST)
+            _admit(s, i, j, policy, protect)
+    _advance(s, 0, len(s.x), LAST, policy, protect)

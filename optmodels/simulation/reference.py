@@ -79,6 +79,7 @@ class _Simulation:
         n = len(requests)
         self.requests, self.cluster, self.policy, self.protect = requests, cluster, policy, protect
         self.shares, self.seed, self.urgent_first = shares, seed, queue == "deadline"
+        self.planned = shares.planned if shares is not None else np.zeros((0, 0, 0))
         self.controllers = controllers or [None] * len(cluster)
         full = cluster.full_tokens_per_s
         self.instances = [
@@ -94,6 +95,7 @@ class _Simulation:
         self.promised = np.zeros(n, np.bool_)
         self.last: dict[tuple[int, int], int] = {}
         self.credit: dict[int, list[float]] = {}
+        self.decks: dict[int, list[int]] = {}
 
     def prefill(self, i: int, j: int) -> float:
         return float(
@@ -163,8 +165,7 @@ class _Simulation:
                     self.last[key] = chosen
                 return chosen
             case "random":
-                able = [j for j in mine if self.may(i, j)]
-                return able[random_turn(self.seed, i, len(able))] if able else -1
+                return self.draw(i, self.decks.setdefault(int(self.requests.model[i]), mine))
         able = [j for j in mine if self.may(i, j)]
         if self.policy == "maaso":
             able = [j for j in able if self.now + self.worst(i, j) <= due]
@@ -180,25 +181,32 @@ class _Simulation:
 
         return min(able, key=key_of, default=-1)
 
+    def draw(self, i: int, deck: list[int]) -> int:
+        """Random: draw instances without putting them back until one may be sent the request."""
+        for k in range(len(deck)):
+            there = k + random_turn(self.seed, i, k, len(deck) - k)
+            deck[k], deck[there] = deck[there], deck[k]
+            if self.may(i, deck[k]):
+                return deck[k]
+        return -1
+
     def follow(self, i: int, mine: list[int]) -> int:
         """Planned shares: the kind furthest behind, else the class's other kinds, else any instance."""
         shares, k = self.shares, int(self.requests.klass[i])
         assert shares is not None
         if k >= 0:
-            weight = shares.weight[int(min(self.now / shares.bin_s, len(shares.weight) - 1)), k].tolist()
-            rest = max(0.0, 1.0 - sum(weight)) if shares.refuse_rest else 0.0
-            planned = [*weight, rest]
-            total = sum(weight) + rest
-            if total > 0:
+            planned = self.planned[int(min(self.now / shares.bin_s, len(shares.weight) - 1)), k].tolist()
+            refused = len(planned) - 1
+            if any(planned):
                 credit = self.credit.setdefault(k, [0.0] * len(planned))
                 for q, w in enumerate(planned):
-                    credit[q] += w / total
+                    credit[q] += w
                 open_ = [q for q, w in enumerate(planned) if w > 0]
                 turn = max(open_, key=lambda q: (credit[q], -q))
                 credit[turn] -= 1.0
-                if turn == len(weight):
+                if turn == refused:
                     return -1
-                others = sorted((q for q in open_ if q not in (turn, len(weight))), key=lambda q: (-credit[q], q))
+                others = sorted((q for q in open_ if q not in (turn, refused)), key=lambda q: (-credit[q], q))
                 for q in [turn, *others]:
                     j = self.least_loaded(i, [j for j in mine if shares.kind[j] == q])
                     if j >= 0:
@@ -276,9 +284,9 @@ class _Simulation:
         return Outcomes(self.instance, self.start, self.first, self.finish, self.promised, busy)
 
 
-def random_turn(seed: int, request: int, count: int) -> int:
-    """Which of `count` instances policy ``random`` sends a request to: a hash of seed and request (splitmix64)."""
-    z = (seed * 0xD1342543DE82EF95 + (request + 1) * 0x9E3779B97F4A7C15) % 2**64
+def random_turn(seed: int, request: int, draw: int, count: int) -> int:
+    """Which of `count` instances a draw of policy ``random`` is: a hash of seed, request and draw (splitmix64)."""
+    z = (seed * 0xD1342543DE82EF95 + (request + 1) * 0x9E3779B97F4A7C15 + draw * 0xDA942042E4DD58B5) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
     return (z ^ (z >> 31)) % count

@@ -120,8 +120,10 @@ def _csv(path: Path, text: Any, skipped: int) -> Trace:
             raise
         raise InputError(Mistake(file, "", str(error).split("\n")[0][:80], _FORMATS)) from None
     lines = np.arange(len(frame)) + skipped + 2
-    kept = ~frame.isna().all(axis=1).to_numpy()
-    return _table(path, frame[kept], lines[kept])
+    blank = frame.isna().all(axis=1).to_numpy()
+    if blank.any():
+        frame, lines = frame[~blank], lines[~blank]
+    return _table(path, frame, lines)
 
 
 def _parquet(path: Path) -> Trace:

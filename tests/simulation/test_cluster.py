@@ -71,6 +71,27 @@ def test_equals_the_slow_reference(policy, speed, case, rule, seed):
     assert_same(fast, simulate_slowly(requests, cluster, policy, **arguments))
 
 
+@pytest.mark.parametrize("rule", [(False, "fifo"), *PROTECTED])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_equals_the_slow_reference_with_long_queues(policy, rule):
+    """Thrice the load that 12 unlike instances can serve, so that every path of a queue is taken."""
+    rng = np.random.default_rng(4)
+    slots = rng.integers(2, 9, 12)
+    rates = rng.uniform(20, 60, (12, 1)) * (1 - 0.15 * np.log(0.5 + np.arange(1, 9)))
+    cluster = Cluster.of(slots, rates, model=np.arange(12) % 2, prefill_s_per_token=1e-3, group=np.arange(12) % 3 - 1)
+    n, output = 300, rng.integers(20, 400, 300)
+    per_s = 3 * float((cluster.full_tokens_per_s * slots).sum()) / output.mean()
+    requests = Requests.of(
+        np.cumsum(rng.gamma(0.25, 4 / per_s, n)), rng.integers(1, 900, n), output, model=rng.integers(0, 2, n),
+        deadline_s=output / rng.uniform(2, 20, n), group=rng.integers(-1, 2, n), klass=rng.integers(-1, 3, n),
+    )  # fmt: skip
+    shares = Shares(np.arange(12) % 4, rng.dirichlet(np.ones(5), (3, 3))[:, :, :4], 2.0, refuse_rest=True)
+    arguments = {"overflow_protection": rule[0], "queue": rule[1], "shares": shares, "seed": 3}
+    fast = simulate(requests, cluster, policy, **arguments)
+    assert_same(fast, simulate_slowly(requests, cluster, policy, **arguments))
+    assert (fast.start_s > requests.arrival_s)[fast.served].mean() > 0.1 and fast.served.all() <= (not rule[0])
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @given(case=cases(), speed=st.sampled_from(SPEEDS), queue=st.sampled_from(QUEUES))
 @settings(max_examples=20)

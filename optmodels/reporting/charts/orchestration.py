@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.problem.load import load
+from optmodels.problem.orchestration import Cluster
 from optmodels.reporting.charts import Chart, chart, labels, shortened
 from optmodels.reporting.colours import ALARM, SERIES
 
@@ -35,9 +35,11 @@ def _servers(document: Mapping[str, Any]) -> dict[str, tuple[str, int, set[int]]
     """GPU type, number of GPUs and those in order, by server."""
     if not document.get("problem"):
         return {}
-    problem: Any = load(dict(document["problem"]))
-    working = {s.name: set(s.free) for s in problem.resolve().servers}
-    return {name: (s.gpu, s.gpus, working.get(name, set())) for s in problem.cluster.servers for name in s.names}
+    cluster = Cluster.model_validate(document["problem"]["cluster"])  # the rest may name files that are elsewhere
+    return {
+        name: (s.gpu, s.gpus, set(range(s.gpus)) - set(cluster.failed_gpus.get(name, ())))
+        for s in cluster.servers for name in s.names
+    }  # fmt: skip
 
 
 def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | None:
