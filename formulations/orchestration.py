@@ -35,6 +35,7 @@ from formulations.orchestration_literal import literal
 from optmodels.formulation import Formulation, Method, Options
 from optmodels.heuristics.orchestration import greedy_dp, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
+from optmodels.heuristics.orchestration_exchange import greedy_dp_exchange
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
 from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
@@ -401,7 +402,8 @@ def _figures(tables: OrchestrationTables, plan: OrchestrationPlan, folder: Path)
 
 
 METHODS: dict[str, Method] = {
-    "exact": exact, "literal": literal, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
+    "exact": exact, "literal": literal, "greedy_dp": greedy_dp,
+    "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star,
     "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
     "selective_replication": selective_replication, "round_robin": round_robin,
 }  # fmt: skip
@@ -409,6 +411,7 @@ TITLES = {
     "exact": "column form with waiting by HiGHS",
     "literal": "every request and every GPU by itself, by HiGHS",
     "greedy_dp": "simulator-guided greedy and the split of the GPUs by dynamic programming (MaaSO Algorithms 1, 2)",
+    "greedy_dp_exchange": "greedy_dp, then exchanges of instances judged by their schedule",
     "maaso_star": "greedy_dp for SLO satisfaction alone (α = 1)",
     "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
     "lp_rounding": "the relaxation's instance counts rounded and repaired",

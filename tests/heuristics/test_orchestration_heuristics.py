@@ -22,7 +22,7 @@ from optmodels.simulation.cluster import Cluster, Requests, simulate
 from optmodels.study.maaso import case
 from tests.maaso_cases import MODELS, problem, rows, tables, whole
 
-QUICK = ("greedy_dp", "maaso_star", "alpaserve", "selective_replication", "round_robin")
+QUICK = ("greedy_dp", "greedy_dp_exchange", "maaso_star", "alpaserve", "selective_replication", "round_robin")
 FORM = get("orchestration")
 
 
