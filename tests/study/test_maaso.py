@@ -67,6 +67,17 @@ def test_points_where_exact_is_worse() -> None:
     assert found["by"].tolist() == ["greedy_dp"]
 
 
+def test_readings_of_the_baselines() -> None:
+    """MaaSO 80 % after 1 s; a baseline 75 % after 2 s with its protection, 50 % after 4 s without."""
+    rows = pd.DataFrame({
+        "method": ["greedy_dp", "alpaserve"], "attainment": [0.8, 0.75], "attainment_unprotected": [0.6, 0.5],
+        "latency_s": [1.0, 2.0], "latency_unprotected_s": [3.0, 4.0],
+    })  # fmt: skip
+    found = maaso.readings(rows)
+    assert found.index.tolist() == ["alpaserve"]
+    assert found.loc["alpaserve"].tolist() == pytest.approx([5.0, -0.5, 30.0, -0.75])
+
+
 def test_case_converges_as_in_fig_1() -> None:
     """tp-d with 64·d requests is as slow as one GPU with 64: half its idle speed."""
     for tp, speed in maaso.SPEEDUP.items():
