@@ -33,8 +33,9 @@ import pyomo.environ as pyo
 
 from formulations.orchestration_literal import literal
 from optmodels.formulation import Formulation, Method, Options
-from optmodels.heuristics.orchestration import greedy_dp, maaso_star
+from optmodels.heuristics.orchestration import greedy_dp, maaso_printed, maaso_star
 from optmodels.heuristics.orchestration_baselines import alpaserve, round_robin, selective_replication
+from optmodels.heuristics.orchestration_exchange import greedy_dp_exchange
 from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
 from optmodels.heuristics.orchestration_trials import scale
 from optmodels.plan import deploy
@@ -323,14 +324,14 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
 
 
 def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
-    """The instances of `greedy_dp`, if it finds any; not where its trials would take longer than the proof."""
+    """The instances of `greedy_dp_exchange`, if it finds any; not where its trials would take longer than the proof."""
     tried = int(t.classes.count.sum()) // scale(t)
     if tried > MOST_TRIED:
-        log["greedy_dp"] = f"left out: {tried:,} requests a trial"
+        log["greedy_dp_exchange"] = f"left out: {tried:,} requests a trial"
         return []
     clock = time.perf_counter()
-    plan = greedy_dp(problem, t, options).plan
-    log["greedy_dp_s"] = time.perf_counter() - clock
+    plan = greedy_dp_exchange(problem, t, options).plan
+    log["greedy_dp_exchange_s"] = time.perf_counter() - clock
     return [] if plan is None else [counts_of(t, plan)]
 
 
@@ -407,7 +408,8 @@ def _figures(tables: OrchestrationTables, plan: OrchestrationPlan, folder: Path)
 
 
 METHODS: dict[str, Method] = {
-    "exact": exact, "literal": literal, "greedy_dp": greedy_dp, "maaso_star": maaso_star,
+    "exact": exact, "literal": literal, "greedy_dp": greedy_dp,
+    "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star, "maaso_printed": maaso_printed,
     "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
     "selective_replication": selective_replication, "round_robin": round_robin,
 }  # fmt: skip
@@ -415,7 +417,9 @@ TITLES = {
     "exact": "column form with waiting by HiGHS",
     "literal": "every request and every GPU by itself, by HiGHS",
     "greedy_dp": "simulator-guided greedy and the split of the GPUs by dynamic programming (MaaSO Algorithms 1, 2)",
+    "greedy_dp_exchange": "greedy_dp, then exchanges of instances judged by their schedule",
     "maaso_star": "greedy_dp for SLO satisfaction alone (α = 1)",
+    "maaso_printed": "greedy_dp with one configuration for all models of a sub-cluster, as the paper prints it",
     "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
     "lp_rounding": "the relaxation's instance counts rounded and repaired",
     "alpaserve": "one configuration for each model, found by simulation",

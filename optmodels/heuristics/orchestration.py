@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from optmodels.formulation import Options
 from optmodels.heuristics.orchestration_assign import reserve
+from optmodels.heuristics.orchestration_printed import Printed
 from optmodels.heuristics.orchestration_search import Group, Search
 from optmodels.heuristics.orchestration_trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
 from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan, make_plan
@@ -84,26 +85,35 @@ def maaso_star(problem: Orchestration, tables: OrchestrationTables, options: Opt
     return maaso(problem, tables, options, (1.0, TIE, TIE))
 
 
-def maaso(problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal) -> Outcome[OrchestrationPlan]:
+def maaso_printed(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """MaaSO with its Algorithm 1 as printed: all models of a sub-cluster share one configuration."""
+    return maaso(problem, tables, options, goal_of(problem), Printed)
+
+
+def maaso(
+    problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal, way: type[Search | Printed] = Search
+) -> Outcome[OrchestrationPlan]:
     """Algorithms 1 and 2 for a goal."""
     clock = time.perf_counter()
     trials = Trials(t, sample(t, options.seed), "maaso")
     every = list(range(len(t.configurations)))
-    return searched(t, options, trials, every, goal, (BOTH, STRICT, RELAXED), clock)
+    return searched(t, options, trials, every, goal, (BOTH, STRICT, RELAXED), clock, way)
 
 
 def searched(
     t: OrchestrationTables, options: Options, trials: Trials, usable: Sequence[int], goal: Goal,
-    sides: Sequence[int], clock: float,
+    sides: Sequence[int], clock: float, way: type[Search | Printed] = Search,
 ) -> Outcome[OrchestrationPlan]:  # fmt: skip
     """Search, then assign."""
-    groups = deploy(trials, usable, goal, sides)
+    groups = deploy(trials, usable, goal, sides, way)
     divided = any(g.side != BOTH for g in groups)
     found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
     return finish(t, found, goal, options, clock, trials)
 
 
-def deploy(trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int]) -> list[Group]:
+def deploy(
+    trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], way: type[Search | Printed] = Search
+) -> list[Group]:
     """The search on one GPU type after the other, each for what the ones before do not serve in time."""
     t, scale = trials.t, trials.drawn.scale
     room = rooms(t.case, [[] for _ in t.case.gpu_types])
@@ -118,7 +128,7 @@ def deploy(trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[in
             trials.keep(left)
         placed = [sum(x.count for x in groups if t.configurations[x.configuration].model == m)
                   for m in range(len(t.case.models))]  # fmt: skip
-        made = Search(trials, mine, room[g].gpus // scale, goal, sides, placed).solve()
+        made = way(trials, mine, room[g].gpus // scale, goal, sides, placed).solve()
         if len(order) > 1:
             for x in made:
                 members = trials.members(t.configurations[x.configuration].model, x.side)

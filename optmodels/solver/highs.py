@@ -270,11 +270,14 @@ def _believe(model: Compiled, x: Array) -> Array:
 
 
 def _complete(model: Compiled, x: Array) -> Array | None:
-    """The best continuous part beside the integers of x, by LP; None if there is none."""
+    """The best continuous part beside the integers of x, by LP; None if there is none.
+
+    Without presolve, whose way back now and then breaks rows that HiGHS then reports as kept.
+    """
     lower = np.where(model.integer, x, model.lower)
     upper = np.where(model.integer, x, model.upper)
     fixed = replace(model, lower=lower, upper=upper, integer=np.zeros_like(model.integer))
-    run = _Run(fixed, Settings())
+    run = _Run(fixed, Settings(options={"presolve": "off"}))
     if run.run() != highspy.HighsModelStatus.kOptimal:
         return None
     found = run.solution()

@@ -1,10 +1,11 @@
 """MaaSO's Fig. 4: cluster size, burstiness and number of requests on the six traces of Table I, method by method.
 
-    python -m optmodels.study.maaso [--quick] [--traces 1,4] [--methods exact,greedy_dp,…] [--out DIR]
+    python -m optmodels.study.maaso [--quick] [--traces 1,4] [--points 15] [--methods exact,greedy_dp,…] [--out DIR]
 
-Every method plans the same requests and its plan is replayed on them by its own dispatcher. A row goes into
-OUT/fig4.csv when it is done, and is not computed again; pictures are drawn of what is there. What the paper's text has
-lost or never stated is chosen here, once: see `case`. docs/papers/maaso.md discusses the outcome.
+Every method plans the same requests and its plan is replayed on them by its own dispatcher, and by the same without
+overflow protection. The rows of a point go into OUT/fig4.csv when they are done, and are not computed again; pictures
+are drawn of what is there. What the paper's text has lost or never stated is chosen here, once: see `case`; weaker
+readings of its methods are in `maaso_readings`. docs/papers/maaso.md discusses the outcome.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,12 +26,22 @@ from optmodels.formulation import Options, get
 from optmodels.plan.orchestration import OrchestrationPlan
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.problem.orchestration import Orchestration
+from optmodels.simulation.options import ReplayOptions
+from optmodels.study.maaso_readings import READINGS
+from optmodels.study.pool import pool
 
-METHODS = ("exact", "greedy_dp", "maaso_star", "alpaserve", "selective_replication", "round_robin")
 TITLES = {
-    "exact": "exact", "greedy_dp": "MaaSO (greedy_dp)", "maaso_star": "MaaSO*", "alpaserve": "AlpaServe",
-    "selective_replication": "Selective Replication", "round_robin": "round robin",
+    "exact": "exact", "greedy_dp_exchange": "MaaSO, then exchanges", "greedy_dp": "MaaSO (greedy_dp)",
+    "maaso_star": "MaaSO*", "alpaserve": "AlpaServe", "selective_replication": "Selective Replication",
+    "round_robin": "round robin",
 }  # fmt: skip
+METHODS = (*TITLES, "maaso_printed", *READINGS)
+FOUND = (
+    "objective", "predicted_attainment", "attainment", "attainment_unprotected", "latency_s", "latency_unprotected_s",
+    "throughput_tokens_per_s", "gpu_use", "policy", "instances", "check",
+)  # fmt: skip
+KEY = ["trace", "gpus", "cv", "requests"]
+OURS = ("greedy_dp", "maaso_star", "maaso_printed")
 TRACES = (1, 2, 3, 4, 5, 6)
 SERIES: dict[str, tuple[float, ...]] = {
     "gpus": (8, 16, 24, 32, 48, 64),
@@ -40,7 +52,8 @@ QUICK: dict[str, tuple[float, ...]] = {"gpus": (8, 16), "cv": (4,), "requests": 
 DEFAULT = {"gpus": 24, "cv": 2.0, "requests": 10_000}
 QUICK_DEFAULT = {"gpus": 8, "cv": 2.0, "requests": 1_500}
 WINDOW_S = 300.0  # all requests arrive within about so long
-GAP, TIME_LIMIT_S = 1e-3, 10.0  # of exact
+GAP, TIME_LIMIT_S = 1e-3, 20.0  # of exact
+BELOW = 0.005  # attainment by which exact may be below a heuristic in replay
 BINS = {"lengths": 2, "slo": 3}
 
 # Idle tokens/s of one GPU: 60 % of what a V100's 900 GB/s could read fp16 weights. The speed-up by tensor parallelism
@@ -82,66 +95,102 @@ def case(trace: int, gpus: int = 24, cv: float = 2.0, requests: int = 10_000, se
 def run(problem: Orchestration, tables: OrchestrationTables, method: str) -> dict[str, Any]:
     """One method on one point: planned and replayed figures."""
     form = get("orchestration")
-    clock = time.perf_counter()
+    solve = READINGS.get(method) or form.method(method)
     options = Options(time_limit=TIME_LIMIT_S, gap=GAP) if method == "exact" else Options()
-    outcome = form.method(method)(problem, tables, options)
+    clock = time.perf_counter()
+    outcome = solve(problem, tables, options)
     row: dict[str, Any] = {
-        "status": outcome.status, "solver_s": time.perf_counter() - clock, "bound": outcome.bound, "objective": None,
-        "predicted_attainment": None, "attainment": None, "latency_s": None, "throughput_tokens_per_s": None,
-        "gpu_use": None, "policy": None, "instances": "", "check": None,
-    }  # fmt: skip
+        "status": outcome.status, "solver_s": time.perf_counter() - clock, "bound": outcome.bound,
+    } | dict.fromkeys(FOUND)  # fmt: skip
     plan = cast(OrchestrationPlan | None, outcome.plan)
     if plan is None:
         return row
     data = plan.model_dump(mode="json")
     assert form.replay is not None
-    replayed = form.replay(problem, data, None, None)
-    seen = replayed["policies"][replayed["policy"]]
+    policy = plan.dispatcher.policy
+    seen, bare = (
+        form.replay(problem, data, None, given)["policies"][policy]
+        for given in (
+            ReplayOptions(policy=policy),
+            ReplayOptions(policy=policy, overflow_protection=False, queue="fifo"),
+        )
+    )
     kinds = [f"{c.instances}×{c.model} {c.parallelism} B{c.batch}" for c in plan.configurations]
-    return row | {
-        "objective": plan.score.total, "predicted_attainment": plan.prediction.attainment,
-        "attainment": seen["attainment"], "latency_s": seen["mean_latency_s"],
-        "throughput_tokens_per_s": seen["throughput_tokens_per_s"], "gpu_use": seen["gpu_use"],
-        "policy": replayed["policy"], "instances": ", ".join(kinds), "check": form.check(problem, data).ok,
-    }  # fmt: skip
+    found = (
+        plan.score.total, plan.prediction.attainment, seen["attainment"], bare["attainment"], seen["mean_latency_s"],
+        bare["mean_latency_s"], seen["throughput_tokens_per_s"], seen["gpu_use"], policy, ", ".join(kinds),
+        form.check(problem, data).ok,
+    )  # fmt: skip
+    return row | dict(zip(FOUND, found, strict=True))
 
 
-def points(quick: bool = False) -> list[dict[str, Any]]:
-    """Every point once, with the series that it belongs to."""
+def points(quick: bool = False, most: int | None = None) -> list[dict[str, Any]]:
+    """Every point once, trace by trace; or `most` of them, spread evenly over series and traces."""
     series, default = (QUICK, QUICK_DEFAULT) if quick else (SERIES, DEFAULT)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for name, values in series.items():
         for value in values:
-            point = default | {name: type(default[name])(value)}
-            found.setdefault(tuple(point.values()), point)
-    return list(found.values())
+            for trace in TRACES:
+                point = {"trace": trace} | default | {name: type(default[name])(value)}
+                found.setdefault(tuple(point.values()), point)
+    every = list(found.values())
+    return every if most is None else [every[i] for i in np.linspace(0, len(every) - 1, most).round().astype(int)]
+
+
+def solve_point(quick: bool, item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of one point: {"point": …, "methods": [...]}."""
+    if not quick:
+        _warm()
+    problem = case(**item["point"])
+    tables = get("orchestration").tables(problem)
+    return [item["point"] | {"method": m} | run(problem, tables, m) for m in item["methods"]]
+
+
+@cache
+def _warm() -> None:
+    """Load in this process what is compiled, so that no method's seconds pay for it."""
+    problem = case(4, gpus=8, requests=300)
+    tables = get("orchestration").tables(problem)
+    for method in METHODS:
+        run(problem, tables, method)
 
 
 def study(
-    out: Path, traces: Sequence[int] = TRACES, methods: Sequence[str] = METHODS, quick: bool = False
-) -> pd.DataFrame:
+    out: Path, todo: Sequence[Mapping[str, Any]], methods: Sequence[str] = METHODS, quick: bool = False,
+    workers: int = 1,
+) -> pd.DataFrame:  # fmt: skip
     """Compute the rows that are not in OUT/fig4.csv yet."""
     path = out / ("fig4-quick.csv" if quick else "fig4.csv")
     out.mkdir(parents=True, exist_ok=True)
-    rows: list[Any] = pd.read_csv(path).to_dict("records") if path.exists() else []
-    done = {(r["trace"], r["gpus"], r["cv"], r["requests"], r["method"]) for r in rows}
-    for point in points(quick):
-        for trace in traces:
-            todo = [m for m in methods if (trace, *point.values(), m) not in done]
-            if not todo:
-                continue
-            problem = case(trace, **point)
-            tables = get("orchestration").tables(problem)
-            for method in todo:
-                rows.append({"trace": trace, **point, "method": method} | run(problem, tables, method))
-                pd.DataFrame(rows).to_csv(path, index=False)
-                r = rows[-1]
-                sys.stderr.write(
-                    f"trace {trace}, {point['gpus']} GPUs, CV {point['cv']:g}, {point['requests']:,} requests,"
-                    f" {method}: {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
-                    f" {r['solver_s']:.2f} s\n"
-                )
-    return pd.DataFrame(rows)
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=[*KEY, "method"])
+    done = set(rows[[*KEY, "method"]].itertuples(index=False, name=None))
+    items = {}
+    for point in todo:
+        left = [m for m in methods if (*point.values(), m) not in done]
+        if left:
+            items[" ".join(map(str, point.values()))] = {"point": dict(point), "methods": left}
+    with pool(min(workers, max(1, len(items))), None) as hands:
+        for batch in hands.run(solve_point, quick, items, str):
+            for name, found in batch:
+                if isinstance(found, str):
+                    sys.stderr.write(f"{name}: {found}\n")
+                    continue
+                made = pd.DataFrame(found)
+                rows = made if rows.empty else pd.concat((rows, made), ignore_index=True)
+                order = rows["method"].map({m: i for i, m in enumerate(METHODS)})
+                rows = rows.assign(order=order).sort_values([*KEY, "order"], ignore_index=True).drop(columns="order")
+                rows.to_csv(path, index=False)
+                for r in found:
+                    sys.stderr.write(_line(r))
+    return rows
+
+
+def _line(r: Mapping[str, Any]) -> str:
+    return (
+        f"trace {r['trace']}, {r['gpus']} GPUs, CV {r['cv']:g}, {r['requests']:,} requests, {r['method']}:"
+        f" {_text(r['attainment'], '.1%')} in time, first token {_text(r['latency_s'], '.2f')} s,"
+        f" {r['solver_s']:.2f} s\n"
+    )
 
 
 def _text(value: float | None, form: str) -> str:
@@ -149,27 +198,30 @@ def _text(value: float | None, form: str) -> str:
 
 
 def compared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means by method over the points that every method solved: attainment, latency, throughput, seconds, gap.
+    """By method over the points that every method solved: means, and the gap's median and most.
 
-    The gap is to the bound that exact proved at the same point, as a share of it.
+    The gap is to the bound that exact proved at the same point, as a share of it; `exact_below` counts the points where
+    exact's replayed attainment is more than 0.5 points below the method's.
     """
-    key = ["trace", "gpus", "cv", "requests"]
-    bound = rows[rows.method == "exact"].set_index(key)["bound"].rename("best_bound").astype(float)
-    rows = rows.join(bound, on=key)
+    bound = rows[rows.method == "exact"].set_index(KEY)[["bound", "attainment"]].astype(float)
+    rows = rows.join(bound.rename(columns={"bound": "best_bound", "attainment": "exact_attainment"}), on=KEY)
     rows["gap"] = 1 - rows["objective"].astype(float) / rows["best_bound"]
-    solved = rows.groupby(key)["attainment"].transform("count") == rows["method"].nunique()
-    columns = ["attainment", "latency_s", "throughput_tokens_per_s", "gpu_use", "solver_s", "gap"]
-    table = rows[solved].groupby("method")[columns].mean()
-    table["solver_s_max"] = rows[solved].groupby("method")["solver_s"].max()
-    table["points"] = rows[solved].groupby("method").size()
+    rows["exact_below"] = rows["exact_attainment"] < rows["attainment"].astype(float) - BELOW
+    solved = rows.groupby(KEY)["attainment"].transform("count") == rows["method"].nunique()
+    by = rows[solved].groupby("method")
+    means = ["predicted_attainment", "attainment", "attainment_unprotected", "latency_s", "latency_unprotected_s",
+             "throughput_tokens_per_s", "gpu_use"]  # fmt: skip
+    table = by[means].mean()
+    table[["gap", "gap_median", "gap_max"]] = by["gap"].agg(["mean", "median", "max"])
+    table[["solver_s", "solver_s_median", "solver_s_max"]] = by["solver_s"].agg(["mean", "median", "max"])
+    table["exact_below"], table["points"] = by["exact_below"].sum(), by.size()
     return table.reindex([m for m in METHODS if m in table.index])
 
 
 def claims(rows: pd.DataFrame) -> pd.DataFrame:
     """By trace, the paper's claims for MaaSO over each baseline: points of SLO attainment, relative latency."""
-    key = ["trace", "gpus", "cv", "requests"]
-    slo = 100 * rows.pivot_table(index=key, columns="method", values="attainment")
-    wait = rows.pivot_table(index=key, columns="method", values="latency_s")
+    slo = 100 * rows.pivot_table(index=KEY, columns="method", values="attainment")
+    wait = rows.pivot_table(index=KEY, columns="method", values="latency_s")
     table = {}
     for ours, theirs in (("greedy_dp", "alpaserve"), ("greedy_dp", "selective_replication"), ("exact", "alpaserve")):
         if ours in slo and theirs in slo:
@@ -181,15 +233,31 @@ def claims(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(table, axis=1) if table else pd.DataFrame()
 
 
-def worse_than_heuristics(rows: pd.DataFrame, points_: float = 0.005) -> pd.DataFrame:
-    """Points where the exact plan's replayed attainment is below the best heuristic's by more than `points_`."""
-    key = ["trace", "gpus", "cv", "requests"]
-    wide = rows.pivot_table(index=key, columns="method", values="attainment")
+def readings(rows: pd.DataFrame) -> pd.DataFrame:
+    """Points of attainment and relative latency of MaaSO over each reading of each baseline.
+
+    MaaSO keeps its overflow protection; a baseline has it (it is the third step of MaaSO's distributor) or not.
+    """
+    seen = ["attainment", "attainment_unprotected", "latency_s", "latency_unprotected_s"]
+    means = rows.groupby("method")[seen].mean()
+    theirs = means.loc[[m for m in means.index if m not in ("exact", "greedy_dp_exchange", *OURS)]]
+    table = {}
+    for ours in (m for m in ("greedy_dp", "maaso_printed") if m in means.index):
+        slo, wait = (means[k].to_dict()[ours] for k in ("attainment", "latency_s"))
+        for kept, end in (("protected", ""), ("not protected", "_unprotected")):
+            table[ours, kept, "points"] = 100 * (slo - theirs[f"attainment{end}"])
+            table[ours, kept, "latency"] = wait / theirs["latency_unprotected_s" if end else "latency_s"] - 1
+    return pd.DataFrame(table)
+
+
+def worse_than_heuristics(rows: pd.DataFrame) -> pd.DataFrame:
+    """Points where the exact plan's replayed attainment is below the best heuristic's by more than 0.5 points."""
+    wide = rows.pivot_table(index=KEY, columns="method", values="attainment")
     if "exact" not in wide:
         return pd.DataFrame()
     others = wide.drop(columns="exact")
     found = pd.DataFrame({"exact": wide["exact"], "best": others.max(axis=1), "by": others.idxmax(axis=1)})
-    return found[found["exact"] < found["best"] - points_]
+    return found[found["exact"] < found["best"] - BELOW]
 
 
 def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
@@ -208,13 +276,15 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
     figure, axes = plt.subplots(
         len(panels), len(traces), figsize=(2.7 * len(traces) + 0.6, 1.9 * len(panels)), sharey="row", squeeze=False
     )
-    style = dict(zip(METHODS, ("#222222", "#cc3311", "#ee8866", "#4477aa", "#228833", "#999933"), strict=True))
+    style = dict(
+        zip(TITLES, ("#222222", "#aa3377", "#cc3311", "#ee8866", "#4477aa", "#228833", "#999933"), strict=True)
+    )
     for i, (series, metric, title, factor) in enumerate(panels):
         rest = {k: v for k, v in default.items() if k != series}
         chosen = rows[np.logical_and.reduce([rows[k] == v for k, v in rest.items()])]
         for j, trace in enumerate(traces):
             ax = axes[i][j]
-            for method in METHODS:
+            for method in TITLES:
                 mine = chosen[(chosen["trace"] == trace) & (chosen["method"] == method)].sort_values(series)
                 # The exact plan is thick and behind, so that a heuristic that finds the same does not hide it.
                 ax.plot(mine[series], mine[metric].astype(float) * factor, label=TITLES[method], color=style[method],
@@ -236,7 +306,7 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
                 ax.set_ylabel(title, fontsize=8)
     figure.tight_layout(rect=(0, 0, 1, 0.97))
     handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="upper center", ncols=len(METHODS), fontsize=9, frameon=False)
+    figure.legend(handles, names, loc="upper center", ncols=len(TITLES), fontsize=9, frameon=False)
     save_figure(figure, path)
 
 
@@ -247,14 +317,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m optmodels.study.maaso", description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a few hundred requests on 8 to 16 GPUs")
     parser.add_argument("--traces", default=",".join(map(str, TRACES)))
+    parser.add_argument("--points", type=int, help="so many of all, spread evenly")
     parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--out", type=Path, default=Path("results/maaso"))
     given = parser.parse_args(arguments)
-    rows = study(given.out, [int(x) for x in given.traces.split(",")], given.methods.split(","), given.quick)
+    traces = [int(x) for x in given.traces.split(",")]
+    todo = [p for p in points(given.quick, given.points) if p["trace"] in traces]
+    rows = study(given.out, todo, given.methods.split(","), given.quick, given.workers)
     draw(rows, given.out / ("fig4-quick.png" if given.quick else "fig4.png"), given.quick)
     worse = worse_than_heuristics(rows)
-    with pd.option_context("display.width", 200, "display.max_columns", 20, "display.float_format", "{:.4g}".format):
-        show([str(compared(rows)), str(claims(rows))])
+    with pd.option_context("display.width", 250, "display.max_columns", 30, "display.float_format", "{:.4g}".format):
+        show([str(compared(rows).T), str(claims(rows)), str(readings(rows).T)])
         show([f"{len(worse)} points where a heuristic's replayed attainment is more than 0.5 points above exact's"])
         if len(worse):
             show([str(worse)])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from optmodels.formulation import Options, get
 from optmodels.heuristics.orchestration import deploy, goal_of
 from optmodels.heuristics.orchestration_assign import reserve
+from optmodels.heuristics.orchestration_printed import Printed
 from optmodels.heuristics.orchestration_search import Group, Search
 from optmodels.heuristics.orchestration_slots import pooled
 from optmodels.heuristics.orchestration_trials import BOTH, RELAXED, STRICT, Trials, in_time, sample, split
@@ -22,7 +23,15 @@ from optmodels.simulation.cluster import Cluster, Requests, simulate
 from optmodels.study.maaso import case
 from tests.maaso_cases import MODELS, problem, rows, tables, whole
 
-QUICK = ("greedy_dp", "maaso_star", "alpaserve", "selective_replication", "round_robin")
+QUICK = (
+    "greedy_dp",
+    "greedy_dp_exchange",
+    "maaso_star",
+    "maaso_printed",
+    "alpaserve",
+    "selective_replication",
+    "round_robin",
+)
 FORM = get("orchestration")
 
 
@@ -53,6 +62,45 @@ def test_heterogeneous_optimum() -> None:
     seen = FORM.replay(p, alike.plan.model_dump(mode="json"), None, None)
     assert kinds(alike) == {"tp-2": 1}
     assert seen["policies"]["shortest_queue"]["attainment"] < 0.8
+
+
+def test_printed_algorithm_shares_a_configuration() -> None:
+    """As urgent, one model needs tp-2 and the other two dp: a configuration of its own for each, or tp-2 for both."""
+    arrivals = [5.0 * i for i in range(60)]
+    p = problem(
+        {(m, tp, 1): (rate,) for m, rates in zip(MODELS, ((10.0, 20.0), (10.0, 11.0)), strict=True)
+         for tp, rate in zip((1, 2), rates, strict=True)},
+        {"rows": {"arrival_s": np.repeat(arrivals, 2).tolist(), "output_tokens": [100] * 120,
+                  "slo_factor": [1.2] * 120, "model": [*MODELS] * 60}},
+        (4,), models=[{"model": MODELS[0], "t_slice_s": 0.05}, {"model": MODELS[1], "t_slice_s": 0.1}],
+    )  # fmt: skip
+    t = tables(p)
+    own, shared = (FORM.method(name)(p, t, Options()) for name in ("greedy_dp", "maaso_printed"))
+    assert {(c.model, c.parallelism): c.instances for c in own.plan.configurations} == {
+        (MODELS[0], "tp-2"): 1, (MODELS[1], "dp"): 2,
+    }  # fmt: skip
+    assert {(c.model, c.parallelism): c.instances for c in shared.plan.configurations} == {
+        (MODELS[0], "tp-2"): 1, (MODELS[1], "tp-2"): 1,
+    }  # fmt: skip
+    seen = [FORM.replay(p, x.plan.model_dump(mode="json"), None, None)["policies"]["maaso"] for x in (own, shared)]
+    assert seen[0]["attainment"] == 1.0
+    assert seen[1]["attainment"] < 0.85
+
+
+@pytest.mark.parametrize("side", [BOTH, STRICT])
+def test_printed_algorithm_against_every_count(side: int) -> None:
+    """One model: for every number of GPUs Algorithm 1 finds the best of all configurations and numbers of instances."""
+    p = problem({(MODELS[0], 1, 1): (10.0, 8.0), (MODELS[0], 2, 1): (18.0, 15.0)},
+                rows(5, 150, MODELS[:1], rate=1.5), (6,))  # fmt: skip
+    t, goal = whole(p), goal_of(p)
+    trials = Trials(t, sample(t), "maaso")
+    way = Printed(trials, range(len(t.configurations)), 6, goal, (BOTH, STRICT, RELAXED))
+    used = [c for of in way.shapes for c in of.values()]
+    for gpus, (score, groups) in enumerate(way.grown(side)):
+        best = max((trials.gains(c, n, side).score(goal) for c in used for n in range(1, gpus // t.gpus_of[c] + 1)),
+                   default=0.0)  # fmt: skip
+        assert score == pytest.approx(best, abs=1e-12)
+        assert sum(x.count * t.gpus_of[x.configuration] for x in groups) <= gpus
 
 
 def test_selective_replication_takes_single_gpus() -> None:

@@ -14,10 +14,11 @@ from orchestration_cases import two_models
 import optmodels
 from optmodels.points.orchestration import build_tables
 from optmodels.points.orchestration_by_model import Value, alone, best_split, by_model, separable
-from optmodels.points.orchestration_flow import FlowModel, metrics
+from optmodels.points.orchestration_flow import FlowModel, dispatch, metrics
 from optmodels.points.orchestration_rounding import Fits, scheduled
 from optmodels.problem.load import load
 from optmodels.solver.highs import Settings, relaxation, solve_compiled
+from optmodels.study.maaso import case
 
 SMALL = {
     "candidates": {"tp": [1, 2], "batch": [2, 4]},
@@ -157,3 +158,16 @@ def test_what_couples_more_than_gpus_is_solved_together(changes):
     result = optmodels.solve(document, gap=0.02, time_limit=30)
     assert result.check.ok
     assert "decomposed" not in result.log
+
+
+def test_schedule_that_presolve_breaks():
+    """HiGHS 1.15's presolve leaves one row of this schedule short by 7e-5 and calls it optimal."""
+    p = case(4, gpus=32)
+    p = p.model_copy(update={"bins": p.bins.model_copy(update={"seconds": 9.0})})
+    t = alone(build_tables(p), 1)
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    counts[[c for c, x in enumerate(t.configurations) if (x.tp, x.batch) in ((2, 32), (4, 32), (4, 64))]] = 1
+    assignment, report = dispatch(t, counts)
+    assert report.status == "optimal"
+    assert assignment is not None
+    assert 0 < metrics(t, assignment).total < 1 / 3

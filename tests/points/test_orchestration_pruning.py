@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from optmodels.points import orchestration as points
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import FlowModel
 from optmodels.points.orchestration_pruning import dominated, paper_rules, restrict
 from optmodels.points.orchestration_rounding import Fits, scheduled
 from optmodels.problem.orchestration import Orchestration
 from optmodels.solver.highs import solve_compiled
-from tests.maaso_cases import MODELS, problem, rows, whole
+from optmodels.study.maaso import case
+from tests.maaso_cases import MODELS, problem, rows, tables, whole
 
 M = MODELS[0]
 SMALL = {"lengths": 1, "slo": 2}
@@ -129,3 +132,45 @@ def test_restricted_tables_score_alike() -> None:
     assert a is not None
     assert b is not None
     assert a.objective == pytest.approx(b.objective, abs=1e-9)
+
+
+def test_a_load_level_of_a_batch_is_a_smaller_batch() -> None:
+    """B4 held at two requests is B2 with memory for four: as a column of its own it adds nothing beside B2."""
+    asked = {"rows": {"arrival_s": [0.0, 0.0, 1.0], "output_tokens": [100] * 3, "slo_factor": [1.2, 1.2, 3.0]}}
+    p = problem({(M, 1, 1): (20.0, 18.0, 15.0, 10.0)}, asked, (2,), memory={"tokens_per_slot": 1000})
+    t = whole(p)
+    two, four = (next(x for x in t.configurations if x.batch == b) for b in (2, 4))
+    level = replace(four, batch=2, tokens_per_s=four.tokens_per_s[:2])
+    assert (level.slots, level.worst_rate, level.gpus, level.unit) == (two.slots, two.worst_rate, two.gpus, two.unit)
+    assert level.gib_per_gpu > two.gib_per_gpu
+    assert points.dominated(t.case, [two, level]) == {0: 1}  # either does the other's work, so one goes
+    assert points.dominated(t.case, [level, two]) == {0: 1}
+    # Where B2 is no candidate it adds what B2 would: the two urgent requests need 16.7 tokens/s, and B4 has 10.
+    only = problem({(M, 1, 1): (20.0, 18.0, 15.0, 10.0)}, asked, (2,), memory={"tokens_per_slot": 1000},
+                   candidates={"tp": [1], "batch": [4]})  # fmt: skip
+    with_level = replace(
+        whole(only), configurations=(four, level), **{
+            name: getattr(t, name)[:, [t.configurations.index(four), t.configurations.index(two)]]
+            for name in ("service_s", "share", "wait_s")
+        },
+    )  # fmt: skip
+    assert best(with_level) > best(whole(only)) + 0.3
+    assert best(with_level) == pytest.approx(best(restrict(t, np.array([x.batch in (2, 4) for x in t.configurations]))))
+
+
+def test_candidates_are_all_levels_that_memory_holds() -> None:
+    """Batches by powers of two to 1,024: a prefix of them fits each parallelism, the next ones lack memory."""
+    batches = tuple(2**i for i in range(11))
+    p = case(4, requests=500)
+    p = p.model_copy(update={"candidates": p.candidates.model_copy(update={"batch": batches})})
+    t = whole(p)
+    for m in range(len(t.case.models)):
+        for tp in p.candidates.tp:
+            fit = sorted(x.batch for x in t.configurations if (x.model, x.tp) == (m, tp))
+            not_ = {d.batch: d.reason for d in t.discarded if (d.model, d.tp) == (t.case.models[m], tp)}
+            assert fit == list(batches[: len(fit)])
+            assert set(not_) == set(batches[len(fit) :])
+            assert all("GiB usable" in reason for reason in not_.values())
+    kept = tables(p)
+    assert len(kept.configurations) < len(t.configurations)
+    assert any("does its work" in d.reason for d in kept.discarded)
