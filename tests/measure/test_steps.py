@@ -75,11 +75,13 @@ def test_routing_sends_every_token_to_its_experts_once():
         assert len(set(routing.token[first:last].tolist())) == last - first, expert
 
 
-def test_the_experts_are_a_weighted_sum_of_feed_forwards():
-    shard = Shard(ROUTED, 1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["one by one", "grouped kernel"])
+@pytest.mark.parametrize("matrices", [2, 3])
+def test_the_experts_are_a_weighted_sum_of_feed_forwards(dtype, matrices):
+    shard = Shard(ROUTED.model_copy(update={"ffn_matrices": matrices}), 1)
     generator = torch.Generator().manual_seed(2)
-    experts = transformer.Experts(shard, lambda *shape: torch.randn(*shape, generator=generator) / 8)
-    x = torch.randn(7, 64, generator=generator)
+    experts = transformer.Experts(shard, lambda *shape: (torch.randn(*shape, generator=generator) / 8).to(dtype))
+    x = torch.randn(7, 64, generator=generator).to(dtype)
     routing = Routing.drawn(ROUTED, 7, "cpu", generator)
     assert routing is not None
     wanted = experts.shared.apply(x)
@@ -87,9 +89,12 @@ def test_the_experts_are_a_weighted_sum_of_feed_forwards():
     chosen = {int(s): e for e, a, b in routing.groups for s in routing.slot[a:b]}
     for token in range(7):
         for j in range(2):
-            y = experts.routed[chosen[2 * token + j]].apply(x[token : token + 1])
-            wanted[token] += weight[token, j] * y[0]
-    torch.testing.assert_close(experts.apply(x, routing), wanted)
+            e = chosen[2 * token + j]
+            y = experts.up[e] @ x[token]
+            y = y.relu() if matrices == 2 else torch.nn.functional.silu(y[:32]) * y[32:]
+            wanted[token] += weight[token, j] * (experts.down[e] @ y)
+    close = {} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(experts.apply(x, routing), wanted, **close)
 
 
 @pytest.mark.parametrize("write", [False, True], ids=["fetch", "store"])
