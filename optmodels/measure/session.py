@@ -296,6 +296,8 @@ class Step:
         buffer = self.buffers[i % len(self.buffers)]
         if fetching is not None:
             fetching.wait(i)
+        elif self.mover is not None:
+            self.mover.wait(i - len(self.buffers))  # what this layer overwrites has gone out
         parts = []
         n = p.prefills * p.chunk
         if n:
@@ -318,8 +320,6 @@ class Step:
         """A prefill's offloaded KV goes out while later layers compute, or before they do."""
         serial = self.point.schedule == "serial"
         if self.mover is not None:
-            if i >= len(self.buffers):
-                self.mover.wait(i - len(self.buffers))
             self.mover.start(i)
             if serial:
                 self.mover.wait(i)

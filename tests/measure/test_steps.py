@@ -15,6 +15,7 @@ from optmodels.latency.calibration import Calibration  # noqa: E402
 from optmodels.measure import campaign, predict, transformer  # noqa: E402
 from optmodels.measure.grid import Grid, Point, points  # noqa: E402
 from optmodels.measure.offload import Disk, HostMemory, aligned  # noqa: E402
+from optmodels.measure.parallel import Group  # noqa: E402
 from optmodels.measure.remote import Link, Remote, Task  # noqa: E402
 from optmodels.measure.session import Session, Setup, Step  # noqa: E402
 from optmodels.measure.transformer import Attention, Routing, Shard  # noqa: E402
@@ -275,6 +276,52 @@ def test_a_point_and_its_control_are_timed_in_turns(monkeypatch):
 def test_two_ranks_measure_together():
     found = campaign.measure(quick(tps=(2,), max_tokens=8))  # decoding only
     assert set(found.frame["tp"]) == {2} and (found.frame["latency_s"] > 0).all()
+
+
+def test_a_rank_that_ends_leaves_its_point_out_and_the_next_has_new_ranks(monkeypatch):
+    whole = Group.measure
+    pids = set()
+
+    def killed(self, point):
+        pids.update(p.pid for p in self.processes)
+        if point.context == 64 and point.decodes == 2:
+            self.processes[1].kill()
+        return whole(self, point)
+
+    monkeypatch.setattr(Group, "measure", killed)
+    found = campaign.measure(quick(tps=(2,), max_tokens=8))
+    assert found.about["left_out"] == {"decode 2 over 64, tp 2": "a process ended"}
+    assert len(found.frame) == 4 and len(pids) in (2, 4)  # unless it was the last
+
+
+def test_a_point_that_does_not_fit_after_all_is_left_out(monkeypatch):
+    whole = Session.measure
+    errors = iter([torch.OutOfMemoryError("no"), RuntimeError("CUDA error: out of memory"), MemoryError()] * 9)
+
+    def measured(self, point):
+        if point.context == 64:
+            raise next(errors)
+        return whole(self, point)
+
+    monkeypatch.setattr(Session, "measure", measured)
+    found = campaign.measure(quick())
+    assert len(found.about["left_out"]) > 2 and 64 not in set(found.frame["decode_context_tokens"])
+    assert set(found.about["left_out"].values()) == {"did not fit the device's memory"} and not found.frame.empty
+    errors = iter([RuntimeError("CUDA error: an illegal memory access was encountered")])
+    with pytest.raises(RuntimeError, match="illegal"):
+        campaign.measure(quick())
+
+
+def test_weights_that_do_not_fit_are_tried_once(monkeypatch):
+    tried = []
+
+    def never(self, *arguments):
+        tried.append(arguments)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Session, "__init__", never)
+    found = campaign.measure(quick())
+    assert found.frame.empty and len(tried) == 1 and len(found.about["left_out"]) > 5
 
 
 def test_from_box_to_plan(tmp_path):
