@@ -193,6 +193,60 @@ def test_refuses_truncated_empty_and_wrong_files_by_name_and_line(form, told, tm
     )
 
 
+def accepted(path, text, **options):
+    """Whether it is read; else all that is said names the file and a line."""
+    path.write_bytes(text)
+    try:
+        importers.read([path], **options)
+    except InputError as error:
+        assert all(m.file == str(path) and m.line is not None and m.line >= 1 for m in error.mistakes), (text, error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_a_file_cut_at_any_byte_is_refused_unless_what_is_left_is_whole(form, told, tmp_path):
+    """JSON has an end; of lines, so many as are whole are results as well as all of them."""
+    name, text, fixed, columns, _ = GOOD[form]
+    whole = text.encode()
+    options = {"name": form if told else None, "fixed": fixed, "columns": columns}
+    cuts = [*range(0, len(whole) - 90, 1 + len(whole) // 700), *range(max(0, len(whole) - 90), len(whole))]
+    read = [k for k in sorted(set(cuts)) if accepted(tmp_path / name, whole[:k], **options)]
+    if form in ("prometheus", "csv"):
+        assert all(whole[k - 1 : k] == b"\n" for k in read)
+    elif form == "sglang-serving":  # its first line is a run of its own, and so is its second without the line end
+        first = whole.index(b"\n")
+        assert read == [first, first + 1, len(whole) - 1]
+    else:
+        assert read == []
+
+
+BINARY = (b"\x89PNG\r\n\x1a\n\x00", b"PAR1\x00\x15\x04", b"\x00" * 64, b"SQLite format 3\x00", bytes(range(256)))
+OTHER = (
+    b"",
+    b"\n\n",
+    b"null\n",
+    b"[]\n",
+    b"{}\n",
+    b"3\n",
+    b'"a"\n',
+    b"[[1, 2]]\n",
+    b"<html>404</html>\n",
+    b"a b\n1 2\n",
+)
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_binary_and_other_files_are_refused_by_name_and_line(form, told, tmp_path):
+    name, _, fixed, columns, _ = GOOD[form]
+    options = {"name": form if told else None, "fixed": fixed, "columns": columns}
+    foreign = [text.encode() for f, (_, text, *_rest) in GOOD.items() if f != form] if told else []
+    for text in (*BINARY, *OTHER, *foreign):
+        assert not accepted(tmp_path / name, text, **options), text
+
+
 @pytest.mark.parametrize(
     ("form", "field", "value", "line"),
     [
@@ -230,6 +284,25 @@ def test_genai_perf_csv_with_thousands_and_the_folder_s_concurrency(tmp_path):
     assert wrong.line == 3 and "11 cells" not in str(wrong) and "8 cells" in str(wrong)
     path = write(folder, "spoilt.csv", AIPERF_CSV.replace("30.35", "soon"))
     assert mistakes(path)[0].line == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"phases": [{"name": "warm", "exclude_from_results": True, "concurrency": 2},
+                     {"name": "profiling", "kind": "profiling", "concurrency": 40}]}, 40),
+        ({"phases": {"warmup": {"concurrency": 2}, "profiling": {"concurrency": 24}}}, 24),
+        ({"loadgen": {"concurrency": 8}}, 8),
+        ({"perf_analyzer": {"stimulus": {"concurrency": 4}}}, 4),
+        ({"concurrency": 3}, 3),
+    ],
+    ids=["AIPerf 0.9", "by name", "AIPerf before", "GenAI-Perf with a config", "GenAI-Perf"],
+)  # fmt: skip
+def test_every_age_of_genai_perf_and_aiperf_states_its_concurrency(config, wanted, tmp_path):
+    new = {"schema_version": "1.5", "warmup_metrics": {"time_to_first_token": statistic(900.0, "ms")}}
+    path = write(tmp_path, "profile_export_aiperf.json", json.dumps(new | AIPERF | {"input_config": config}))
+    row = importers.read([path])[1].frame.iloc[0]
+    assert row["concurrency"] == wanted and row["ttft_s"] == pytest.approx(0.25)
 
 
 def test_an_open_loop_has_the_concurrency_of_little_s_law(tmp_path):
