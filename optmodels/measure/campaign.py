@@ -171,6 +171,8 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     finally:
         if session is not None:
             session.close()
+        session = None
+        devices.give_back(c.device)
         log.close()
     frame = _frame(c, setup, machine, key, [p for p in order if str(p) in log.done], log.done)
     about = {
@@ -373,7 +375,7 @@ def _fits(c: Campaign, setup: Setup, p: Point) -> bool:
     near = weights + setup.held * layer + activations
     far = 0.0
     if p.family == "kvo_ram":
-        far = len(c.schedules) * min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
+        far = min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
     elif p.family == "ao":
         far = setup.held * p.alpha * layer
     elif p.family == "kvo_disk" and setup.held * p.alpha * layer > MEMORY_SHARE * shutil.disk_usage(c.folder).free:

@@ -79,11 +79,15 @@ class HostMemory(Mover):
 
     in_graph = True
 
-    def __init__(self, buffers: list[torch.Tensor], write: bool, cuda: bool = False) -> None:
+    def __init__(
+        self, buffers: list[torch.Tensor], write: bool, cuda: bool = False, host: list[torch.Tensor] | None = None
+    ) -> None:
         super().__init__(buffers, write, cuda)
         # As many as make HOST_BYTES, far more than any cache of the host; further layers use them again.
         count = min(len(buffers), max(1, -(-HOST_BYTES // (buffers[0].numel() * buffers[0].element_size()))))
-        self.host = [pinned(b.numel(), b.dtype) if cuda else torch.zeros_like(b, device="cpu") for b in buffers[:count]]
+        self.host = host or [
+            pinned(b.numel(), b.dtype) if cuda else torch.zeros_like(b, device="cpu") for b in buffers[:count]
+        ]
         self.where = "host memory, pinned, second stream" if self.cuda else "second buffer in memory, copying thread"
 
     def start(self, i: int) -> None:

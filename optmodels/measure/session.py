@@ -105,7 +105,7 @@ class Session:
         with torch.no_grad():
             try:
                 for point in several:
-                    steps.append(Step(self, point, steps[0].buffers if steps else None))
+                    steps.append(Step(self, point, steps[0] if steps else None))
                 return self._time(steps)
             finally:
                 for step in steps:
@@ -190,9 +190,12 @@ class Session:
 
 
 class Step:
-    """One engine step of a point: static inputs and buffers, `run` as often as wanted."""
+    """One engine step of a point: static inputs and buffers, `run` as often as wanted.
 
-    def __init__(self, session: Session, point: Point, buffers: list[torch.Tensor] | None = None) -> None:
+    Steps of points of one shape, run in turns, share their buffers: those of the one given as `like`.
+    """
+
+    def __init__(self, session: Session, point: Point, like: Step | None = None) -> None:
         s, setup = session, session.setup
         self.session, self.point = session, point
         arch, device, dtype = setup.arch, s.device, s.dtype
@@ -206,10 +209,12 @@ class Step:
         self.elsewhere = rows_elsewhere(point) if point.family == "ao" else 0
         kept = point.decodes - self.elsewhere if point.decodes else None
         self.attention = Attention(s.shard, point, device, kept=kept)
-        self.buffers = buffers or [
-            aligned(self.attention.elements, dtype, device).uniform_(-1.0, 1.0) for _ in s.weights.layers
-        ]
-        self.mover = self._mover()
+        self.buffers: list[torch.Tensor] = (
+            [aligned(self.attention.elements, dtype, device).uniform_(-1.0, 1.0) for _ in s.weights.layers]
+            if like is None
+            else like.buffers
+        )
+        self.mover: Mover | None = self._mover(None if like is None else like.mover)
         self.in_graph = setup.tp == 1 and not self.elsewhere and (self.mover is None or self.mover.in_graph)
         self.where = self.mover.where if self.mover is not None else ""
         self.sent: list[Any] = []
@@ -220,7 +225,7 @@ class Step:
             s.remote.begin(Task(arch, point, self.elsewhere, setup.held, setup.dtype, setup.link))
             self.where = s.remote.where
 
-    def _mover(self) -> Mover | None:
+    def _mover(self, like: Mover | None) -> Mover | None:
         """What moves the offloaded prefix: of the new KV in a prefill, of the decoding requests' KV otherwise."""
         p = self.point
         if p.family not in ("kvo_ram", "kvo_disk"):
@@ -229,7 +234,8 @@ class Step:
         part = max(1, round(p.alpha * total))
         views = [b[:part] for b in self.buffers]
         if p.family == "kvo_ram":
-            return HostMemory(views, bool(p.prefills), self.session.cuda)
+            host = like.host if isinstance(like, HostMemory) else None
+            return HostMemory(views, bool(p.prefills), self.session.cuda, host)
         return Disk(views, bool(p.prefills), Path(self.session.setup.folder), self.session.cuda)
 
     def before(self) -> None:
