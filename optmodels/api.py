@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.formulation import Formulation, checked_options
 from optmodels.plan.files import new_folder, safe_name, write_text
 from optmodels.plan.outcome import CheckReport, Outcome, Result
@@ -122,7 +123,7 @@ def _result(
         plan=data, check=verdict, report=report, log=outcome.log,
         events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}
                 for e in outcome.events],
-        problem=problem.inline().model_dump(mode="json", by_alias=True, exclude_none=True),
+        problem=_inlined(problem),
         optmodels_version=_version(),
     )  # fmt: skip
 
@@ -232,6 +233,14 @@ def compare(
     return rows
 
 
+def _inlined(problem: Problem) -> dict[str, Any]:
+    """The instance with everything that lies beside it, as JSON data; as written where nothing can meet its limits."""
+    with contextlib.suppress(UnattainableError):
+        problem = problem.inline()
+    found: dict[str, Any] = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return found
+
+
 def _best_bound(rows: list[dict[str, Any]], sense: str) -> float | None:
     bounds = [r["bound"] for r in rows if r["bound"] is not None]
     if not bounds:
@@ -269,7 +278,7 @@ def explain(
         form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
         next_plans=next_plans, on_step=on_step,
     )  # fmt: skip
-    document.optmodels_version = _version()
+    document.optmodels_version, document.problem = _version(), _inlined(problem)
     if out is not None:
         folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
         write_text(folder / "explanation.json", document.to_json())

@@ -73,6 +73,66 @@ def test_results_fit_and_others_do_not(file):
         assert not check.is_valid(document)
 
 
+def spoilt(document):
+    """Copies with an unknown key, and without each of the keys that are always there."""
+    yield document | {"not_a_key": 1}
+    for key in ("formulation", "instance", "status", "rows", "speed"):
+        if key in document:
+            yield {k: v for k, v in document.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    "file", ["cost_efficiency/textbook/nobody-is-fast-enough.yaml", "cost_efficiency/table_ix/batch-budget-2.0.yaml",
+             "fleet/stock-limited.yaml"],
+)  # fmt: skip
+def test_explanations_fit_and_others_do_not(file):
+    check = validator("explanation")
+    found = optmodels.explain(ROOT / "instances" / file, time_limit=20, max_solves=12)
+    document = json.loads(found.to_json())
+    check.validate(document)
+    assert all(not check.is_valid(d) for d in spoilt(document))
+    document["problem"]["not_a_key"] = 1
+    assert not check.is_valid(document)
+
+
+def test_comparisons_sweeps_and_replays_fit_and_others_do_not(cli, tmp_path):
+    """As the command line writes them, with plan and without, replayed and not."""
+    small, none, fleet, servers = (
+        ROOT / "instances" / f for f in (
+            "cost_efficiency/table_ix/batch-budget-2.0.yaml", "cost_efficiency/textbook/nobody-is-fast-enough.yaml",
+            "fleet/day-and-night.yaml", "orchestration/textbook-two-servers.yaml",
+        )
+    )  # fmt: skip
+    check = validator("compare")
+    run = cli("compare", small, none, fleet, servers, "--replay", "--time-limit", 10, "--json", "--out", tmp_path)
+    rows = json.loads(run.out)
+    check.validate(rows)
+    check.validate(json.loads((tmp_path / "compare" / "compare.json").read_text()))
+    assert {r["formulation"] for r in rows} == {"cost_efficiency", "fleet", "orchestration"}
+    assert any(k.startswith("replay.policies.") for r in rows for k in r) and any(r["objective"] is None for r in rows)
+    assert all(not check.is_valid([row]) for row in spoilt(rows[0]))
+
+    check = validator("sweep")
+    for more in ((), ("--pareto", "budget_usd_per_hour:min,objective:max", "--out", tmp_path / "swept")):
+        run = cli("sweep", small, "--vary", "budget_usd_per_hour=0.1:3:3", "--workers", 1, "--json", *more)
+        document = json.loads(run.out)
+        check.validate(document)
+    check.validate(json.loads((tmp_path / "swept" / "sweep.json").read_text()))
+    assert all(not check.is_valid(d) for d in spoilt(document))
+
+    check = validator("replay")
+    cli("solve", servers, "--out", tmp_path / "solved")
+    (plan,) = (tmp_path / "solved").rglob("plan.json")
+    for more in ((), ("--out", tmp_path / "replayed", "--policy", "least_load")):
+        run = cli("replay", plan, "--json", *more)
+        assert run.status == 0, run.err
+        document = json.loads(run.out)
+        check.validate(document)
+    (file,) = (tmp_path / "replayed").rglob("replay.json")
+    check.validate(json.loads(file.read_text()))
+    assert all(not check.is_valid(d) for d in spoilt(document))
+
+
 def test_quantities_may_carry_a_unit_and_must_be_in_range():
     check = validator("cost_efficiency")
     document = yaml.safe_load((ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml").read_text())

@@ -84,6 +84,12 @@ def measure(
         import torch
     except ImportError:
         raise InputError(Mistake(None, "measure", "PyTorch is not installed", NEEDS)) from None
+    _positive(
+        ("--layers", layers), ("--repeats", repeats), ("--threads", threads), ("--link-gbps", link_gbps),
+        ("--budget-s", budget_s), ("--max-tokens", max_tokens),
+    )  # fmt: skip
+    if not 0 <= link_latency_us < float("inf"):
+        raise InputError(Mistake(None, "--link-latency-us", link_latency_us, "a number ≥ 0"))
     ways = SCHEDULES if schedule == "both" else _words(schedule, SCHEDULES, "--schedule")
     wanted = c.Campaign(
         arch=_architecture(str(model)),
@@ -106,7 +112,6 @@ def measure(
         folder=folder or (out.parent if out is not None else Path()),
         seed=seed,
     )
-    _positive(("--layers", layers), ("--repeats", repeats), ("--threads", threads), ("--link-gbps", link_gbps))
     journal = out.with_name(out.name + ".journal") if out is not None else None
     measured = c.measure(wanted, journal, c.to_stderr)
     if measured.frame.empty:
@@ -205,7 +210,9 @@ def _whole(text: str, option: str, high: int) -> tuple[int, ...]:
 
 def _positive(*options: tuple[str, float | None]) -> None:
     wrong = [
-        Mistake(None, name, value, "a positive number") for name, value in options if value is not None and value <= 0
+        Mistake(None, name, value, "a positive number")
+        for name, value in options
+        if value is not None and not 0 < value < float("inf")
     ]
     if wrong:
         raise InputError(wrong)

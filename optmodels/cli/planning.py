@@ -196,9 +196,11 @@ def new(
 
 
 def schema(
-    name: Annotated[str, typer.Argument(help="A formulation (its instance files), or plan (plan.json).")],
+    name: Annotated[
+        str, typer.Argument(help="A formulation (its instance files), or plan, explanation, compare, sweep, replay.")
+    ],
 ) -> int:
-    """JSON Schema of instance files or results."""
+    """JSON Schema of instance files, or of what solve (plan.json) and the other verbs write."""
     import json
 
     from optmodels.schemas import schema as found

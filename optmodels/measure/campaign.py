@@ -88,8 +88,6 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     Raises:
         InputError: an architecture, device or journal that cannot be used.
     """
-    import torch
-
     from optmodels.measure.parallel import opened
     from optmodels.measure.transformer import LEFT_OUT, check
 
@@ -131,7 +129,9 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     setup = _setup(c, log.probe["layers_held"])
     budget = _Budget(c.budget_s)
     left_out: dict[str, str] = {}
-    session, tp = None, 0
+    unopened: dict[int, str] = {}
+    session: Session | Group | None = None
+    tp = 0
     try:
         for i, point in enumerate(order):
             name = str(point)
@@ -143,20 +143,25 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
             if not budget.allows(expected[point] * (setup.repeats + 3)):
                 left_out[name] = "out of time"
                 continue
-            if session is None or tp != point.tp:
-                if session is not None:
-                    session.close()
-                session, tp = opened(replace(setup, tp=point.tp)), point.tp
+            if point.tp in unopened:
+                left_out[name] = unopened[point.tp]
+                continue
             began = time.monotonic()
             try:
+                if session is None or tp != point.tp:
+                    if session is not None:
+                        session.close()
+                    session, tp = None, point.tp  # its weights go before others come
+                    devices.give_back(c.device)
+                    session = opened(replace(setup, tp=tp))
                 timing = _timed(c, session, point, log)
-            except torch.OutOfMemoryError:
-                left_out[name] = "did not fit the device's memory"
-                continue
-            except (OSError, EOFError) as error:  # the KV file's disk is full, or the attention process is gone
-                left_out[name] = getattr(error, "strerror", None) or "a process ended"
-                session.close()
-                session = None
+            except (OSError, EOFError, MemoryError, RuntimeError) as error:
+                left_out[name] = _reason(error)
+                if session is None:
+                    unopened[point.tp] = left_out[name]
+                elif not session.alive or not _out_of_memory(error):
+                    session.close()
+                    session = None
                 continue
             budget.observe(expected[point] * (timing.repeats + 3), time.monotonic() - began)
             say(
@@ -166,6 +171,8 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
     finally:
         if session is not None:
             session.close()
+        session = None
+        devices.give_back(c.device)
         log.close()
     frame = _frame(c, setup, machine, key, [p for p in order if str(p) in log.done], log.done)
     about = {
@@ -174,7 +181,7 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
         "model": c.model,
         "architecture": c.arch.model_dump(mode="json", exclude_defaults=True),
         "dtype": c.dtype,
-        "device": facts | {f"after.{k}": v for k, v in devices.clocks().items()},
+        "device": facts | {f"after.{k}": v for k, v in devices.clocks(c.device).items()},
         "threads": c.compute_threads,
         "catalogue_gpu": key,
         "probe": log.probe,
@@ -185,6 +192,31 @@ def measure(c: Campaign, journal: Path | None = None, say: Progress = lambda _: 
         "campaign": identity["campaign"],
     }  # fmt: skip
     return Measured(frame, about)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Of the device, of the host, or of what the host may pin: three libraries, three exceptions."""
+    import torch
+
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and ("out of memory" in said or "allocate memory" in said)
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Why a point was left out.
+
+    Raises:
+        Exception: the same, unless it is of the kind that leaves a point out: no memory, a full disk, a process gone.
+    """
+    if _out_of_memory(error):
+        return "did not fit the device's memory"
+    if isinstance(error, OSError):
+        return error.strerror or "a process ended"
+    if isinstance(error, EOFError):
+        return "a process ended"
+    raise error
 
 
 def _timed(c: Campaign, session: Session | Group, point: Point, log: _Journal) -> Timing:
@@ -309,22 +341,24 @@ def _held(c: Campaign, every: Sequence[Point]) -> int:
     """As many layers with weights of their own as fit beside the KV of the median point, those run at most."""
     from optmodels.measure.transformer import Shard
 
-    shard = Shard(c.arch, max(c.tps))
-    kv = float(np.median([p.kv_tokens for p in every])) * shard.kv_width
-    free = MEMORY_SHARE * devices.memory_bytes(c.device) / (1 if c.device != "cpu" else max(c.tps))
-    each = 2.0 * (max(shard.layer_elements(0), shard.layer_elements(c.arch.layers - 1)) + kv)
-    return int(min(c.layers or c.arch.layers, c.arch.layers, max(1, (free - 2.0 * shard.head_elements) // each)))
+    found = [c.layers or c.arch.layers, c.arch.layers]
+    for tp in c.tps:
+        shard = Shard(c.arch, tp)
+        kv = float(np.median([p.kv_tokens for p in every])) * shard.kv_width
+        free = MEMORY_SHARE * devices.memory_bytes(c.device) / (1 if c.device != "cpu" else tp)
+        each = 2.0 * (max(shard.layer_elements(0), shard.layer_elements(c.arch.layers - 1)) + kv)
+        found.append(max(1, int((free - 2.0 * shard.head_elements) // each)))
+    return min(found)
 
 
 def _setup(c: Campaign, held: int) -> Setup:
     from optmodels.measure.remote import Link
     from optmodels.measure.session import Setup
 
-    second = c.device.startswith("cuda") and devices.facts(c.device)["gpus"] != "1"
     return Setup(
         arch=c.arch, dtype=c.dtype, device=c.device, held=held, run=min(c.layers or c.arch.layers, c.arch.layers),
         repeats=c.repeats, threads=c.compute_threads, link=Link(c.link_bytes_per_s, c.link_latency_s),
-        attention_device="cuda:1" if second else "cpu", folder=str(c.folder), seed=c.seed,
+        attention_device=devices.second(c.device), folder=str(c.folder), seed=c.seed,
     )  # fmt: skip
 
 
@@ -341,7 +375,7 @@ def _fits(c: Campaign, setup: Setup, p: Point) -> bool:
     near = weights + setup.held * layer + activations
     far = 0.0
     if p.family == "kvo_ram":
-        far = len(c.schedules) * min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
+        far = min(setup.held * p.alpha * layer, HOST_BYTES + p.alpha * layer)
     elif p.family == "ao":
         far = setup.held * p.alpha * layer
     elif p.family == "kvo_disk" and setup.held * p.alpha * layer > MEMORY_SHARE * shutil.disk_usage(c.folder).free:

@@ -60,24 +60,51 @@ def facts(device: str) -> dict[str, str]:
             "cuda": str(torch.version.cuda),
             "gpus": str(torch.cuda.device_count()),
         }
-        found |= clocks()
+        found |= clocks(device)
     return found
 
 
-def clocks() -> dict[str, str]:
-    """What nvidia-smi says of the first GPU now; empty where there is none."""
+def clocks(device: str) -> dict[str, str]:
+    """What nvidia-smi says of the GPU now; empty where there is none.
+
+    It counts all GPUs of the machine, PyTorch those it is shown (CUDA_VISIBLE_DEVICES): the UUID is the same in both.
+    """
     command = shutil.which("nvidia-smi")
-    if command is None:
+    if command is None or not device.startswith("cuda"):
         return {}
+    import torch
+
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    which = "0" if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
-            [command, f"--query-gpu={','.join(_SMI)}", "--format=csv,noheader", "--id=0"],
+            [command, f"--query-gpu={','.join(_SMI)}", "--format=csv,noheader", f"--id={which}"],
             capture_output=True, text=True, timeout=20, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return {}
     values = [v.strip() for v in done.stdout.splitlines()[0].split(",")] if done.stdout else []
     return {f"nvidia_smi.{k}": v for k, v in zip(_SMI, values, strict=False)}
+
+
+def second(device: str) -> str:
+    """Where attention elsewhere computes: on another GPU beside a GPU, where there is one; else on the host."""
+    import torch
+
+    if device.startswith("cuda") and torch.cuda.device_count() > 1:
+        return "cuda:0" if device not in ("cuda", "cuda:0") else "cuda:1"
+    return "cpu"
+
+
+def give_back(device: str) -> None:
+    """Memory of what is no more, which PyTorch keeps for itself."""
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        if hasattr(torch.accelerator, "empty_host_cache"):  # PyTorch 2.9 and older keep pinned memory
+            torch.accelerator.empty_host_cache()
 
 
 def _cpu_name() -> str:
@@ -125,24 +152,16 @@ def probe(device: str, dtype: str, threads: int, folder: Path) -> dict[str, Any]
     """
     import torch
 
-    from optmodels.measure.transformer import DTYPES
-
     torch.set_num_threads(threads)
     cuda = device.startswith("cuda")
-    kind = DTYPES[dtype]
-    n, big = (8192, 1 << 30) if cuda else (1024, 1 << 27)
-    a = torch.randn(n, n, device=device).to(kind)
-    flops = 2.0 * n**3 / _best(lambda: a @ a, cuda)
-    x = torch.ones(big // 4, dtype=torch.float32, device=device)
-    reading = big / _best(lambda: x.sum(), cuda)
-    host = torch.ones(big // 4, dtype=torch.float32, pin_memory=cuda)
-    target = torch.empty_like(x)
-    link = big / _best(lambda: target.copy_(host, non_blocking=True), cuda)
+    flops, reading, link = _rates(device, dtype)
+    give_back(device)  # what is free is asked for next
+    memory = torch.cuda.get_device_properties(device).total_memory if cuda else memory_bytes(device)
     entry = Gpu(
         title=torch.cuda.get_device_name(device) if cuda else _cpu_name(),
         fp16_flops=_round(flops),
         mem_bytes_per_s=_round(reading),
-        vram_gib=_round(memory_bytes(device) / GIB),
+        vram_gib=_round(memory / GIB),
         pcie_bytes_per_s=_round(link),
         link_bytes_per_s=_round(link),
         source=f"measured with torch {torch.__version__}, {dtype}, {threads} thread{'s' * (threads != 1)}",
@@ -151,22 +170,41 @@ def probe(device: str, dtype: str, threads: int, folder: Path) -> dict[str, Any]
     return {"gpu": entry, "disk_bytes_per_s": _round(_disk(folder, 1 << 26))}
 
 
+def _rates(device: str, dtype: str) -> tuple[float, float, float]:
+    """FLOP/s of a GEMM, bytes/s of a sum over memory, and of a copy from the host."""
+    import torch
+
+    from optmodels.measure.transformer import DTYPES
+
+    cuda = device.startswith("cuda")
+    n, big = (8192, 1 << 30) if cuda else (1024, 1 << 27)
+    a = torch.randn(n, n, device=device).to(DTYPES[dtype])
+    x = torch.ones(big // 4, dtype=torch.float32, device=device)
+    host, target = torch.ones(big // 4, dtype=torch.float32, pin_memory=cuda), torch.empty_like(x)
+    return (
+        2.0 * n**3 / _best(lambda: a @ a, device),
+        big / _best(lambda: x.sum(), device),
+        big / _best(lambda: target.copy_(host, non_blocking=True), device),
+    )
+
+
 def _round(x: float) -> float:
     return float(f"{x:.4g}")
 
 
-def _best(call: Callable[[], object], cuda: bool, repeats: int = 7) -> float:
+def _best(call: Callable[[], object], device: str, repeats: int = 7) -> float:
     """Least seconds of several calls."""
     import torch
 
+    cuda = device.startswith("cuda")
     found = []
     for _ in range(repeats):
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         start = time.perf_counter()
         call()
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         found.append(time.perf_counter() - start)
     return min(found[1:])
 

@@ -4,7 +4,8 @@
 On a GPU the copies run on a stream of their own from pinned memory; on a CPU a thread copies from a second buffer
 (host memory is where everything is, so what is measured is the memory bus shared by both). Disk reads are real reads:
 with O_DIRECT where the file system has it, else with the page cache dropped by advice before each step; `where` says
-which. Two layers are in flight at most, as with a double buffer.
+which. Two layers are in flight at most, as with a double buffer: a move begins
+when the step has come to the point where it was asked for, which on a GPU the host reaches long before.
 """
 
 from __future__ import annotations
@@ -33,18 +34,22 @@ def aligned(elements: int, dtype: torch.dtype, device: Any) -> torch.Tensor:
     return torch.empty(elements, dtype=dtype, device=device)
 
 
+def pinned(elements: int, dtype: torch.dtype) -> torch.Tensor:
+    """Host memory that a GPU copies to and from by itself."""
+    return torch.zeros(elements, dtype=dtype, pin_memory=True)
+
+
 class Mover(ABC):
     """Moves a part of each layer's KV between the device and where it lives."""
 
     where = ""
     in_graph = False
 
-    def __init__(self, buffers: list[torch.Tensor], write: bool) -> None:
-        self.buffers, self.write = buffers, write  # device side, one a held layer
-        self.cuda = buffers[0].is_cuda
-        self.stream = torch.cuda.Stream() if self.cuda else None
+    def __init__(self, buffers: list[torch.Tensor], write: bool, cuda: bool = False) -> None:
+        self.buffers, self.write, self.cuda = buffers, write, cuda  # device side, one a held layer
+        self.stream = torch.cuda.Stream() if cuda else None
         self.pending: dict[int, Any] = {}
-        self.pool = None if self.cuda else ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+        self.pool = None if cuda else _worker()
 
     @abstractmethod
     def start(self, i: int) -> None:
@@ -74,11 +79,15 @@ class HostMemory(Mover):
 
     in_graph = True
 
-    def __init__(self, buffers: list[torch.Tensor], write: bool) -> None:
-        super().__init__(buffers, write)
+    def __init__(
+        self, buffers: list[torch.Tensor], write: bool, cuda: bool = False, host: list[torch.Tensor] | None = None
+    ) -> None:
+        super().__init__(buffers, write, cuda)
         # As many as make HOST_BYTES, far more than any cache of the host; further layers use them again.
         count = min(len(buffers), max(1, -(-HOST_BYTES // (buffers[0].numel() * buffers[0].element_size()))))
-        self.host = [torch.zeros_like(b, device="cpu", pin_memory=self.cuda) for b in buffers[:count]]
+        self.host = host or [
+            pinned(b.numel(), b.dtype) if cuda else torch.zeros_like(b, device="cpu") for b in buffers[:count]
+        ]
         self.where = "host memory, pinned, second stream" if self.cuda else "second buffer in memory, copying thread"
 
     def start(self, i: int) -> None:
@@ -100,14 +109,13 @@ class HostMemory(Mover):
 class Disk(Mover):
     """A file; on a GPU through a pinned buffer."""
 
-    def __init__(self, buffers: list[torch.Tensor], write: bool, folder: Path) -> None:
-        super().__init__(buffers, write)
-        self.pool = self.pool or ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
+    def __init__(self, buffers: list[torch.Tensor], write: bool, folder: Path, cuda: bool = False) -> None:
+        super().__init__(buffers, write, cuda)
+        self.pool = self.pool or _worker()
         # Direct reads move whole pages: at least one, at most a page less than α asks for.
         self.bytes = [max(PAGE, b.numel() * b.element_size() // PAGE * PAGE) for b in buffers]
         self.staging = [
-            torch.empty(n, dtype=torch.uint8, pin_memory=True) if self.cuda else _bytes_of(b, n)
-            for b, n in zip(buffers, self.bytes, strict=True)
+            pinned(n, torch.uint8) if cuda else _bytes_of(b, n) for b, n in zip(buffers, self.bytes, strict=True)
         ]
         self.offset = [sum(self.bytes[:i]) for i in range(len(self.bytes))]
         handle, name = tempfile.mkstemp(dir=folder, prefix=".optmodels-kv-")
@@ -136,7 +144,7 @@ class Disk(Mover):
     def start(self, i: int) -> None:
         """Read or write in the thread."""
         ready = None
-        if self.cuda and self.write:
+        if self.cuda:
             ready = torch.cuda.Event()
             ready.record(torch.cuda.current_stream())
         assert self.pool is not None
@@ -147,12 +155,12 @@ class Disk(Mover):
         if not self.cuda:
             _whole(os.pwritev if self.write else os.preadv, self.file, view, self.offset[j])
             return None
+        ready.synchronize()  # the GPU is there: what is to be written has been computed, what is overwritten used
         device = _bytes_of(self.buffers[j], min(self.bytes[j], self.buffers[j].numel() * 2))
         staged = self.staging[j][: device.numel()]
         assert self.stream is not None
         with torch.cuda.stream(self.stream):
             if self.write:
-                self.stream.wait_event(ready)
                 staged.copy_(device, non_blocking=True)
                 self.stream.synchronize()
                 _whole(os.pwritev, self.file, view, self.offset[j])
@@ -169,6 +177,10 @@ class Disk(Mover):
         with contextlib.suppress(OSError):
             os.close(self.file)
         self.path.unlink(missing_ok=True)
+
+
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _bytes_of(buffer: torch.Tensor, size: int) -> torch.Tensor:

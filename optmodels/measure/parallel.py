@@ -5,8 +5,11 @@ from __future__ import annotations
 import multiprocessing as mp
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from optmodels.measure.grid import Point
@@ -21,14 +24,22 @@ def _rank(rank: int, setup: Setup, port: int, pipe: Any) -> None:
     if cuda:
         torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
-        "nccl" if cuda else "gloo", rank=rank, world_size=setup.tp, timeout=timedelta(seconds=300)
-    )
-    session = Session(setup, rank, torch.distributed.group.WORLD)
-    pipe.send("ready")
+        "nccl" if cuda else "gloo", rank=rank, world_size=setup.tp, timeout=timedelta(seconds=300),
+        device_id=torch.device("cuda", rank) if cuda else None,
+    )  # fmt: skip
+
+    def answered(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except torch.OutOfMemoryError as error:
+            return MemoryError(str(error))
+
+    session = answered(lambda: Session(setup, rank, torch.distributed.group.WORLD))
+    pipe.send(session if isinstance(session, MemoryError) else "ready")
     try:
         while (point := pipe.recv()) is not None:
-            pipe.send(session.measure(point))
-    except EOFError:
+            pipe.send(answered(partial(session.measure, point)))
+    except (EOFError, ConnectionError):
         pass
     session.close()
     torch.distributed.destroy_process_group()
@@ -37,6 +48,8 @@ def _rank(rank: int, setup: Setup, port: int, pipe: Any) -> None:
 class Group:
     """All ranks; measures a point as `Session` does."""
 
+    alive = True
+
     def __init__(self, setup: Setup) -> None:
         context = mp.get_context("spawn")
         with socket.socket() as s:
@@ -44,7 +57,8 @@ class Group:
             port = s.getsockname()[1]
         # Ranks on one CPU share its cores.
         each = replace(setup, threads=max(1, setup.threads // setup.tp))
-        self.pipes, self.processes = [], []
+        self.pipes: list[Connection] = []
+        self.processes = []
         for rank in range(setup.tp):
             here, there = context.Pipe()
             process = context.Process(target=_rank, args=(rank, each, port, there), daemon=True)
@@ -52,18 +66,36 @@ class Group:
             there.close()
             self.pipes.append(here)
             self.processes.append(process)
-        for pipe in self.pipes:
-            pipe.recv()
+        self._answers()
 
     def measure(self, point: Point) -> Timing:
-        """The first rank's timing; every rank waits for the slowest in its all-reduces."""
+        """The first rank's timing; every rank waits for the slowest in its all-reduces.
+
+        Raises:
+            MemoryError: a rank ran out of memory.
+            EOFError: a rank ended.
+        """
         for pipe in self.pipes:
             pipe.send(point)
-        try:
-            found: list[Timing] = [pipe.recv() for pipe in self.pipes]
-        except EOFError:
-            raise RuntimeError(f"a tensor-parallel rank ended while measuring {point}") from None
-        return found[0]
+        found: Timing = self._answers()[0]
+        return found
+
+    def _answers(self) -> list[Any]:
+        """What the ranks say, each once; as soon as one fails all end, for the others wait for it in an all-reduce."""
+        found: dict[Connection, Any] = {}
+        while len(found) < len(self.pipes):
+            for pipe in wait([p for p in self.pipes if p not in found]):
+                assert isinstance(pipe, Connection)
+                try:
+                    answer = pipe.recv()
+                except (EOFError, ConnectionError):
+                    answer = EOFError("a tensor-parallel rank ended")
+                if isinstance(answer, Exception):
+                    self.alive = False
+                    self.close()
+                    raise answer
+                found[pipe] = answer
+        return [found[pipe] for pipe in self.pipes]
 
     def close(self) -> None:
         """Stop the ranks."""
@@ -73,7 +105,7 @@ class Group:
             except OSError:
                 continue
         for process in self.processes:
-            process.join(timeout=10)
+            process.join(timeout=10 if self.alive else 0)
             if process.is_alive():
                 process.terminate()
                 process.join()

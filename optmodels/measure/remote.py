@@ -77,9 +77,9 @@ class Task:
     link: Link
 
 
-def serve(pipe: Any, device: str) -> None:
+def serve(pipe: Any, device: str, threads: int) -> None:
     """The worker: task after task until the pipe closes."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     with torch.no_grad():
         while True:
             try:
@@ -112,11 +112,11 @@ def _serve_task(pipe: Any, device: str, task: Task) -> None:
 class Remote:
     """The main process's side: a worker and its pipe."""
 
-    def __init__(self, device: str, link: Link) -> None:
+    def __init__(self, device: str, link: Link, threads: int = 1) -> None:
         context = mp.get_context("spawn")
         self.pipe, other = context.Pipe()
         self.link = link
-        self.process = context.Process(target=serve, args=(other, device), daemon=True)
+        self.process = context.Process(target=serve, args=(other, device, threads), daemon=True)
         self.process.start()
         other.close()
         self.pool = ThreadPoolExecutor(1)

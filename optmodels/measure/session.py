@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as fn
 
 from optmodels.catalog.types import Architecture
+from optmodels.measure import device as devices
 from optmodels.measure.grid import Point
 from optmodels.measure.offload import DEPTH, Disk, HostMemory, Mover, aligned
 from optmodels.measure.remote import Link, Remote, Task, rows_elsewhere
@@ -62,6 +63,8 @@ class Timing:
 class Session:
     """Weights on a device, and steps over them."""
 
+    alive = True  # a `Group` may lose a rank
+
     def __init__(self, setup: Setup, rank: int = 0, group: Any = None) -> None:
         torch.set_num_threads(setup.threads)
         self.setup, self.rank, self.group = setup, rank, group
@@ -102,18 +105,17 @@ class Session:
         with torch.no_grad():
             try:
                 for point in several:
-                    steps.append(Step(self, point, steps[0].buffers if steps else None))
+                    steps.append(Step(self, point, steps[0] if steps else None))
                 return self._time(steps)
             finally:
                 for step in steps:
                     step.close()
                 steps.clear()
-                if self.cuda:
-                    torch.cuda.empty_cache()  # a graph's memory is the next point's
+                devices.give_back(self.device)  # a graph's memory and the pinned host memory are the next point's
 
     def _time(self, steps: list[Step]) -> list[Timing]:
-        graphs = [self._graph(s) if self.setup.graphs and self.cuda and s.in_graph else None for s in steps]
-        runs = [graph or step.run for graph, step in zip(graphs, steps, strict=True)]
+        graphs = self._graphs(steps)
+        runs = graphs or [step.run for step in steps]
         slowest = 0.0
         for run, step in zip(runs, steps, strict=True):
             least = self._seconds(run, step)
@@ -124,10 +126,10 @@ class Session:
         repeats = self._agreed(int(np.clip(share, LEAST_REPEATS, self.setup.repeats)))
         rounds = [[self._seconds(run, s) for run, s in zip(runs, steps, strict=True)] for _ in range(repeats)]
         found = []
-        for seconds, graph, step in zip(np.array(rounds).T, graphs, steps, strict=True):
+        for seconds, step in zip(np.array(rounds).T, steps, strict=True):
             whole = self._scaled(seconds, step)
             p10, median, p90 = (float(q) for q in np.quantile(whole, [0.1, 0.5, 0.9]))
-            found.append(Timing(median, p10, p90, repeats, graph is not None, step.where))
+            found.append(Timing(median, p10, p90, repeats, graphs is not None, step.where))
         return found
 
     def _scaled(self, seconds: Array, step: Step) -> Array:
@@ -159,28 +161,41 @@ class Session:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    def _graph(self, step: Step) -> Callable[[], None] | None:
-        """The step as a CUDA graph; None where it cannot be captured."""
-        try:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                step.run()
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                step.run()
-        except RuntimeError:
-            torch.cuda.synchronize()
+    def _graphs(self, steps: list[Step]) -> list[Callable[[], None]] | None:
+        """The steps as CUDA graphs: all, for what is launched one by one cannot be held against what is not, or none.
+
+        They share a pool: none runs beside another, and nothing in it outlives a replay.
+        """
+        if not (self.setup.graphs and self.cuda and all(step.in_graph for step in steps)):
             return None
-        replay: Callable[[], None] = graph.replay
-        return replay
+        found: list[Callable[[], None]] = []
+        try:
+            pool = torch.cuda.graph_pool_handle()
+            for step in steps:
+                side = torch.cuda.Stream()
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    step.run()
+                torch.cuda.current_stream().wait_stream(side)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool):
+                    step.run()
+                found.append(graph.replay)
+        except RuntimeError:  # something in it cannot be captured
+            torch.cuda.synchronize()
+            for step in steps:
+                step.forget()
+            return None
+        return found
 
 
 class Step:
-    """One engine step of a point: static inputs and buffers, `run` as often as wanted."""
+    """One engine step of a point: static inputs and buffers, `run` as often as wanted.
 
-    def __init__(self, session: Session, point: Point, buffers: list[torch.Tensor] | None = None) -> None:
+    Steps of points of one shape, run in turns, share their buffers: those of the one given as `like`.
+    """
+
+    def __init__(self, session: Session, point: Point, like: Step | None = None) -> None:
         s, setup = session, session.setup
         self.session, self.point = session, point
         arch, device, dtype = setup.arch, s.device, s.dtype
@@ -194,20 +209,23 @@ class Step:
         self.elsewhere = rows_elsewhere(point) if point.family == "ao" else 0
         kept = point.decodes - self.elsewhere if point.decodes else None
         self.attention = Attention(s.shard, point, device, kept=kept)
-        self.buffers = buffers or [
-            aligned(self.attention.elements, dtype, device).uniform_(-1.0, 1.0) for _ in s.weights.layers
-        ]
-        self.mover = self._mover()
+        self.buffers: list[torch.Tensor] = (
+            [aligned(self.attention.elements, dtype, device).uniform_(-1.0, 1.0) for _ in s.weights.layers]
+            if like is None
+            else like.buffers
+        )
+        self.mover: Mover | None = self._mover(None if like is None else like.mover)
         self.in_graph = setup.tp == 1 and not self.elsewhere and (self.mover is None or self.mover.in_graph)
         self.where = self.mover.where if self.mover is not None else ""
         self.sent: list[Any] = []
         if self.elsewhere:
             if s.remote is None:
-                s.remote = Remote(setup.attention_device, setup.link)
+                # Beside a GPU the host's cores have nothing else to do.
+                s.remote = Remote(setup.attention_device, setup.link, threads=setup.threads if s.cuda else 1)
             s.remote.begin(Task(arch, point, self.elsewhere, setup.held, setup.dtype, setup.link))
             self.where = s.remote.where
 
-    def _mover(self) -> Mover | None:
+    def _mover(self, like: Mover | None) -> Mover | None:
         """What moves the offloaded prefix: of the new KV in a prefill, of the decoding requests' KV otherwise."""
         p = self.point
         if p.family not in ("kvo_ram", "kvo_disk"):
@@ -216,13 +234,20 @@ class Step:
         part = max(1, round(p.alpha * total))
         views = [b[:part] for b in self.buffers]
         if p.family == "kvo_ram":
-            return HostMemory(views, write=bool(p.prefills))
-        return Disk(views, bool(p.prefills), Path(self.session.setup.folder))
+            host = like.host if isinstance(like, HostMemory) else None
+            return HostMemory(views, bool(p.prefills), self.session.cuda, host)
+        return Disk(views, bool(p.prefills), Path(self.session.setup.folder), self.session.cuda)
 
     def before(self) -> None:
         """Outside the measured time: make the disk cold."""
         if isinstance(self.mover, Disk):
             self.mover.forget()
+
+    def forget(self) -> None:
+        """Wait for nothing of a run that was broken off."""
+        if self.mover is not None:
+            self.mover.pending.clear()
+        self.sent.clear()
 
     def close(self) -> None:
         """Give buffers, threads and files back."""
@@ -277,6 +302,8 @@ class Step:
         buffer = self.buffers[i % len(self.buffers)]
         if fetching is not None:
             fetching.wait(i)
+        elif self.mover is not None:
+            self.mover.wait(i - len(self.buffers))  # what this layer overwrites has gone out
         parts = []
         n = p.prefills * p.chunk
         if n:
@@ -299,8 +326,6 @@ class Step:
         """A prefill's offloaded KV goes out while later layers compute, or before they do."""
         serial = self.point.schedule == "serial"
         if self.mover is not None:
-            if i >= len(self.buffers):
-                self.mover.wait(i - len(self.buffers))
             self.mover.start(i)
             if serial:
                 self.mover.wait(i)

@@ -3,8 +3,8 @@
 What an engine's step does and this one does: tokens of all requests flattened through the projections; grouped KV
 heads attended to by scaled_dot_product_attention, the query heads of a group folded into the query axis when decoding
 (so keys and values are read once, not copied per head); keys and values written into static buffers; RMS norm,
-rotary positions, gated or plain feed-forward, mixtures of experts (one GEMM per expert with tokens, routing drawn
-evenly); all-reduce after attention and feed-forward; the output head on each request's last token.
+rotary positions, gated or plain feed-forward, mixtures of experts (grouped GEMMs over the experts with tokens, routing
+drawn evenly); all-reduce after attention and feed-forward; the output head on each request's last token.
 
 What it leaves out: sampling, scheduler, tokenizer, network, block tables of a paged cache, quantised weights, and the
 fusion of elementwise operations (norms apart). Time does not depend on the weights' values; they are random.
@@ -13,6 +13,7 @@ fusion of elementwise operations (norms apart). Time does not depend on the weig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -85,8 +86,23 @@ class Shard:
         return self.arch.vocab // self.tp * self.arch.hidden * (1 if self.arch.tied_embeddings else 2)
 
 
+def activated(y: torch.Tensor, gated: bool) -> torch.Tensor:
+    """Between the two projections of a feed-forward."""
+    if not gated:
+        return fn.relu(y)
+    gate, value = y.chunk(2, dim=-1)
+    return fn.silu(gate) * value
+
+
+def grouped(x: torch.Tensor, weights: torch.Tensor, routing: Routing) -> torch.Tensor:
+    """(rows, k) times each row's expert's transposed (n, k): one kernel, which PyTorch has for bf16, or one a group."""
+    if x.dtype == torch.bfloat16 and hasattr(fn, "grouped_mm"):
+        return fn.grouped_mm(x, weights.transpose(-2, -1), offs=routing.ends)
+    return torch.cat([fn.linear(x[first:last], weights[expert]) for expert, first, last in routing.groups])
+
+
 class FeedForward:
-    """Gated (SwiGLU) or plain (ReLU) feed-forward."""
+    """Gated (SwiGLU) or plain (ReLU) feed-forward, all of it or one rank's columns."""
 
     def __init__(self, hidden: int, width: int, matrices: int, make: Any) -> None:
         self.gated = matrices == 3
@@ -95,13 +111,7 @@ class FeedForward:
 
     def apply(self, x: torch.Tensor) -> torch.Tensor:
         """(tokens, hidden) to the same."""
-        y = fn.linear(x, self.up)
-        if self.gated:
-            gate, value = y.chunk(2, dim=-1)
-            y = fn.silu(gate) * value
-        else:
-            y = fn.relu(y)
-        return fn.linear(y, self.down)
+        return fn.linear(activated(fn.linear(x, self.up), self.gated), self.down)
 
 
 class Experts:
@@ -112,27 +122,28 @@ class Experts:
         assert e is not None
         h, matrices, width = shard.arch.hidden, shard.arch.ffn_matrices, e.expert_ffn // shard.tp
         self.active = e.active
+        self.gated = matrices == 3
         self.router = make(e.experts, h)
-        self.routed = [FeedForward(h, width, matrices, make) for _ in range(e.experts)]
+        self.up = make(e.experts, width * (2 if self.gated else 1), h)
+        self.down = make(e.experts, h, width)
         self.shared = FeedForward(h, e.shared_ffn // shard.tp, matrices, make) if e.shared_ffn else None
 
     def apply(self, x: torch.Tensor, routing: Routing) -> torch.Tensor:
         """(tokens, hidden) to the same."""
         weight = fn.linear(x, self.router).topk(self.active, dim=-1).values.softmax(dim=-1)
-        rows = x[routing.token]
-        y = torch.empty_like(rows)
-        for expert, first, last in routing.groups:
-            y[first:last] = self.routed[expert].apply(rows[first:last])
+        y = activated(grouped(x[routing.token], self.up, routing), self.gated)
+        y = grouped(y, self.down, routing)
         out = torch.zeros_like(x).index_add_(0, routing.token, y * weight.reshape(-1)[routing.slot].unsqueeze(-1))
         return out if self.shared is None else out + self.shared.apply(x)
 
 
 @dataclass(frozen=True)
 class Routing:
-    """Tokens sorted by expert: (token·active,) token and slot of each row, and each expert's rows."""
+    """Tokens sorted by expert: (token·active,) token and slot of each row, each expert's end, and who has rows."""
 
     token: torch.Tensor
     slot: torch.Tensor
+    ends: torch.Tensor
     groups: tuple[tuple[int, int, int], ...]
 
     @classmethod
@@ -143,13 +154,10 @@ class Routing:
         k = arch.moe.active
         expert = torch.rand(tokens, arch.moe.experts, generator=generator).topk(k, dim=-1).indices.reshape(-1)
         order = expert.argsort(stable=True)
-        counts = torch.bincount(expert, minlength=arch.moe.experts).tolist()
-        groups, first = [], 0
-        for e, n in enumerate(counts):
-            if n:
-                groups.append((e, first, first + n))
-            first += n
-        return cls((order // k).to(device), order.to(device), tuple(groups))
+        ends = torch.bincount(expert, minlength=arch.moe.experts).cumsum(0).to(torch.int32)
+        last = ends.tolist()
+        groups = tuple((e, a, b) for e, (a, b) in enumerate(pairwise([0, *last])) if b > a)
+        return cls((order // k).to(device), order.to(device), ends.to(device), groups)
 
 
 class Layer:

@@ -1,7 +1,12 @@
 """Does moving KV overlap computing? LP(11), LP(12) and LP(18) held against measured steps, α from 0 to 1.
 
     python -m optmodels.study.offload_overlap [--models A,B,C] [--device cpu|cuda] [--offload ram,disk] [--out DIR]
-        [--budget-s SECONDS] [--grid GRID] [--alpha A,B] [--layers N] [--from FILE…]
+        [--budget-s SECONDS] [--grid GRID] [--alpha A,B] [--layers N] [--repeats N] [--from FILE…]
+
+On a GPU that is the whole of what is to be measured on one: three architectures, α from 0 to 1 over PCIe, within 25
+minutes (seven for each model). Besides the measurements (``DIR/MODEL.parquet``) it leaves ``DIR/REPORT.md``,
+``DIR/overlap.json`` and ``DIR/catalogue/``: what goes into the catalogue's data folder (`study.measured`). The same
+command goes on where it was stopped.
 
 Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a
 control, before it, in turns with the step whose KV is all resident. That gives the work w (all resident), the transfer
@@ -40,6 +45,8 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pandas as pd
 
+    from optmodels.study.measured import Made
+
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 FOLDS = 5
@@ -56,7 +63,8 @@ CPU_MODELS = {  # small enough for a CPU, with a KV cache large against its last
 }  # fmt: skip
 GPU_MODELS = ("llama-2-7b", "llama-3.1-8b", "qwen3-30b-a3b")  # multi-head, grouped, mixture of experts
 CPU_GRID = "batch=1,4,8 prompt=128,512 context=512,2048,4096"
-GPU_GRID = "batch=1,4,16,64 prompt=256,1024,4096 context=512,2048,8192,16384"
+GPU_GRID = "batch=1,4,16,64 prompt=256,1024,4096 context=512,2048,8192,16384 chunk=512"
+GPU_BUDGET_S = 420.0  # of each model
 ALPHAS = "0.25,0.5,0.75,1"
 
 
@@ -276,76 +284,106 @@ def verdict(lines: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def gather(arguments: argparse.Namespace) -> pd.DataFrame:
-    """Measure, or read what was measured."""
-    import pandas as pd
-
+def gather(arguments: argparse.Namespace) -> list[Path]:
+    """Measure, unless it was measured: one file a model."""
     from optmodels import catalog
     from optmodels.catalog.types import Architecture
     from optmodels.errors import InputError, Mistake
-    from optmodels.latency.fit.measurements import read_frame
     from optmodels.measure import campaign
     from optmodels.measure.grid import Grid
 
     if arguments.sources:
-        frames = [read_frame(p).assign(model=campaign.read_about(p).get("model", p.stem)) for p in arguments.sources]
-        return pd.concat(frames, ignore_index=True)
+        return list(arguments.sources)
     cpu = arguments.device == "cpu"
+    text = arguments.grid or (CPU_GRID if cpu else GPU_GRID)
+    grid = Grid.parse(text)  # steps that mix prefilling and decoding say nothing here: only where they are asked for
+    offload = arguments.offload or ("ram,disk" if cpu else "ram")
     names = arguments.models.split(",") if arguments.models else (list(CPU_MODELS) if cpu else list(GPU_MODELS))
     alphas = tuple(float(a) for a in arguments.alpha.split(","))
     known = (*CPU_MODELS, *sorted(catalog.llms()))
     wrong = [Mistake(None, "--models", n, f"one of {', '.join(known)}") for n in names if n not in known]
     if wrong:
         raise InputError(wrong)
-    frames = []
+    paths = []
     for name in names:
         arch = catalog.llms()[name] if name in catalog.llms() else Architecture.model_validate(CPU_MODELS[name])
         c = campaign.Campaign(
             arch=arch, model=name,
-            grid=replace(Grid.parse(arguments.grid or (CPU_GRID if cpu else GPU_GRID)), chunk=()),
-            offload=tuple(arguments.offload.split(",")), alphas=alphas, schedules=("overlap", "serial"),
-            device=arguments.device, layers=arguments.layers, budget_s=arguments.budget_s, folder=arguments.out,
-            repeats=arguments.repeats,
+            grid=grid if "chunk=" in text else replace(grid, chunk=()),
+            offload=tuple(offload.split(",")), alphas=alphas, schedules=("overlap", "serial"),
+            device=arguments.device, layers=arguments.layers, folder=arguments.out, repeats=arguments.repeats,
+            budget_s=arguments.budget_s or (None if cpu else GPU_BUDGET_S),
         )  # fmt: skip
         path = arguments.out / f"{name}.parquet"
         measured = campaign.measure(c, path.with_suffix(".journal"), campaign.to_stderr)
+        if measured.frame.empty:
+            raise InputError(Mistake(None, "--budget-s", arguments.budget_s, f"time and memory for a point of {name}"))
         campaign.write(path, measured, overwrite=True)
-        frames.append(measured.frame.assign(model=name))
-    return pd.concat(frames, ignore_index=True)
+        paths.append(path)
+    return paths
+
+
+def report(paths: list[Path], lines: list[dict[str, Any]], made: list[Made]) -> str:
+    """What was found, on which machine, for whoever reads the folder later."""
+    from optmodels.measure import campaign
+
+    said = ["# Does moving KV overlap computing?", ""]
+    for path in paths:
+        about = campaign.read_about(path)
+        device = about.get("device", {})
+        left = about.get("left_out", {})
+        said.append(
+            f"* {about.get('model', path.stem)}: {device.get('gpu') or device.get('cpu')}, {about.get('dtype')}, "
+            f"torch {device.get('torch')}, driver {device.get('nvidia_smi.driver_version', '-')}, {about.get('date')}; "
+            f"{len(left)} points left out" + (f" ({', '.join(sorted(set(left.values())))})" if left else "")
+        )
+    said += ["", "## LP(11), LP(12)", "", *(f"* {x}" for x in verdict(lines)), "", "## Held-out errors", ""]
+    said += [f"* {x}" for x in map(described, lines)]
+    return "\n".join([*said, "", "## For the catalogue", "", *(f"* {x}" for x in made), ""])
+
+
+def described(line: dict[str, Any]) -> str:
+    """One line of `analyse` in words."""
+    shown = [f"{line['model']} {line['phase']} {line['family']} ({line['rows']} rows, {line['points']} points)"]
+    shown += [f"{n} p90 {line[f'{n}_p90']:.1%}" for n in ("max", "sum", "hidden") if f"{n}_p90" in line]
+    shown += [f"LP(18) on {v} p90 {line[f'lp18_{v}_p90']:.1%}" for v in ("roofline", "paper") if line[f"lp18_{v}_p90"]]
+    return "; ".join(shown)
 
 
 def main(words: list[str]) -> int:
     """Measure, fit, say."""
+    import pandas as pd
+
     from optmodels.cli.console import report_mistakes, show
     from optmodels.errors import InputError
+    from optmodels.latency.fit.measurements import read_frame
+    from optmodels.measure import campaign
+    from optmodels.study.measured import for_catalogue
 
     parser = argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0])
     parser.add_argument("--models", help="of the catalogue, or of " + ", ".join(CPU_MODELS))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--offload", default="ram,disk", choices=("ram", "disk", "ram,disk"))
+    parser.add_argument("--offload", choices=("ram", "disk", "ram,disk"), help="default: ram on a GPU, both on a CPU")
     parser.add_argument("--grid")
     parser.add_argument("--alpha", default=ALPHAS)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--budget-s", type=float, help="for each model")
+    parser.add_argument("--budget-s", type=float, help=f"for each model; default on a GPU: {GPU_BUDGET_S:g}")
     parser.add_argument("--out", type=Path, default=Path("results/offload_overlap"))
     parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="measured before: read, do not measure")
     arguments = parser.parse_args(words)
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        lines = analyse(gather(arguments))
+        paths = gather(arguments)
+        frames = [read_frame(p).assign(model=campaign.read_about(p).get("model", p.stem)) for p in paths]
+        lines = analyse(pd.concat(frames, ignore_index=True))
+        made = for_catalogue(paths, arguments.out / "catalogue")
     except InputError as error:
         report_mistakes(error)
         return 2
     (arguments.out / "overlap.json").write_text(json.dumps(lines, indent=2) + "\n", encoding="utf-8")
-    for line in lines:
-        shown = [f"{line['model']} {line['phase']} {line['family']} ({line['rows']} rows, {line['points']} points)"]
-        shown += [f"{n} p90 {line[f'{n}_p90']:.1%}" for n in ("max", "sum", "hidden") if f"{n}_p90" in line]
-        shown += [
-            f"LP(18) on {v} p90 {line[f'lp18_{v}_p90']:.1%}" for v in ("roofline", "paper") if line[f"lp18_{v}_p90"]
-        ]
-        show(["; ".join(shown)])
-    show(verdict(lines))
+    (arguments.out / "REPORT.md").write_text(report(paths, lines, made), encoding="utf-8")
+    show([*map(described, lines), *verdict(lines), *map(str, made)])
     return 0
 
 

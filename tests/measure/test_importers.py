@@ -193,6 +193,60 @@ def test_refuses_truncated_empty_and_wrong_files_by_name_and_line(form, told, tm
     )
 
 
+def accepted(path, text, **options):
+    """Whether it is read; else all that is said names the file and a line."""
+    path.write_bytes(text)
+    try:
+        importers.read([path], **options)
+    except InputError as error:
+        assert all(m.file == str(path) and m.line is not None and m.line >= 1 for m in error.mistakes), (text, error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_a_file_cut_at_any_byte_is_refused_unless_what_is_left_is_whole(form, told, tmp_path):
+    """JSON has an end; of lines, so many as are whole are results as well as all of them."""
+    name, text, fixed, columns, _ = GOOD[form]
+    whole = text.encode()
+    options = {"name": form if told else None, "fixed": fixed, "columns": columns}
+    cuts = [*range(0, len(whole) - 90, 1 + len(whole) // 700), *range(max(0, len(whole) - 90), len(whole))]
+    read = [k for k in sorted(set(cuts)) if accepted(tmp_path / name, whole[:k], **options)]
+    if form in ("prometheus", "csv"):
+        assert all(whole[k - 1 : k] == b"\n" for k in read)
+    elif form == "sglang-serving":  # its first line is a run of its own, and so is its second without the line end
+        first = whole.index(b"\n")
+        assert read == [first, first + 1, len(whole) - 1]
+    else:
+        assert read == []
+
+
+BINARY = (b"\x89PNG\r\n\x1a\n\x00", b"PAR1\x00\x15\x04", b"\x00" * 64, b"SQLite format 3\x00", bytes(range(256)))
+OTHER = (
+    b"",
+    b"\n\n",
+    b"null\n",
+    b"[]\n",
+    b"{}\n",
+    b"3\n",
+    b'"a"\n',
+    b"[[1, 2]]\n",
+    b"<html>404</html>\n",
+    b"a b\n1 2\n",
+)
+
+
+@pytest.mark.parametrize("form", GOOD)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "detected"])
+def test_binary_and_other_files_are_refused_by_name_and_line(form, told, tmp_path):
+    name, _, fixed, columns, _ = GOOD[form]
+    options = {"name": form if told else None, "fixed": fixed, "columns": columns}
+    foreign = [text.encode() for f, (_, text, *_rest) in GOOD.items() if f != form] if told else []
+    for text in (*BINARY, *OTHER, *foreign):
+        assert not accepted(tmp_path / name, text, **options), text
+
+
 @pytest.mark.parametrize(
     ("form", "field", "value", "line"),
     [
@@ -230,6 +284,25 @@ def test_genai_perf_csv_with_thousands_and_the_folder_s_concurrency(tmp_path):
     assert wrong.line == 3 and "11 cells" not in str(wrong) and "8 cells" in str(wrong)
     path = write(folder, "spoilt.csv", AIPERF_CSV.replace("30.35", "soon"))
     assert mistakes(path)[0].line == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"phases": [{"name": "warm", "exclude_from_results": True, "concurrency": 2},
+                     {"name": "profiling", "kind": "profiling", "concurrency": 40}]}, 40),
+        ({"phases": {"warmup": {"concurrency": 2}, "profiling": {"concurrency": 24}}}, 24),
+        ({"loadgen": {"concurrency": 8}}, 8),
+        ({"perf_analyzer": {"stimulus": {"concurrency": 4}}}, 4),
+        ({"concurrency": 3}, 3),
+    ],
+    ids=["AIPerf 0.9", "by name", "AIPerf before", "GenAI-Perf with a config", "GenAI-Perf"],
+)  # fmt: skip
+def test_every_age_of_genai_perf_and_aiperf_states_its_concurrency(config, wanted, tmp_path):
+    new = {"schema_version": "1.5", "warmup_metrics": {"time_to_first_token": statistic(900.0, "ms")}}
+    path = write(tmp_path, "profile_export_aiperf.json", json.dumps(new | AIPERF | {"input_config": config}))
+    row = importers.read([path])[1].frame.iloc[0]
+    assert row["concurrency"] == wanted and row["ttft_s"] == pytest.approx(0.25)
 
 
 def test_an_open_loop_has_the_concurrency_of_little_s_law(tmp_path):
@@ -320,3 +393,71 @@ def test_without_pytorch_the_command_says_what_to_install(tmp_path):
         capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 2 and "optmodels[measure]" in done.stderr, done.stderr
+
+
+def run_of(form, users, prompt):
+    """The text of one run of known truth: 64 tokens out, TTFT = 20 + p/20 + u ms, TPOT = 8 + u/8 + u·p/16000 ms."""
+    ttft, tpot = 20 + prompt / 20 + users, 8 + users / 8 + users * prompt / 16000
+    means = {"completed": 10, "total_input_tokens": 10 * prompt, "total_output_tokens": 640,
+             "mean_ttft_ms": ttft, "mean_tpot_ms": tpot}  # fmt: skip
+    match form:
+        case "vllm-serve":
+            return json.dumps(means | {"max_concurrency": users})
+        case "sglang-serving":
+            return json.dumps(means | {"concurrency": users, "mean_e2e_latency_ms": ttft + 63 * tpot}) + "\n"
+        case "genai-perf":
+            return json.dumps({
+                "time_to_first_token": statistic(ttft * 1e6, "ns"), "inter_token_latency": statistic(tpot, "ms"),
+                "input_sequence_length": statistic(prompt, "tokens"),
+                "output_sequence_length": statistic(64, "tokens"),
+                "input_config": {"phases": [{"name": "profiling", "concurrency": users}]},
+            })  # fmt: skip
+        case "llmperf":
+            return json.dumps({
+                "num_concurrent_requests": users, "results_ttft_s_mean": ttft / 1e3,
+                "results_end_to_end_latency_s_mean": (ttft + 63 * tpot) / 1e3,
+                "results_number_input_tokens_mean": prompt, "results_number_output_tokens_mean": 64,
+            })  # fmt: skip
+        case "prometheus":
+            return "\n".join([
+                f'vllm:num_requests_running{{model_name="m"}} {users}',
+                *histogram("vllm:time_to_first_token_seconds", ("+Inf",), (10,), ttft / 100),
+                *histogram("vllm:request_time_per_output_token_seconds", ("+Inf",), (10,), tpot / 100),
+                *histogram("vllm:request_prompt_tokens", ("+Inf",), (10,), 10.0 * prompt),
+                *histogram("vllm:request_generation_tokens", ("+Inf",), (10,), 640.0), "",
+            ])  # fmt: skip
+    return f"users,isl,osl,ttft_ms,tpot_ms\n{users},{prompt},64,{ttft},{tpot}\n"
+
+
+@pytest.mark.parametrize("form", [f for f in GOOD if f != "vllm-latency"])
+def test_calibrate_finds_the_truth_in_the_runs_of_every_load_generator(form, tmp_path):
+    from optmodels.latency.fit import calibrate_measurements
+
+    runs = [
+        write(tmp_path, f"{u}-{p}{'.jsonl' if form == 'sglang-serving' else '.txt'}", run_of(form, u, p))
+        for u in (1, 4, 16, 64) for p in (128, 512, 2048)
+    ]  # fmt: skip
+    _, found = importers.read(runs, None, {}, COLUMNS if form == "csv" else {})
+    campaign.write(tmp_path / "served.csv", found)
+    model = calibrate_measurements(read_measurements(tmp_path / "served.csv"), "additive").model
+    assert model.measured == "served" and model.targets["tpot_s"].in_sample.mape < 0.03
+    assert model.targets["ttft_s"].in_sample.mape < 0.03
+
+
+def test_static_batches_are_read_one_by_one_and_joined(tmp_path):
+    """vllm bench latency does not say what it ran: each file with its --set, then the tables together."""
+    from optmodels.latency.fit import calibrate_measurements
+
+    tables = []
+    for batch in (1, 4, 16):
+        for tokens in (64, 256):
+            seconds = 0.02 + 0.0001 * batch * tokens + 127 * (0.008 + 0.0002 * batch)
+            path = write(tmp_path, "latency.json", json.dumps({"avg_latency": seconds, "percentiles": {}}))
+            fixed = {"batch": str(batch), "input_tokens": str(tokens), "output_tokens": "128"}
+            tables.append(tmp_path / f"{batch}-{tokens}.csv")
+            campaign.write(tables[-1], importers.read([path], None, fixed)[1])
+    kind, found = importers.read(tables)
+    assert kind == "static" and found.frame["batch"].tolist() == [1, 1, 4, 4, 16, 16]
+    campaign.write(tmp_path / "static.csv", found)
+    model = calibrate_measurements(read_measurements(tmp_path / "static.csv"), "two_segment").model
+    assert model.targets["latency_s"].in_sample.mape < 0.1

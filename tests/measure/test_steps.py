@@ -15,6 +15,7 @@ from optmodels.latency.calibration import Calibration  # noqa: E402
 from optmodels.measure import campaign, predict, transformer  # noqa: E402
 from optmodels.measure.grid import Grid, Point, points  # noqa: E402
 from optmodels.measure.offload import Disk, HostMemory, aligned  # noqa: E402
+from optmodels.measure.parallel import Group  # noqa: E402
 from optmodels.measure.remote import Link, Remote, Task  # noqa: E402
 from optmodels.measure.session import Session, Setup, Step  # noqa: E402
 from optmodels.measure.transformer import Attention, Routing, Shard  # noqa: E402
@@ -75,11 +76,13 @@ def test_routing_sends_every_token_to_its_experts_once():
         assert len(set(routing.token[first:last].tolist())) == last - first, expert
 
 
-def test_the_experts_are_a_weighted_sum_of_feed_forwards():
-    shard = Shard(ROUTED, 1)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["one by one", "grouped kernel"])
+@pytest.mark.parametrize("matrices", [2, 3])
+def test_the_experts_are_a_weighted_sum_of_feed_forwards(dtype, matrices):
+    shard = Shard(ROUTED.model_copy(update={"ffn_matrices": matrices}), 1)
     generator = torch.Generator().manual_seed(2)
-    experts = transformer.Experts(shard, lambda *shape: torch.randn(*shape, generator=generator) / 8)
-    x = torch.randn(7, 64, generator=generator)
+    experts = transformer.Experts(shard, lambda *shape: (torch.randn(*shape, generator=generator) / 8).to(dtype))
+    x = torch.randn(7, 64, generator=generator).to(dtype)
     routing = Routing.drawn(ROUTED, 7, "cpu", generator)
     assert routing is not None
     wanted = experts.shared.apply(x)
@@ -87,9 +90,12 @@ def test_the_experts_are_a_weighted_sum_of_feed_forwards():
     chosen = {int(s): e for e, a, b in routing.groups for s in routing.slot[a:b]}
     for token in range(7):
         for j in range(2):
-            y = experts.routed[chosen[2 * token + j]].apply(x[token : token + 1])
-            wanted[token] += weight[token, j] * y[0]
-    torch.testing.assert_close(experts.apply(x, routing), wanted)
+            e = chosen[2 * token + j]
+            y = experts.up[e] @ x[token]
+            y = y.relu() if matrices == 2 else torch.nn.functional.silu(y[:32]) * y[32:]
+            wanted[token] += weight[token, j] * (experts.down[e] @ y)
+    close = {} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(experts.apply(x, routing), wanted, **close)
 
 
 @pytest.mark.parametrize("write", [False, True], ids=["fetch", "store"])
@@ -270,6 +276,52 @@ def test_a_point_and_its_control_are_timed_in_turns(monkeypatch):
 def test_two_ranks_measure_together():
     found = campaign.measure(quick(tps=(2,), max_tokens=8))  # decoding only
     assert set(found.frame["tp"]) == {2} and (found.frame["latency_s"] > 0).all()
+
+
+def test_a_rank_that_ends_leaves_its_point_out_and_the_next_has_new_ranks(monkeypatch):
+    whole = Group.measure
+    pids = set()
+
+    def killed(self, point):
+        pids.update(p.pid for p in self.processes)
+        if point.context == 64 and point.decodes == 2:
+            self.processes[1].kill()
+        return whole(self, point)
+
+    monkeypatch.setattr(Group, "measure", killed)
+    found = campaign.measure(quick(tps=(2,), max_tokens=8))
+    assert found.about["left_out"] == {"decode 2 over 64, tp 2": "a process ended"}
+    assert len(found.frame) == 4 and len(pids) in (2, 4)  # unless it was the last
+
+
+def test_a_point_that_does_not_fit_after_all_is_left_out(monkeypatch):
+    whole = Session.measure
+    errors = iter([torch.OutOfMemoryError("no"), RuntimeError("CUDA error: out of memory"), MemoryError()] * 9)
+
+    def measured(self, point):
+        if point.context == 64:
+            raise next(errors)
+        return whole(self, point)
+
+    monkeypatch.setattr(Session, "measure", measured)
+    found = campaign.measure(quick())
+    assert len(found.about["left_out"]) > 2 and 64 not in set(found.frame["decode_context_tokens"])
+    assert set(found.about["left_out"].values()) == {"did not fit the device's memory"} and not found.frame.empty
+    errors = iter([RuntimeError("CUDA error: an illegal memory access was encountered")])
+    with pytest.raises(RuntimeError, match="illegal"):
+        campaign.measure(quick())
+
+
+def test_weights_that_do_not_fit_are_tried_once(monkeypatch):
+    tried = []
+
+    def never(self, *arguments):
+        tried.append(arguments)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Session, "__init__", never)
+    found = campaign.measure(quick())
+    assert found.frame.empty and len(tried) == 1 and len(found.about["left_out"]) > 5
 
 
 def test_from_box_to_plan(tmp_path):

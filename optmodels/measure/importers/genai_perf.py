@@ -2,7 +2,8 @@
 
 JSON: each metric an object with a ``unit`` and statistics (``avg``, ``p50``, …). CSV: a table of metrics with their
 unit in the name, ``Time To First Token (ms)``, then one of single values; thousands have commas. The concurrency is in
-``input_config`` of the JSON, else in the artifact folder's name (``…-concurrency16``), else the user's.
+``input_config`` of the JSON (AIPerf: of its profiling phase), else in the artifact folder's name (``…-concurrency16``),
+else the user's.
 """
 
 from __future__ import annotations
@@ -109,9 +110,23 @@ def _from_csv(source: Source) -> dict[str, Metric]:
     return found
 
 
+def _phases(config: Any) -> list[Any]:
+    """The phases of a run whose requests are in the results."""
+    found = config.get("phases") if isinstance(config, dict) else None
+    if isinstance(found, dict):  # by name, as the tool's own YAML may have them
+        found = [{"name": name, **phase} for name, phase in found.items() if isinstance(phase, dict)]
+    phases = [p for p in found if isinstance(p, dict)] if isinstance(found, list) else []
+    return [p for p in phases if not p.get("exclude_from_results") and "warmup" not in (p.get("kind"), p.get("name"))]
+
+
 def _concurrency(source: Source) -> float | None:
     if isinstance(source.json, dict):
         config = source.json.get("input_config")
+        line = source.line_of("phases") or 1
+        for phase in _phases(config):
+            value = source.number(phase, "concurrency", line, optional=True)
+            if value is not None:
+                return value
         for path in ("loadgen.concurrency", "perf_analyzer.stimulus.concurrency", "concurrency"):
             value = source.number(config, path, source.line_of("input_config") or 1, optional=True)
             if value is not None:

@@ -103,6 +103,7 @@ def _mean(source: Source, h: Histograms, name: str) -> float:
 
 def _samples(source: Source) -> dict[str, Histograms]:
     found: dict[str, Histograms] = {}
+    source.check_ended()
     for number, line in enumerate(source.lines, 1):
         if not line.strip() or line.startswith("#"):
             continue

@@ -14,12 +14,12 @@ from optmodels.measure.importers.source import Source
 
 NAME = "sglang-serving"
 TITLE = "SGLang bench_serving"
+OWN = {"mean_e2e_latency_ms", "total_output_tokens_retokenized"}
 
 
 def detects(source: Source) -> bool:
     """Its own names among the means."""
-    first = source.first
-    return "mean_ttft_ms" in first and bool({"mean_e2e_latency_ms", "total_output_tokens_retokenized"} & set(first))
+    return "mean_ttft_ms" in source.first and bool(OWN & set(source.first))
 
 
 def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str]) -> tuple[Kind, list[dict[str, Any]]]:
@@ -30,6 +30,8 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     """
     rows = []
     for line, data in source.records:
+        if not OWN & set(data):
+            raise source.wrong(min(OWN), None, "a field that SGLang writes (vLLM's files are vllm-serve)", line)
         measured = source.number(data, "concurrency", line, optional=True)
         limit = source.number(data, "max_concurrency", line, optional=True)
         rows.append(

@@ -114,6 +114,20 @@ class Source:
         if self.text.lstrip()[:1] in ("{", "[") and not self._begins_whole():
             _ = self.records  # one object on each line
 
+    def check_ended(self) -> None:
+        """Refuse text whose last line does not end: a number cut short is a number still.
+
+        Raises:
+            InputError: with that line.
+        """
+        if not self.text.endswith("\n"):
+            raise InputError(
+                Mistake(
+                    self.name, "", self.lines[-1][-60:], "a last line that ends (is the file truncated?)",
+                    len(self.lines), "if it is whole, add the line end",
+                )
+            )  # fmt: skip
+
     def _begins_whole(self) -> bool:
         """Whether the text is one JSON value; False where more follows a whole one."""
         try:

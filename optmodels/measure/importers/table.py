@@ -33,6 +33,7 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     Raises:
         InputError: a ragged row, a column that is missing, a bad cell.
     """
+    source.check_ended()
     start = source.lines.index(_header(source))
     width = len(next(csv.reader([source.lines[start]])))
     numbers = []  # of the rows' lines

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.latency.fit.measurements import Kind
-from optmodels.measure.importers import served
+from optmodels.measure.importers import served, sglang_serving
 from optmodels.measure.importers.source import Source
 
 NAME = "vllm-serve"
@@ -32,6 +32,8 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
 
 
 def _run(source: Source, data: dict[str, Any], line: int, fixed: Mapping[str, float]) -> dict[str, Any]:
+    for name in sorted(sglang_serving.OWN & set(data)):
+        raise source.wrong(name, data[name], f"no field of SGLang's, whose files are {sglang_serving.NAME}")
     ttft, tpot = (source.needed(data, f"mean_{m}_ms", line) / 1e3 for m in ("ttft", "tpot"))
     output = served.per_request(source, data, "total_output_tokens", line)
     concurrency = source.number(data, "max_concurrency", line, optional=True)

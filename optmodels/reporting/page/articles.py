@@ -175,7 +175,12 @@ def _reproduce(document: Mapping[str, Any], line: str) -> list[Any]:
         Paragraph([Span(f"Made by optmodels {version}. The same instance, method and seed give the same plan:")]),
         Code(line),
     ]
-    if document.get("problem"):
-        text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
-        items.append(Code(text, "The instance, with everything it refers to written out (YAML)"))
-    return items
+    return [*items, *instance_of(document)]
+
+
+def instance_of(document: Mapping[str, Any]) -> list[Code]:
+    """The instance as a file, where the document has it."""
+    if not document.get("problem"):
+        return []
+    text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
+    return [Code(text, "The instance, with everything it refers to written out (YAML)")]

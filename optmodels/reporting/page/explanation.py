@@ -8,7 +8,7 @@ from typing import Any
 
 from optmodels.errors import printable
 from optmodels.reporting.charts.explanation import charts
-from optmodels.reporting.page.articles import Article, Code, Section
+from optmodels.reporting.page.articles import Article, Code, Section, instance_of
 from optmodels.reporting.page.figures import number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
 
@@ -49,7 +49,7 @@ def of_explanation(document: Mapping[str, Any]) -> Article:
     solves = f"{document.get('solves', 0):,} solves in {document.get('seconds', 0.0):.3g} s."
     article.sections.append(Section("How it was found", [_line(solves), *notes]))
     article.command = shlex.join(["optmodels", "explain", printable(str(document.get("instance", "")))])
-    article.sections.append(Section("Reproduce", [Code(article.command)]))
+    article.sections.append(Section("Reproduce", [Code(article.command), *instance_of(document)]))
     return article
 
 
