@@ -22,6 +22,8 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from optmodels.catalog.types import MARKETS, Market
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
@@ -281,6 +283,23 @@ def deviations(t: ReservedTables, guard: Guard) -> list[Array]:
         guard.keep * (ones + guard.deviation * np.isin(t.source_region, chosen).astype(float))
         for chosen in combinations(regions.tolist(), size)
     ]  # fmt: skip
+
+
+def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
+    """The union-closed family of every connected part of a network, each (F, J); None if one has more than `most` sets.
+
+    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts say nothing new.
+    """
+    users = np.flatnonzero(reach.any(axis=1))
+    own = reach[users].astype(float)
+    found = []
+    part = connected_components(sp.csr_array(own @ own.T), directed=False)[1] if len(users) else users
+    for label in np.unique(part):
+        family = union_closed(reach[users[part == label]], most)
+        if family is None:
+            return None
+        found.append(family)
+    return found
 
 
 def union_closed(neighbours: Mask, most: int = MOST_SETS) -> Mask | None:
