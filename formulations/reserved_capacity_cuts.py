@@ -21,18 +21,19 @@ first its LP relaxation with in-out separation, then the MIP, until bound and co
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import highspy
 import numpy as np
 
-from formulations.reserved_capacity_oracles import TOLERANCE, Cut, Evaluation, Projection, RowByRow
+from formulations.reserved_capacity_oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
 from optmodels.points.reserved_capacity import Array, Index, ReservedTables, families
+from optmodels.points.reserved_dispatch import Dispatch
 from optmodels.problem.reserved_capacity import ReservedCapacity
 from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import Event, Limit, relative_gap
@@ -41,6 +42,7 @@ PROOF = 1e-6
 GROUPS = 160
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
+START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -172,12 +174,12 @@ class Master:
 
 @dataclass(frozen=True)
 class _Point:
-    """Reservations, (C,), with their whole cost in USD/month (an estimate where not exact) and its cuts."""
+    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch where it gave the cost."""
 
     value: float
     counts: Array
     cuts: list[Cut] = field(default_factory=list)
-    exact: bool = True
+    found: Dispatch | None = None
 
 
 def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -191,7 +193,8 @@ class _Run:
         self.clock = time.perf_counter()
         self.target = max(options.gap, PROOF)
         self.events: list[Event] = []
-        self.best: tuple[float, Array] | None = None
+        self.best: _Point | None = None
+        self.inside: _Point | None = None  # best fractional point of the relaxation
         self.lower = 0.0
         self.log: dict[str, Any] = {}
 
@@ -204,7 +207,7 @@ class _Run:
         return (left is not None and left <= 0) or cancelled()
 
     def record(self) -> None:
-        event = Event(time.perf_counter() - self.clock, self.best[0] if self.best else None, self.lower, 0)
+        event = Event(time.perf_counter() - self.clock, self.best.value if self.best else None, self.lower, 0)
         self.events.append(event)
         if self.options.on_event is not None:
             self.options.on_event(event)
@@ -216,20 +219,16 @@ class _Run:
             name = t.case.regions[t.source_region[unreachable[0]]]
             return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
         groups = row_groups(t)
-        pure = t.pure
-        listed = families(t.reach) if pure is not None and not t.egress.any() else None
-        self.oracle: Projection | RowByRow
         if not len(t.demand.T):
             return Outcome("optimal", make_plan(t, np.zeros(len(t.column_sink))), 0.0, log={"reason": "no demand"})
-        if pure is not None and listed is not None:
-            self.oracle = Projection(t, *pure, listed, groups)
-            self.log["sets"] = self.oracle.sets
-        else:
-            self.oracle = RowByRow(t, groups, self.options.seed)
-            self.log["sets"] = "by row LPs"
+        listed = _listed(t, groups)
+        self.oracle: Oracle = RowByRow(t, groups, self.options.seed) if listed is None else listed
+        self.log["sets"] = "by row LPs" if listed is None else listed.sets
         self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
+        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+            self._start(self.oracle)
         status = self._relaxation()
         if status == "optimal":
             status = self._integers()
@@ -244,7 +243,7 @@ class _Run:
             stopped: Limit = "interrupt" if cancelled() else "time"
             return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
         began = time.perf_counter()
-        plan = make_plan(t, self.best[1])
+        plan = make_plan(t, self.best.counts, self.best.found)
         seconds["extract"] = time.perf_counter() - began
         cost = plan.cost.total_usd_per_month
         self.lower = min(self.lower, cost)
@@ -261,53 +260,92 @@ class _Run:
     def _reserved_usd(self, counts: Array) -> float:
         return float(counts @ self.t.column_usd_per_month) if len(counts) else 0.0
 
-    def _offer(self, counts: Array, value: float) -> None:
-        if self.best is None or value < self.best[0]:
-            self.best = (value, counts.copy())
+    def _offer(self, point: _Point) -> None:
+        if self.best is None or point.value < self.best.value:
+            self.best = point
             self.record()
+
+    def _start(self, oracle: RowByRow) -> None:
+        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy."""
+        t, few = self.t, []
+        for q in range(t.quarters):
+            rows = np.flatnonzero(t.quarter == q)
+            order = rows[np.argsort(t.demand[rows].sum(axis=1), kind="stable")]
+            few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
+        rows = np.concatenate(few)
+        part = replace(t, demand=t.demand[rows], weight=t.weight[rows] / t.weight[rows].sum(), quarter=t.quarter[rows],
+                       scenario=t.scenario[rows], hour=t.hour[rows])  # fmt: skip
+        run, groups = _Run(part, replace(self.options, on_event=None)), row_groups(part)
+        run.clock, run.target, run.soft = self.clock, max(START_GAP, self.target), True
+        run.oracle = RowByRow(part, groups, self.options.seed)
+        run.oracle.costs = oracle.costs
+        run.master = Master(part, int(groups.max()) + 1, self.options)
+        run._relaxation()
+        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
+            self.inside = self._cut_at(oracle, run.inside.counts)
+        self.log["start_seconds"] = time.perf_counter() - self.clock
 
     def _relaxation(self) -> str:
         """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target."""
         t, rounds = self.t, 0
-        inside: _Point | None = None
+        last = np.zeros(len(t.column_sink))
         self.master.integers(on=False)
-        while True:
-            rounds += 1
-            status, x, bound = self.master.solve(0.0, self.left())
-            if status == "infeasible":
-                return "infeasible"
-            if x is None or self.out_of_time():
-                if inside is not None:
-                    self._round(inside.counts)
-                return "limit"
-            hard = self.oracle.violated(t.reserved(x))
-            if hard:
-                self.master.add(hard)
-                continue
-            self.lower = max(self.lower, bound or 0.0)
-            if not self.soft:
-                break
-            # In-out: cut between the best point so far and the master's, and at the master's if that leaves it.
-            found = self._cut_at(x if inside is None else (inside.counts + x) / 2)
-            inside = found if inside is None or found.value < inside.value else inside
-            if not self._cuts_off(found.cuts, x, bound or 0.0):
-                found = self._cut_at(x)
-                inside = found if found.value < inside.value else inside
-            if self._close(inside.value) and not inside.exact:
-                inside = self._cut_at(inside.counts, exact=True)
-            if self._close(inside.value):
-                break
+        # What costs no more and needs no more has cuts that are valid here, by matrix products.
+        free = None
+        if self.inside is None and isinstance(self.oracle, RowByRow) and t.friction:
+            free = _listed(t.without_friction(), self.oracle.groups)
+        for oracle in (self.oracle,) if free is None else (free, self.oracle):
+            if self.inside is not None and free is not None:
+                self.inside = self._cut_at(oracle, self.inside.counts)
+            while True:
+                rounds += 1
+                status, x, bound = self.master.solve(0.0, self.left())
+                if status == "infeasible":
+                    return "infeasible"
+                if x is None:
+                    return "limit"
+                if self.out_of_time():
+                    if self.inside is not None:
+                        self._round(self.inside.counts)
+                    return "limit"
+                hard = oracle.violated(t.reserved(x))
+                if hard:
+                    self.master.add(hard)
+                    continue
+                self.lower, last = max(self.lower, bound or 0.0), x
+                if not self.soft:
+                    break
+                # In-out: cut between the best point so far and the master's, and at the master's if that leaves it.
+                cuts = self._look(oracle, x if self.inside is None else (self.inside.counts + x) / 2)
+                if not self._cuts_off(cuts, x, bound or 0.0):
+                    self._look(oracle, x)
+                if self.inside is not None and self._close(self.inside.value):
+                    break
         self.log["relaxation_rounds"] = rounds
         self.log["relaxation_usd_per_month"] = self.lower
         self.log["relaxation_seconds"] = time.perf_counter() - self.clock
-        self._round(inside.counts if inside is not None else x)
+        self._round(self.inside.counts if self.inside is not None else last)
         return "optimal"
 
-    def _cut_at(self, counts: Array, exact: bool = False) -> _Point:
-        """Cost of reservations, with their cuts added to the master."""
-        found = self.oracle.cost(self.t.reserved(counts), exact)
-        self.master.add(found.cuts)
-        return _Point(self._reserved_usd(counts) + found.usd_per_month, counts, found.cuts, found.exact)
+    def _look(self, oracle: Oracle, counts: Array) -> list[Cut]:
+        found = self._cut_at(oracle, counts)
+        if self.inside is None or found.value < self.inside.value:
+            self.inside = found
+        return found.cuts
+
+    def _cut_at(self, oracle: Oracle, counts: Array) -> _Point:
+        """Cost of reservations, by some oracles an estimate, with its cuts added to the master."""
+        cost = oracle.cost(self.t.reserved(counts))
+        self.master.add(cost.cuts)
+        return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts)
+
+    def _settle(self, counts: Array) -> _Point:
+        """Exact cost of whole reservations, with its cuts added to the master."""
+        if not self.soft:
+            return _Point(self._reserved_usd(counts), counts)
+        cost, found = self.oracle.dispatched(self.t.reserved(counts))
+        self.master.add(cost.cuts)
+        return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts, found)
 
     def _close(self, value: float) -> bool:
         return value - self.lower <= 0.2 * self.target * max(abs(value), 1e-9)
@@ -331,14 +369,12 @@ class _Run:
             machines = t.reserved(counts)
             if (machines > t.sink_most[:, None] + 1e-9).any() or self.oracle.violated(machines, 1):
                 continue
-            fit.append(self._cut_at(counts) if self.soft else _Point(self._reserved_usd(counts), counts))
+            fit.append(self._cut_at(self.oracle, counts) if self.soft else _Point(self._reserved_usd(counts), counts))
         if fit:
-            best = min(fit, key=lambda point: point.value)
-            best = best if best.exact or self.out_of_time() else self._cut_at(best.counts, exact=True)
-            self._offer(best.counts, best.value)
+            self._offer(self._settle(min(fit, key=lambda point: point.value).counts))
 
     def _gap(self) -> float:
-        return np.inf if self.best is None else (self.best[0] - self.lower) / max(abs(self.best[0]), 1e-9)
+        return np.inf if self.best is None else (self.best.value - self.lower) / max(abs(self.best.value), 1e-9)
 
     def _integers(self) -> str:
         """MIP master, check, cut, repeat."""
@@ -361,9 +397,9 @@ class _Run:
             hard = self.oracle.violated(machines)
             self.master.add(hard)
             if self.soft or not hard:
-                found = self._cut_at(x, exact=True) if self.soft else _Point(self._reserved_usd(x), x)
+                found = self._settle(x)
                 if not hard:
-                    self._offer(x, found.value)
+                    self._offer(found)
             self.record()
             if self._gap() <= self.target or status == "limit":
                 break
@@ -376,7 +412,7 @@ class _Run:
         Locally served load of a region is concave and piecewise linear in its machines: tangents over its demand.
         """
         assert self.best is not None
-        began, value = time.perf_counter(), self.best[0]
+        began, value = time.perf_counter(), self.best.value
         self.log["local_rounds"] = 0
         for _ in range(rounds):
             spent = time.perf_counter() - began
@@ -397,8 +433,14 @@ class _Run:
             found = oracle.cost(machines) if self.soft else Evaluation(0.0)
             self.master.add(found.cuts)
             if not hard and self._reserved_usd(x) + found.usd_per_month <= value * (1 + 1e-9):
-                self.best = (self._reserved_usd(x) + found.usd_per_month, x)
+                self.best = _Point(self._reserved_usd(x) + found.usd_per_month, x)
                 return
+
+
+def _listed(t: ReservedTables, groups: Index) -> Projection | None:
+    """The oracle over listed sets, where the problem has one."""
+    sets = families(t.reach) if t.pure is not None and not t.egress.any() else None
+    return None if t.pure is None or sets is None else Projection(t, *t.pure, sets, groups)
 
 
 def row_groups(t: ReservedTables, most: int = GROUPS) -> Index:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.points.reserved_capacity import Array, Guard, Index, Mask, ReservedTables
-from optmodels.points.reserved_dispatch import RowLp, free_orders, greedy_flows
+from optmodels.points.reserved_dispatch import Dispatch, RowLp, dispatch, free_orders, greedy_flows
 from optmodels.points.reserved_losses import Case, of_demand, of_guard, undominated, unserved
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 
@@ -22,7 +22,9 @@ TOLERANCE = 1e-7  # of a row's load: brackets below it count as ≤ 0
 CHUNK_CELLS = 4_000_000
 MOST_CUTS = 40  # of one bracket or case at a time
 FRESH = 15  # duals of one case found by LPs at a time
-SAMPLE = 400  # rows whose LP is solved where an estimate will do
+LATELY = 6  # rounds in which a dual was the best for some row, or it is not tried any more
+FEW_ROWS = 600  # up to which the LP of every row is solved
+SAMPLE = 300  # rows whose LP is solved where there are more
 
 
 # ------------------------------------------------------------------------------------------------------ brackets
@@ -84,7 +86,6 @@ class Evaluation:
 
     usd_per_month: float
     cuts: list[Cut] = field(default_factory=list)
-    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,12 @@ class Projection:
                         cuts.append(Cut(slope, constant, quarter=q))
         return cuts
 
-    def cost(self, machines: Array, exact: bool = True) -> Evaluation:
-        """Hourly cost at machines (J, Q); always exact."""
+    def dispatched(self, machines: Array) -> tuple[Evaluation, Dispatch | None]:
+        """Exact hourly cost; the dispatch itself is not needed for it."""
+        return self.cost(machines), None
+
+    def cost(self, machines: Array) -> Evaluation:
+        """Hourly cost at machines (J, Q)."""
         t = self.t
         sums = _Sums(t, self.groups)
         for part in self.parts:
@@ -251,20 +256,22 @@ class _Duals:
 
     def __init__(self, I: int, J: int) -> None:  # noqa: E741
         self.n, self.y, self.z = 0, np.zeros((256, I)), np.zeros((256, J))
+        self.used, self.round = np.zeros(256, dtype=np.intp), 0  # round in which each was last the best for some row
         self.known: set[bytes] = set()
 
     def add(self, y: Array, z: Array) -> bool:
         """Whether it is new."""
-        key = np.round(np.concatenate([y, z]), 10).tobytes()
+        key = np.round(np.concatenate([y, z]), 7).tobytes()
         if key in self.known:
             return False
         self.known.add(key)
         if self.n == len(self.y):
+            self.used = np.concatenate([self.used, np.zeros_like(self.used)])
             self.y, self.z = (
                 np.concatenate([self.y, np.zeros_like(self.y)]),
                 np.concatenate([self.z, np.zeros_like(self.z)]),
             )
-        self.y[self.n], self.z[self.n] = y, z
+        self.y[self.n], self.z[self.n], self.used[self.n] = y, z, self.round
         self.n += 1
         return True
 
@@ -287,12 +294,14 @@ class RowByRow:
         everything = np.zeros(J)
         np.add.at(everything, t.option_sink, t.option_most)
         must = ~np.isfinite(t.penalty)
-        rows = np.concatenate(
-            [f[undominated(t.demand[f])] for q in range(t.quarters) for f in [np.flatnonzero(t.quarter == q)]]
-        )  # fmt: skip
+        must &= ~t.reach[:, np.isinf(everything)].any(axis=1)
+        rows = np.zeros(0, dtype=np.intp)
+        for q in range(t.quarters) if t.guards or must.any() else ():
+            mine = np.flatnonzero(t.quarter == q)
+            rows = np.concatenate([rows, mine[undominated(t.demand[mine])]])
         self.cases = [of_guard(t, g, rows) for g in t.guards]
         if must.any():
-            self.cases.insert(0, of_demand(t, rows, must, everything))
+            self.cases.insert(0, of_demand(t, rows, ~np.isfinite(t.penalty), everything))
         self.right: list[list[Array]] = [[] for _ in self.cases]  # case, dual → largest load by quarter
 
     # ------------------------------------------------------------------------------------------------ hard cuts
@@ -355,23 +364,41 @@ class RowByRow:
 
     # ------------------------------------------------------------------------------------------------ hourly cost
 
-    def cost(self, machines: Array, exact: bool = True) -> Evaluation:
+    def dispatched(self, machines: Array) -> tuple[Evaluation, Dispatch | None]:
+        """Exact hourly cost, by the dispatch that has it."""
+        if not self.t.costs_by_the_hour:
+            return Evaluation(0.0), None
+        held, sums = machines.T[self.t.quarter], _Sums(self.t, self.groups)
+        rows, values, slopes = [], [], []
+
+        def seen(row: int, lp: RowLp) -> None:
+            y, z = lp.duals()
+            self.costs.add(y, z)
+            rows.append(row)
+            values.append(lp.objective)
+            slopes.append(z)
+
+        found = dispatch(self.t, machines, seen)
+        if rows:
+            sums.add(np.array(rows), np.array(values), np.array(slopes), held[rows])
+        total, cuts = found.total_usd_per_month(self.t), sums.evaluation(self.quarter_of_group).cuts
+        return Evaluation(total, cuts), found
+
+    def cost(self, machines: Array) -> Evaluation:
         """Hourly cost by the LP of every row that reservations alone cannot serve.
 
-        Not exact: known duals bound every row from below, LPs are solved for some rows, and what they add stands for
-        what they would add to the others. The cuts are valid either way, the cost is then an estimate.
+        Where these are many, an estimate: known duals bound every row from below, LPs are solved for some rows, and
+        what they add stands for what they would add to the others. The cuts are valid either way.
         """
         t = self.t
-        sums = _Sums(t, self.groups)
         if not t.costs_by_the_hour:
             return Evaluation(0.0)
-        held = machines.T[t.quarter]
+        held, sums = machines.T[t.quarter], _Sums(t, self.groups)
         left, _ = greedy_flows(t, t.demand, held, free_orders(t)[0])
         todo = np.flatnonzero(left.sum(axis=1) > TOLERANCE * np.maximum(t.demand.sum(axis=1), 1e-12))
         value, z = np.zeros(len(todo)), np.zeros((len(todo), len(t.sink_region)))
-        if exact or len(todo) <= 2 * SAMPLE:
-            some = np.arange(len(todo))
-        else:
+        some = np.arange(len(todo))
+        if len(todo) > FEW_ROWS:
             value, z = self._bounds(todo, held)
             some = np.sort(self.random.choice(len(todo), SAMPLE, replace=False))
         bound = value[some].copy()
@@ -382,22 +409,29 @@ class RowByRow:
             self.costs.add(y, z[x])
         sums.add(todo, value, z, held[todo])
         found = sums.evaluation(self.quarter_of_group)
-        if len(some) < len(todo):
-            weight = t.weight[todo] * HOURS_PER_MONTH
-            more = float(weight[some] @ (value[some] - bound)) * (weight.sum() / weight[some].sum() - 1.0)
-            return Evaluation(found.usd_per_month + more, found.cuts, exact=False)
-        return found
+        if len(some) == len(todo):
+            return found
+        weight = t.weight[todo] * HOURS_PER_MONTH
+        more = float(weight[some] @ (value[some] - bound)) * (weight.sum() / weight[some].sum() - 1.0)
+        return Evaluation(found.usd_per_month + more, found.cuts)
 
     def _bounds(self, rows: Index, held: Array) -> tuple[Array, Array]:
         """What known duals say that rows cost at least, (n,), and the prices of machines that say so, (n, J)."""
-        y, z = self.costs.prices
+        duals = self.costs
+        duals.round += 1
+        lately = np.flatnonzero(duals.used[: duals.n] >= duals.round - LATELY)
+        y, z = duals.y[lately], duals.z[lately]
         value, slope = np.zeros(len(rows)), np.zeros((len(rows), held.shape[1]))
-        step = max(1, CHUNK_CELLS // max(1, self.costs.n))
-        for at in range(0, len(rows) if self.costs.n else 0, step):
+        step = max(1, CHUNK_CELLS // max(1, len(lately)))
+        for at in range(0, len(rows) if len(lately) else 0, step):
             mine = rows[at : at + step]
             each = self.t.demand[mine] @ y.T - held[mine] @ z.T
             best = each.argmax(axis=1)
             top = np.maximum(0.0, each[np.arange(len(mine)), best])
             value[at : at + step] = top
             slope[at : at + step] = np.where(top[:, None] > 0, z[best], 0.0)
+            duals.used[lately[best]] = duals.round
         return value, slope
+
+
+Oracle = Projection | RowByRow

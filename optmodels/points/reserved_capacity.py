@@ -16,7 +16,7 @@ be measured in one unit everywhere and flows are projected out by cuts (SK §2.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
@@ -116,6 +116,18 @@ class ReservedTables:
     def costs_by_the_hour(self) -> bool:
         """Whether anything but reservations costs: hourly machines, unserved demand, egress."""
         return bool(len(self.option_sink)) or self.can_fall_short or bool(self.egress.any())
+
+    @property
+    def friction(self) -> bool:
+        """Whether forwarding costs anything: egress or a lost prefix cache."""
+        return bool(self.egress.any()) or any(s.kappa > 1 for s in self.case.problem.services)
+
+    def without_friction(self) -> ReservedTables:
+        """The same with forwarding for nothing (κ = 1, no egress): a relaxation."""
+        kappa = np.array([s.kappa for s in self.case.problem.services])[self.source_service]
+        local = self.source_region[:, None] == self.sink_region[None, :]
+        work = np.where(local, self.work, self.work / kappa[:, None])
+        return replace(self, work=work, egress=np.zeros_like(self.egress))
 
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.

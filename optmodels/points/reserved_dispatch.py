@@ -6,6 +6,7 @@ unlimited (`purchases`), and max-flow then serves them; the rest are small LPs o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import highspy
@@ -190,8 +191,11 @@ def fewest_choices_first(t: ReservedTables) -> Index:
     return order
 
 
-def dispatch(t: ReservedTables, machines: Array) -> Dispatch:
-    """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q)."""
+def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None) -> Dispatch:
+    """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q).
+
+    `seen` is called with every row that takes an LP, once it is solved.
+    """
     demand, held = t.demand, machines.T[t.quarter]
     total = np.maximum(demand.sum(axis=1), 1e-12)
     bought, unserved = np.zeros((len(demand), len(t.option_sink))), np.zeros_like(demand)
@@ -213,6 +217,8 @@ def dispatch(t: ReservedTables, machines: Array) -> Dispatch:
         lp = RowLp(t)
         for h in rows:
             lp.solve(demand[h], held[h])
+            if seen is not None:
+                seen(int(h), lp)
             f, o, u = lp.primal()
             bought[h], unserved[h] = o, u
             np.add.at(flow.mean, (lp.source, lp.sink), t.weight[h] * f)
