@@ -16,12 +16,14 @@ be measured in one unit everywhere and flows are projected out by cuts (SK §2.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 from optmodels.catalog.types import MARKETS, Market
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
@@ -114,6 +116,18 @@ class ReservedTables:
     def costs_by_the_hour(self) -> bool:
         """Whether anything but reservations costs: hourly machines, unserved demand, egress."""
         return bool(len(self.option_sink)) or self.can_fall_short or bool(self.egress.any())
+
+    @property
+    def friction(self) -> bool:
+        """Whether forwarding costs anything: egress or a lost prefix cache."""
+        return bool(self.egress.any()) or any(s.kappa > 1 for s in self.case.problem.services)
+
+    def without_friction(self) -> ReservedTables:
+        """The same with forwarding for nothing (κ = 1, no egress): a relaxation."""
+        kappa = np.array([s.kappa for s in self.case.problem.services])[self.source_service]
+        local = self.source_region[:, None] == self.sink_region[None, :]
+        work = np.where(local, self.work, self.work / kappa[:, None])
+        return replace(self, work=work, egress=np.zeros_like(self.egress))
 
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
@@ -281,6 +295,23 @@ def deviations(t: ReservedTables, guard: Guard) -> list[Array]:
         guard.keep * (ones + guard.deviation * np.isin(t.source_region, chosen).astype(float))
         for chosen in combinations(regions.tolist(), size)
     ]  # fmt: skip
+
+
+def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
+    """The union-closed family of every connected part of a network, each (F, J); None if one has more than `most` sets.
+
+    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts say nothing new.
+    """
+    users = np.flatnonzero(reach.any(axis=1))
+    own = reach[users].astype(float)
+    found = []
+    part = connected_components(sp.csr_array(own @ own.T), directed=False)[1] if len(users) else users
+    for label in np.unique(part):
+        family = union_closed(reach[users[part == label]], most)
+        if family is None:
+            return None
+        found.append(family)
+    return found
 
 
 def union_closed(neighbours: Mask, most: int = MOST_SETS) -> Mask | None:

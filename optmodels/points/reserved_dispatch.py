@@ -6,6 +6,7 @@ unlimited (`purchases`), and max-flow then serves them; the rest are small LPs o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import highspy
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_flow
 
 from optmodels.errors import SolverError
-from optmodels.points.reserved_capacity import Array, Index, ReservedTables, union_closed
+from optmodels.points.reserved_capacity import Array, Index, ReservedTables, families
 from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
@@ -190,8 +191,11 @@ def fewest_choices_first(t: ReservedTables) -> Index:
     return order
 
 
-def dispatch(t: ReservedTables, machines: Array) -> Dispatch:
-    """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q)."""
+def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None) -> Dispatch:
+    """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q).
+
+    `seen` is called with every row that takes an LP, once it is solved.
+    """
     demand, held = t.demand, machines.T[t.quarter]
     total = np.maximum(demand.sum(axis=1), 1e-12)
     bought, unserved = np.zeros((len(demand), len(t.option_sink))), np.zeros_like(demand)
@@ -213,6 +217,8 @@ def dispatch(t: ReservedTables, machines: Array) -> Dispatch:
         lp = RowLp(t)
         for h in rows:
             lp.solve(demand[h], held[h])
+            if seen is not None:
+                seen(int(h), lp)
             f, o, u = lp.primal()
             bought[h], unserved[h] = o, u
             np.add.at(flow.mean, (lp.source, lp.sink), t.weight[h] * f)
@@ -256,8 +262,8 @@ def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
     """
     if t.pure is None or t.egress.any() or np.isfinite(t.penalty).any() or np.isfinite(t.option_most).any():
         return None
-    family = union_closed(t.reach)
-    if family is None:
+    listed = families(t.reach)
+    if listed is None:
         return None
     load, strength = t.pure
     J = len(strength)
@@ -265,28 +271,28 @@ def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
     for o, j in enumerate(t.option_sink):
         if t.option_usd_per_hour[o] / strength[j] < price[j]:
             price[j], choice[j] = t.option_usd_per_hour[o] / strength[j], o
-    inside = ((t.reach.astype(float) @ (~family).T.astype(float)) == 0).T & t.reach.any(axis=1)
     order = np.argsort(-price, kind="stable")
     rank = np.empty(J, dtype=np.intp)
     rank[order] = np.arange(J)
-    enters = np.where(family, rank, -1).max(axis=1)  # step at which a set is within the prefix
     out = np.zeros((len(held), len(t.option_sink)))
-    for at in range(0, len(held), 2000):
-        rows = slice(at, at + 2000)
-        deficit = (demand[rows] * load) @ inside.T.astype(float) - (held[rows] * strength) @ family.T.astype(float)
-        so_far = np.zeros(len(deficit))
-        for step in range(J):
-            sets = np.flatnonzero(enters == step)
-            if not len(sets):
-                continue
-            h = np.maximum(so_far, deficit[:, sets].max(axis=1))
-            j = order[step]
-            if choice[j] < 0:
-                if (h > 1e-9).any():
-                    return None
-                continue
-            out[rows, choice[j]] += (h - so_far) / strength[j]
-            so_far = h
+    for family in listed:
+        inside = ((t.reach.astype(float) @ (~family).T.astype(float)) == 0).T & t.reach[:, family.any(axis=0)].any(
+            axis=1
+        )
+        enters = np.where(family, rank, -1).max(axis=1)  # step at which a set is within the prefix
+        for at in range(0, len(held), 2000):
+            rows = slice(at, at + 2000)
+            deficit = (demand[rows] * load) @ inside.T.astype(float) - (held[rows] * strength) @ family.T.astype(float)
+            so_far = np.zeros(len(deficit))
+            for step in np.unique(enters):
+                h = np.maximum(so_far, deficit[:, enters == step].max(axis=1))
+                j = order[step]
+                if choice[j] < 0:
+                    if (h > 1e-9).any():
+                        return None
+                    continue
+                out[rows, choice[j]] += (h - so_far) / strength[j]
+                so_far = h
     return out
 
 
