@@ -11,9 +11,11 @@ them gets an instance, a slot and a start, or is refused:
                                                       ↕ one bin: cost 1
 
    Of a node's requests the shortest are served, and those with most time go to the slowest configuration.
-2. *Slots* (`points.orchestration_slots`): a start for each, everybody in time; and for those the flow left out,
-   wherever room is found. A request keeps its slot for prefill and decoding at the full-batch rate, the worst case, so
-   that the schedule holds whatever the load.
+2. *Prices* (`points.orchestration_prices`): an upper bound on how many can be in time, request by request, and where
+   each would go at the bound's prices of slots; where that serves more than the flow, it is taken.
+3. *Slots* (`points.orchestration_slots`): a start for each, everybody in time; and for those left out, wherever
+   room is found or can be made. A request keeps its slot for prefill and decoding at the full-batch rate, the worst
+   case, so that the schedule holds whatever the load.
 
 Its attainment is therefore reached by a dispatcher that knows all requests beforehand: a certified lower bound beside
 the prediction of the column form, whose requests are divisible.
@@ -21,7 +23,8 @@ the prediction of the column form, whose requests are divisible.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import networkx as nx
@@ -31,12 +34,15 @@ import numpy.typing as npt
 from optmodels.plan.orchestration import OrchestrationPlan
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import weights
-from optmodels.points.orchestration_slots import ROUNDS, schedule
+from optmodels.points.orchestration_prices import most_in_time
+from optmodels.points.orchestration_slots import schedule
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MOST_NAMED = 200_000  # requests
+TRIES = 10_000  # repairs of each model's schedule
+MOST_REMEMBERED = 4
 TIE = 1e-3  # weight of each metric of a lexicographic order against the one before
 
 
@@ -50,6 +56,7 @@ class Named:
         start_s: (n,) planned begin of prefill; infinity: refused.
         finish_s: (n,) last token, at the rate of a full batch.
         meant: requests that the flow found a configuration for.
+        attainment_bound: no names for these instances have more in time, at the full-batch rate.
     """
 
     instance: Ints
@@ -57,6 +64,7 @@ class Named:
     start_s: Array
     finish_s: Array
     meant: int
+    attainment_bound: float
 
     @property
     def served(self) -> Mask:
@@ -70,26 +78,46 @@ class Named:
         return float(self.served.mean()) if len(self.instance) else 0.0
 
 
+_REMEMBERED: dict[bytes, Named] = {}
+
+
 def name_requests(t: OrchestrationTables, p: OrchestrationPlan) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many."""
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
-    n = len(t.case.trace)
-    found = Named(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf), 0)
-    meant = 0
-    for m in range(len(t.case.models)):
-        meant += _of_model(t, p, m, found)
-    return Named(found.instance, found.slot, found.start_s, found.finish_s, meant)
+    key = _digest(t, p)
+    if key not in _REMEMBERED:
+        n = len(t.case.trace)
+        found = Named(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf), 0, 0.0)
+        parts = [_of_model(t, p, m, found) for m in range(len(t.case.models))]
+        while len(_REMEMBERED) >= MOST_REMEMBERED:
+            del _REMEMBERED[next(iter(_REMEMBERED))]
+        meant, most = sum(x for x, _ in parts), sum(x for _, x in parts)
+        _REMEMBERED[key] = replace(found, meant=meant, attainment_bound=most / max(n, 1))
+    return _REMEMBERED[key]
 
 
-def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named) -> int:
-    """Fill in the requests of one model; returns how many the flow found a configuration for."""
+def _digest(t: OrchestrationTables, p: OrchestrationPlan) -> bytes:
+    """Of all that the names depend on: a solve asks for them when it chooses a dispatcher, reports and writes."""
+    trace, o = t.case.trace, t.case.problem.objective
+    assert trace is not None and t.deadline_s is not None and t.class_of is not None
+    found = blake2b(p.model_dump_json(include={"configurations", "instances", "shares"}).encode())
+    rates = [np.append(x.tokens_per_s, x.prefill_s_per_token) for x in t.configurations]
+    for v in (trace.arrival_s, trace.prompt_tokens, trace.output_tokens, t.deadline_s, t.case.request_model, t.class_of,
+              t.classes.arrivals, t.classes.weight, *rates):  # fmt: skip
+        found.update(np.ascontiguousarray(v).tobytes())
+    found.update(f"{o.model_dump_json()} {t.case.problem.slo.ttft_s} {t.bin_s}".encode())
+    return found.digest()
+
+
+def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named) -> tuple[int, float]:
+    """Fill in the requests of one model; returns how many the flow found a configuration for, and the most in time."""
     assert t.case.trace is not None and t.deadline_s is not None and t.class_of is not None
     lines = [j for j, c in enumerate(p.configurations) if c.model == t.case.models[m]]
     mine = np.flatnonzero(t.case.request_model == m)
     hosts = [[i for i, x in enumerate(p.instances) if x.configuration == j] for j in lines]
     if not len(mine) or not any(hosts):
-        return 0
+        return 0, 0.0
     rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
     used = [rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for j in lines for c in [p.configurations[j]]]
     arrival, prompt, output = (
@@ -106,13 +134,22 @@ def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named
     slots = [(q, i, s) for q, (x, own) in enumerate(zip(used, hosts, strict=True)) for s in range(x.slots) for i in own]
     kind, host, slot = (np.array(v, dtype=np.int64) for v in zip(*slots, strict=True))
     cost = np.array([x.gpus / x.slots for x in used])
-    where, start = schedule(arrival, latest, service, _gain(t, mine, output), choice, kind, cost, ROUNDS)
+    gain = _gain(t, mine, output)
+
+    def placed(choice: Ints, tries: int = 0) -> tuple[Ints, Array]:
+        return schedule(arrival, latest, service, gain, choice, kind, cost, tries)
+
+    served = placed(choice)[0] >= 0
+    each = np.bincount(kind, minlength=len(used))
+    most, priced = most_in_time(arrival, latest, service, each, int(served.sum()))
+    better = gain[placed(priced)[0] >= 0].sum() > gain[served].sum()
+    where, start = placed(priced if better else choice, TRIES)
     served = where >= 0
     chosen, at = mine[served], where[served]
     found.instance[chosen], found.slot[chosen] = host[at], slot[at]
     found.start_s[chosen] = start[served]
     found.finish_s[chosen] = start[served] + service[np.flatnonzero(served), kind[at]]
-    return int((choice >= 0).sum())
+    return int((choice >= 0).sum()), most
 
 
 def _gain(t: OrchestrationTables, mine: Ints, output: Array) -> Array:
@@ -203,6 +240,7 @@ def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[
     first = (table["first_token_s"] - table["arrival_s"])[served]
     return {
         "attainment": named.attainment,
+        "attainment_bound": named.attainment_bound,
         "mean_latency_s": float(first.mean()) if served.any() else 0.0,
         "throughput_tokens_per_s": float(t.case.trace.output_tokens[served].sum()) / t.horizon_s,
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,7 +18,9 @@ from optmodels.points.orchestration_flow import weights
 from optmodels.problem.orchestration import Orchestration
 from optmodels.simulation.assigned import follow
 from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
+from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.reference import simulate_slowly
 from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
 
@@ -67,13 +70,15 @@ def replay(
     own = trace is None or _same(t, trace)
     requests = requests_of(t, None if own else trace, options.seed)
     cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
-    named = name_requests(t, p) if own else None
+    # Names are for batches that keep their limit.
+    named = name_requests(t, p) if own and options.controller is None else None
     rows, notes = {}, []
     for policy in _ways(p, options.policy, named):
         way = _way(p, policy, options)
         if policy == "planned" and named is None:
             way = p.online or FOLLOWED
-            notes.append(f"the plan names none of these requests: sent by {way.policy} in place of planned")
+            why = "the plan names none of these requests" if options.controller is None else "batch limits may change"
+            notes.append(f"{why}: sent by {way.policy} in place of planned")
         seen = sent(t, p, requests, cluster, shares, way, options, named)
         rows[way.policy] = report_of(t, requests, cluster, seen)
         if options.keep is not None:
@@ -130,7 +135,10 @@ def sent(
         return follow(requests, cluster, named.instance, named.slot, named.start_s, speed=options.speed)
     if way.strict_slo_factor is not None:
         requests, cluster = divided(requests, cluster, p, t)
-    return simulate(
+    run: Callable[..., Outcomes] = simulate
+    if options.controller is not None:
+        run = partial(simulate_slowly, controllers=controllers(options.controller, requests, cluster))
+    return run(
         requests, cluster, way.policy, speed=options.speed, overflow_protection=way.overflow_protection,
         queue=way.queue, shares=replace(shares, refuse_rest=shares.refuse_rest and way.refuse_rest), seed=options.seed,
     )  # fmt: skip

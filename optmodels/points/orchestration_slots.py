@@ -4,8 +4,9 @@ A slot serves one request after the other; on configuration c request r takes se
 and must start between release_r and latest_rc. Who goes where is proposed from outside (`choice`); the rest is repair:
 
 1. *list*: on each configuration, whenever a slot is free, whoever must start first starts; who comes too late is out;
-2. *insert*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes nobody late;
-3. *exchange*: somebody out takes the place of one that occupies more GPU-seconds for no more gain, then 2 again.
+2. *fill*: those that are out, best gain for their GPU-seconds first, into the tightest gap that makes nobody late;
+3. *renew*: around somebody who is out a few slots are emptied for as long as his service could last, and filled in
+   another order; kept if that gains, or gains as much in fewer GPU-seconds.
 
 The number of requests in time is NP-hard to maximise (P | r_j | Σ U_j): this is a heuristic, and what it returns is
 feasible, hence a certified lower bound.
@@ -16,65 +17,78 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
-ROUNDS = 12
-LOSS = 0.1  # of its gain may an exchange cost, as the room it makes is worth more
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 EPS = 1e-9
+AT_ONCE = 6  # slots emptied together
+NOISE = 0.3  # of the spread of whatever orders them
 
 
-@njit(cache=True)
-def _settle(seq, begin, limit, length, service, release, latest, c, s, q):  # type: ignore[no-untyped-def]
-    """Starts from position q on, and the latest starts that keep all that follow in time, up to it."""
-    for k in range(q, length[s]):
-        i = seq[s, k]
-        at = release[i]
-        if k > 0:
-            at = max(at, begin[s, k - 1] + service[seq[s, k - 1], c])
-        if k > q + 1 and at == begin[s, k]:
+def schedule(
+    release: Array, latest: Array, service: Array, gain: Array, choice: Ints, kind: Ints, cost: Array, tries: int,
+    seed: int = 0,
+) -> tuple[Ints, Array]:  # fmt: skip
+    """Slot and start of every request; −1 and infinity: refused.
+
+    Args:
+        release: (n,) arrival, seconds, ascending.
+        latest: (n, C) latest start in time; −inf: never.
+        service: (n, C) seconds in a slot.
+        gain: (n,) of serving it in time, > 0.
+        choice: (n,) configuration that a request is meant for; −1: none.
+        kind: (S,) configuration of each slot.
+        cost: (C,) GPUs of a slot.
+        tries: of step 3.
+        seed: of them.
+    """
+    n, S = len(release), len(kind)
+    able = latest >= release[:, None]
+    worth = gain / np.maximum(np.where(able, service * cost, np.inf).min(axis=1), EPS)
+    width = 16 + 4 * (n // max(S, 1))
+    while True:
+        state = (np.zeros((S, width), np.int64), np.zeros((S, width)), np.zeros((S, width)), np.zeros(S, np.int64))
+        where = np.full(n, -1)
+        if _list(release, latest, service, choice, kind, *state, where):
             break
-        begin[s, k] = at
-    for k in range(min(q, length[s] - 1), -1, -1):
-        i = seq[s, k]
-        at = latest[i, c]
-        if k + 1 < length[s]:
-            at = min(at, limit[s, k + 1] - service[i, c])
-        if k < q - 1 and at == limit[s, k]:
-            break
-        limit[s, k] = at
+        width *= 2  # some slots serve more requests than others
+    given = (release, latest, service, gain, cost, kind)
+    out = np.flatnonzero(able.any(axis=1) & (where < 0))
+    _fill(out[np.argsort(-worth[out], kind="stable")], *given, *state, where)
+    rng = np.random.default_rng(seed)
+    while tries > 0 and len(out := np.flatnonzero(able.any(axis=1) & (where < 0))):
+        some = rng.permutation(out)[:tries]
+        _renew(some, rng.random((len(some), AT_ONCE + 1)), *given, worth, *state, where)
+        tries -= len(some)
+    seq, begin, _, length = state
+    used = np.arange(width) < length[:, None]
+    start = np.full(n, np.inf)
+    start[seq[used]] = begin[used]
+    return where, start
+
+
+# State of the slots: seq (S, width) who, begin (S, width) from when on, limit (S, width) the latest start that keeps
+# all that follow in time, length (S,) how many; where (n,) slot of each request.
 
 
 @njit(cache=True)
-def _from(begin, seq, service, c, s, length, when):  # type: ignore[no-untyped-def]
-    """The first position whose request ends after a time."""
-    low, high = 0, length[s]
-    while low < high:
-        middle = (low + high) // 2
-        if begin[s, middle] + service[seq[s, middle], c] > when:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@njit(cache=True)
-def _listed(release, latest, service, choice, kind, begin, seq, length, where):  # type: ignore[no-untyped-def]
-    """Step 1; whether the rows of `seq` were long enough."""
-    C = service.shape[1]
-    order = np.argsort(release, kind="mergesort")
-    for c in range(C):
+def _list(release, latest, service, choice, kind, seq, begin, limit, length, where):  # type: ignore[no-untyped-def]
+    """Step 1; whether the rows were long enough."""
+    n = len(release)
+    for c in range(service.shape[1]):
         idle = [np.int64(0) for _ in range(0)]
-        for k in np.flatnonzero(kind == c):
-            heappush(idle, k)
+        for k in range(len(kind)):
+            if kind[k] == c:
+                heappush(idle, np.int64(k))
         busy = [(0.0, np.int64(0)) for _ in range(0)]
         waiting = [(0.0, np.int64(0)) for _ in range(0)]
-        at = 0
-        now = 0.0
+        at, now = 0, 0.0
         while True:
-            while at < len(order) and (choice[order[at]] != c or release[order[at]] <= now):
-                i = order[at]
-                if choice[i] == c:
-                    heappush(waiting, (latest[i, c], np.int64(i)))
+            while at < n and (choice[at] != c or release[at] <= now):
+                if choice[at] == c:
+                    heappush(waiting, (latest[at, c], np.int64(at)))
                 at += 1
             while len(busy) > 0 and busy[0][0] <= now:
                 heappush(idle, heappop(busy)[1])
@@ -90,12 +104,26 @@ def _listed(release, latest, service, choice, kind, begin, seq, length, where): 
                 length[s] += 1
                 where[i] = s
                 heappush(busy, (now + service[i, c], s))
-            coming = release[order[at]] if at < len(order) else np.inf
-            freed = busy[0][0] if len(busy) > 0 and len(waiting) > 0 else np.inf
-            if coming == np.inf and freed == np.inf:
+            following = np.inf
+            if at < n:
+                following = release[at]
+            if len(busy) > 0 and len(waiting) > 0:
+                following = min(following, busy[0][0])
+            if following == np.inf:
                 break
-            now = min(coming, freed)
+            now = following
+    for k in range(len(kind)):
+        _limits(k, kind[k], latest, service, seq, limit, length)
     return True
+
+
+@njit(cache=True)
+def _limits(s, c, latest, service, seq, limit, length):  # type: ignore[no-untyped-def]
+    """The latest starts of a whole slot."""
+    for q in range(length[s] - 1, -1, -1):
+        limit[s, q] = latest[seq[s, q], c]
+        if q + 1 < length[s]:
+            limit[s, q] = min(limit[s, q], limit[s, q + 1] - service[seq[s, q], c])
 
 
 @njit(cache=True)
@@ -106,17 +134,26 @@ def _gap(i, release, latest, service, cost, kind, seq, begin, limit, length):  #
     for s in range(len(kind)):
         c = kind[s]
         p, last = service[i, c], latest[i, c]
-        if not r <= last or p * cost[c] >= best or length[s] == seq.shape[1]:
+        if r > last or p * cost[c] >= best or length[s] == seq.shape[1]:
             continue
-        for q in range(_from(begin, seq, service, c, s, length, r), length[s] + 1):
-            before = begin[s, q - 1] + service[seq[s, q - 1], c] if q > 0 else 0.0
+        low, high = 0, length[s]
+        while low < high:  # the first that ends after the arrival
+            middle = (low + high) // 2
+            if begin[s, middle] + service[seq[s, middle], c] > r:
+                high = middle
+            else:
+                low = middle + 1
+        for q in range(low, length[s] + 1):
+            before = 0.0
+            if q > 0:
+                before = begin[s, q - 1] + service[seq[s, q - 1], c]
             start = max(r, before)
             if start > last:
                 break
-            if q < length[s] and start + p > limit[s, q]:
-                continue
             idle = start - before
             if q < length[s]:
+                if start + p > limit[s, q]:
+                    continue
                 idle += max(0.0, begin[s, q] - start - p)
             if (p + idle) * cost[c] < best:
                 best, best_s, best_q = (p + idle) * cost[c], s, q
@@ -124,107 +161,127 @@ def _gap(i, release, latest, service, cost, kind, seq, begin, limit, length):  #
 
 
 @njit(cache=True)
-def _exchange(i, release, latest, service, gain, cost, kind, seq, begin, limit, length):  # type: ignore[no-untyped-def]
-    """Slot and position of the one whose place frees most GPU-seconds; −1: none."""
-    best, best_s, best_q = EPS, -1, -1
-    r = release[i]
-    for s in range(len(kind)):
-        c = kind[s]
-        p, last = service[i, c], latest[i, c]
-        if not r <= last:
-            continue
-        for q in range(_from(begin, seq, service, c, s, length, r), length[s]):
-            start = max(r, begin[s, q - 1] + service[seq[s, q - 1], c]) if q > 0 else r
-            if start > last:
-                break
-            j = seq[s, q]
-            saved = (service[j, c] - p) * cost[c]
-            if saved <= best or gain[i] < (1 - LOSS) * gain[j]:
-                continue
-            if q + 1 < length[s] and start + p > limit[s, q + 1]:
-                continue
-            best, best_s, best_q = saved, s, q
-    return best_s, best_q
+def _put(i, s, q, release, latest, service, kind, seq, begin, limit, length):  # type: ignore[no-untyped-def]
+    """Into a slot before position q: who follows starts later, who comes before must not."""
+    c = kind[s]
+    for k in range(length[s], q, -1):
+        seq[s, k], begin[s, k], limit[s, k] = seq[s, k - 1], begin[s, k - 1], limit[s, k - 1]
+    seq[s, q] = i
+    length[s] += 1
+    for k in range(q, length[s]):
+        at = release[seq[s, k]]
+        if k > 0:
+            at = max(at, begin[s, k - 1] + service[seq[s, k - 1], c])
+        if k > q and at == begin[s, k]:
+            break
+        begin[s, k] = at
+    for k in range(q, -1, -1):
+        at = latest[seq[s, k], c]
+        if k + 1 < length[s]:
+            at = min(at, limit[s, k + 1] - service[seq[s, k], c])
+        if k < q and at == limit[s, k]:
+            break
+        limit[s, k] = at
 
 
 @njit(cache=True)
-def schedule(release, latest, service, gain, choice, kind, cost, rounds):  # type: ignore[no-untyped-def]
-    """Slot and start of every request; −1 and infinity: refused.
+def _fill(order, release, latest, service, gain, cost, kind, seq, begin, limit, length, where):  # type: ignore[no-untyped-def]
+    """Step 2; what those that found room gain."""
+    total = 0.0
+    for i in order:
+        s, q = _gap(i, release, latest, service, cost, kind, seq, begin, limit, length)
+        if s >= 0:
+            _put(i, s, q, release, latest, service, kind, seq, begin, limit, length)
+            where[i] = s
+            total += gain[i]
+    return total
 
-    Args:
-        release: (n,) arrival, seconds.
-        latest: (n, C) latest start in time; −inf: never.
-        service: (n, C) seconds in a slot.
-        gain: (n,) of serving it in time, > 0.
-        choice: (n,) configuration that a request is meant for; −1: none.
-        kind: (S,) configuration of each slot.
-        cost: (C,) GPUs of a slot.
-        rounds: of exchanges, at most.
-    """
-    n, S = len(release), len(kind)
-    width = 16
-    while width < 4 * (n // max(S, 1)):
-        width *= 2
-    while True:
-        seq = np.zeros((S, width), np.int32)
-        begin, limit = np.zeros((S, width)), np.zeros((S, width))
-        length, where = np.zeros(S, np.int64), np.full(n, -1, np.int64)
-        if _listed(release, latest, service, choice, kind, begin, seq, length, where):
-            break
-        width *= 2
-    for s in range(S):
-        for q in range(length[s] - 1, -1, -1):
-            i = seq[s, q]
-            limit[s, q] = latest[i, kind[s]]
-            if q + 1 < length[s]:
-                limit[s, q] = min(limit[s, q], limit[s, q + 1] - service[i, kind[s]])
-    worth = np.zeros(n)
-    for i in range(n):
-        least = np.inf
-        for c in range(service.shape[1]):
+
+@njit(cache=True)
+def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, begin, limit, length, where):  # type: ignore[no-untyped-def]
+    """Step 3 around each of some that are out, with their random numbers."""
+    C, S, width = service.shape[1], len(kind), seq.shape[1]
+    K = chance.shape[1] - 1
+    few, b, m = np.zeros((K, width), np.int64), np.zeros((K, width)), np.zeros((K, width))  # the slots filled anew
+    n, mine, slots = np.zeros(K, np.int64), np.zeros(K, np.int64), np.zeros(K, np.int64)
+    pool, keys, place = np.zeros(4096, np.int64), np.zeros(4096), np.full(len(release), -1)
+    for turn in range(len(who)):
+        i = who[turn]
+        if where[i] >= 0:
+            continue
+        low, high = np.inf, -np.inf
+        for c in range(C):
             if release[i] <= latest[i, c]:
-                least = min(least, service[i, c] * cost[c])
-        worth[i] = gain[i] / max(least, EPS) if least < np.inf else -1.0
-    order = np.argsort(-worth, kind="mergesort")
-    total, best = 0.0, -1.0
-    kept_where, kept_start = where.copy(), np.full(n, np.inf)
-    for turn in range(rounds + 1):
-        for i in order:
-            if where[i] < 0 and worth[i] > 0:
-                s, q = _gap(i, release, latest, service, cost, kind, seq, begin, limit, length)
-                if s >= 0:
-                    for k in range(length[s], q, -1):
-                        seq[s, k], begin[s, k], limit[s, k] = seq[s, k - 1], begin[s, k - 1], limit[s, k - 1]
-                    seq[s, q] = i
-                    length[s] += 1
-                    where[i] = s
-                    _settle(seq, begin, limit, length, service, release, latest, kind[s], s, q)
-        total = 0.0
-        for i in range(n):
-            if where[i] >= 0:
-                total += gain[i]
-        if total <= best + EPS:
-            break
-        best = total
-        kept_where[:] = where
-        for s in range(S):
+                low, high = min(low, release[i] - service[i, c]), max(high, latest[i, c] + service[i, c])
+        used = 0
+        for k in range(K):
+            s = int(chance[turn, k] * S)
+            new = True
+            for a in range(used):
+                new &= slots[a] != s
+            if new:
+                slots[used], mine[used] = s, kind[s]
+                used += 1
+        size, lost, spent = 0, 0.0, 0.0
+        for a in range(used):
+            s, c = slots[a], mine[a]
+            kept = 0
             for q in range(length[s]):
-                kept_start[seq[s, q]] = begin[s, q]
-        if turn == rounds:
-            break
-        changed = False
-        for i in order:
-            if where[i] < 0 and worth[i] > 0:
-                s, q = _exchange(i, release, latest, service, gain, cost, kind, seq, begin, limit, length)
-                if s >= 0:
-                    where[seq[s, q]] = -1
-                    seq[s, q] = i
-                    where[i] = s
-                    _settle(seq, begin, limit, length, service, release, latest, kind[s], s, q)
-                    changed = True
-        if not changed:
-            break
-    for i in range(n):
-        if kept_where[i] < 0:
-            kept_start[i] = np.inf
-    return kept_where, kept_start
+                j = seq[s, q]
+                if begin[s, q] < high and begin[s, q] + service[j, c] > low and size < len(pool) // 2:
+                    pool[size] = j
+                    size += 1
+                    lost += gain[j]
+                    spent += service[j, c] * cost[c]
+                else:
+                    few[a, kept], b[a, kept] = j, release[j]
+                    if kept > 0:
+                        b[a, kept] = max(b[a, kept], b[a, kept - 1] + service[few[a, kept - 1], c])
+                    kept += 1
+            n[a] = kept
+            _limits(a, c, latest, service, few, m, n)
+        j = np.searchsorted(release, low)
+        while j < len(release) and release[j] < high and size < len(pool):
+            if where[j] < 0 and worth[j] > 0:
+                pool[size] = j
+                size += 1
+            j += 1
+        # In the order of worth, of arrival or of haste, with noise.
+        way = int(chance[turn, K] * 3)
+        mean, square, noise = 0.0, 0.0, chance[turn, K] * 3 - way
+        for k in range(size):
+            j = pool[k]
+            keys[k] = release[j]
+            if way == 0:
+                keys[k] = -worth[j]
+            elif way == 1:
+                for c in range(C):
+                    keys[k] = max(keys[k], latest[j, c])
+            mean += keys[k] / size
+            square += keys[k] ** 2 / size
+        spread = NOISE * np.sqrt(max(0.0, square - mean**2))
+        for k in range(size):
+            noise = (noise * 9821.0 + 0.211327) % 1.0
+            keys[k] += spread * noise
+        for k in range(1, size):
+            key, j, at = keys[k], pool[k], k
+            while at > 0 and keys[at - 1] > key:
+                keys[at], pool[at] = keys[at - 1], pool[at - 1]
+                at -= 1
+            keys[at], pool[at] = key, j
+        won = _fill(pool[:size], release, latest, service, gain, cost, mine[:used], few, b, m, n, place)
+        now = 0.0
+        for a in range(used):
+            for q in range(n[a]):
+                now += service[few[a, q], mine[a]] * cost[mine[a]] if place[few[a, q]] >= 0 else 0.0
+        if won > lost + EPS or (won > lost - EPS and now <= spent):
+            for k in range(size):
+                where[pool[k]] = -1
+            for a in range(used):
+                s = slots[a]
+                length[s] = n[a]
+                for q in range(n[a]):
+                    seq[s, q], begin[s, q], limit[s, q] = few[a, q], b[a, q], m[a, q]
+                    where[few[a, q]] = s
+        for k in range(size):
+            place[pool[k]] = -1

@@ -21,6 +21,7 @@ from optmodels.plan.orchestration_named import _flow, name_requests, requests_ta
 from optmodels.plan.orchestration_named_check import check_requests
 from optmodels.plan.orchestration_replay import cluster_of, replay, requests_of
 from optmodels.points.orchestration import build_tables
+from optmodels.points.orchestration_prices import most_in_time
 from optmodels.points.orchestration_slots import schedule
 from optmodels.problem.load import load
 from optmodels.simulation.assigned import follow
@@ -37,7 +38,7 @@ def named_plan(document):
 
 OVERLOADED = [two_models(150, seed) for seed in range(2)] + [
     two_models(90, 2, slo={"ttft_s": 1.5}),
-    two_models(120, 3, objective={"kind": "lexicographic"}),
+    two_models(60, 3, objective={"kind": "lexicographic"}, candidates={"tp": [1, 2], "batch": [2]}),
     two_models(120, 4, candidates={"tp": [1], "dp": [1, 2], "batch": [3]}),
 ]
 
@@ -127,7 +128,7 @@ def test_named_plan_satisfies_the_literal_constraints(seed):
     assert check_requests(problem, p.model_dump(mode="json"), requests_table(t, p, named)).ok
 
 
-def most_in_time(release, latest, service, slots):
+def most_in_time_by_trying(release, latest, service, slots):
     """The most requests that slots of one kind can serve in time, by trying every set and order."""
     n = len(release)
     for size in range(n, 0, -1):
@@ -152,9 +153,9 @@ def test_slots_against_every_order(seed):
     release = np.sort(rng.uniform(0, 6, n))
     service = rng.uniform(1, 4, (n, 1))
     latest = release[:, None] + rng.uniform(0, 3, (n, 1))
-    best = most_in_time(release, latest[:, 0], service[:, 0], slots)
+    best = most_in_time_by_trying(release, latest[:, 0], service[:, 0], slots)
     found, start = schedule(release, latest, service, np.ones(n), np.zeros(n, np.int64), np.zeros(slots, np.int64),
-                            np.ones(1), 12)  # fmt: skip
+                            np.ones(1), 200)  # fmt: skip
     served = found >= 0
     assert best - 1 <= served.sum() <= best
     assert ((start >= release) & (start <= latest[:, 0]))[served].all()
@@ -167,9 +168,31 @@ def test_slots_reach_the_optimum_nearly_always():
         release, service = np.sort(rng.uniform(0, 5, 5)), rng.uniform(1, 4, (5, 1))
         latest = release[:, None] + rng.uniform(0, 3, (5, 1))
         found, _ = schedule(release, latest, service, np.ones(5), np.zeros(5, np.int64), np.zeros(1, np.int64),
-                            np.ones(1), 12)  # fmt: skip
-        short += most_in_time(release, latest[:, 0], service[:, 0], 1) - int((found >= 0).sum())
-    assert 0 <= short <= 3
+                            np.ones(1), 200)  # fmt: skip
+        short += most_in_time_by_trying(release, latest[:, 0], service[:, 0], 1) - int((found >= 0).sum())
+    assert 0 <= short <= 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_schedule_beats_the_bound_of_the_prices(seed):
+    """Against every order of few requests, and against one slot for each of many."""
+    rng = np.random.default_rng(seed)
+    n, slots = 6, 1 + seed % 2
+    release = np.sort(rng.uniform(0, 6, n))
+    service = rng.uniform(1, 4, (n, 1))
+    latest = release[:, None] + rng.uniform(0, 3, (n, 1))
+    bound, choice = most_in_time(release, latest, service, np.array([slots]), 1)
+    assert bound >= most_in_time_by_trying(release, latest[:, 0], service[:, 0], slots) - 1e-9
+    assert set(choice.tolist()) <= {-1, 0}
+    bound, _ = most_in_time(release, latest, service, np.array([n]), 1)
+    assert bound == pytest.approx(n)
+
+
+def test_bound_of_the_prices_is_that_of_the_linear_programme():
+    """Two requests a second of one second on one slot, no wait: half of them."""
+    release = np.arange(40) / 2.0
+    bound, _ = most_in_time(release, release[:, None].copy(), np.ones((40, 1)), np.array([1]), 15)
+    assert 20 <= bound < 20.8
 
 
 @pytest.mark.parametrize("seed", range(5))
