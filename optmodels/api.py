@@ -394,6 +394,7 @@ def replay(
     speed: Literal["load", "worst_case"] = "load",
     overflow_protection: bool | None = None,
     queue: Literal["fifo", "deadline"] | None = None,
+    controller: str | None = None,
     rate_factor: float = 1.0,
     first_s: float | None = None,
     seed: int = 0,
@@ -410,6 +411,8 @@ def replay(
         speed: decoding as the batch is, or always as in a full batch.
         overflow_protection: refuse requests that are predicted to be late; None: as the policy is by default.
         queue: instances serve in order of arrival, or whoever must start first; None: as the policy is by default.
+        controller: sets the batch limit of every instance while it serves, event by event and slowly:
+            ``static:BATCH``, ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
         seed: of everything drawn.
@@ -452,13 +455,13 @@ def replay(
     kept: dict[str, Mapping[str, Any]] = {}
     options = ReplayOptions(
         policy=policy, speed=speed, overflow_protection=overflow_protection, queue=queue, seed=checked.seed,
-        keep=kept.__setitem__ if out is not None else None,
+        controller=controller, keep=kept.__setitem__ if out is not None else None,
     )  # fmt: skip
     found: dict[str, Any] = {
         "instance": document.get("instance"), "formulation": form.name, "method": document.get("method"),
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
-        "rate_factor": rate_factor,
+        "controller": controller, "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": _replayed(form, problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
     }  # fmt: skip

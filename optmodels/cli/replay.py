@@ -28,6 +28,13 @@ def replay(
     queue: Annotated[
         str | None, typer.Option(help="Instances serve in order of arrival (fifo) or urgency (deadline).")
     ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            help="Batch limits set while serving: static:BATCH, sla:SECONDS_PER_TOKEN, memory:KV_TOKENS,"
+            " or several joined by commas (event by event: up to 20,000 requests)."
+        ),
+    ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
     first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
@@ -46,7 +53,7 @@ def replay(
     target = out if out is not None else (None if as_json else Path("results"))
     found = api.replay(
         plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
-        overflow_protection=overflow_protection, queue=queue,  # type: ignore[arg-type]
+        overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
         rate_factor=rate_factor, first_s=first, seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",
     )  # fmt: skip

@@ -69,6 +69,8 @@ def replay(
         raise InputError(Mistake(None, "overflow_protection", True, "none: fleet plans serve all requests they take"))
     if o.queue == "deadline":
         raise InputError(Mistake(None, "queue", o.queue, "fifo: fleet plans serve in order of arrival"))
+    if o.controller is not None:
+        raise InputError(Mistake(None, "controller", o.controller, "none: fleet plans have fixed batches"))
     p, case = FleetPlan.model_validate(plan), problem.resolve()
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}

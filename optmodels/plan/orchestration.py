@@ -98,7 +98,9 @@ class ScoreLines(Document):
 class Dispatcher(Document):
     """How requests are sent to instances while the plan runs."""
 
-    policy: Policy = "planned_shares"
+    policy: Policy | Literal["planned"] = Field(
+        default="planned_shares", description="planned: each request as it was named beforehand, all of them known"
+    )
     overflow_protection: bool = True
     queue: Queue = Field(default="fifo", description="order in which an instance serves")
     refuse_rest: bool = Field(default=False, description="planned_shares: refuse what the plan refuses")
@@ -125,6 +127,10 @@ class OrchestrationPlan(Document):
     stopped: int = 0
     moved: int = Field(default=0, description="running instances that had to change GPUs")
     dispatcher: Dispatcher = Dispatcher()
+    online: Dispatcher | None = Field(
+        default=None,
+        description="where `dispatcher` is planned: the best of those that do not know requests beforehand",
+    )
 
     def headline(self) -> str:
         """One line: what runs and what it attains."""

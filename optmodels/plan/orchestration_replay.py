@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from functools import partial
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan
+from optmodels.plan.orchestration_named import Named, figures, name_requests
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import weights
 from optmodels.problem.orchestration import Orchestration
+from optmodels.simulation.assigned import follow
 from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
+from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.reference import simulate_slowly
 from optmodels.simulation.summary import columns
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-POLICIES: tuple[Policy, ...] = ("shortest_queue", "maaso", "planned_shares")
+Way = Policy | Literal["planned"]
+WAYS: tuple[Way, ...] = (*get_args(Policy), "planned")
+POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shares")
 MOST_DRAWN = 2_000_000
 MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
 FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
-DISPATCHERS = (
+ONLINE = (
     FOLLOWED,
     Dispatcher(policy="planned_shares", queue="deadline"),
     Dispatcher(policy="least_load", queue="deadline"),
     Dispatcher(policy="maaso", queue="deadline"),
     Dispatcher(policy="best_fit", queue="deadline"),
 )
+PLANNED = Dispatcher(policy="planned")
 QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -44,53 +52,93 @@ def replay(
         problem: the instance.
         plan: its plan as JSON data.
         trace: other requests; None: the instance's, or Poisson arrivals at its class rates.
-        options: policy (None: the plan's own, shortest queue, MaaSO's distributor and the planned shares), speed,
-            protection, seed. The plan's own policy is replayed with its sub-clusters and its protection.
+        options: policy (None: the plan's own, the named requests, shortest queue, MaaSO's distributor and the planned
+            shares), speed, protection, seed. The plan's own policy is replayed with its sub-clusters and its
+            protection. ``planned`` needs the plan's own requests; others are sent by the planned shares, with a note.
 
     Returns:
-        ``predicted`` and, for each policy, what the simulation saw.
+        ``predicted``, ``named`` where requests have names, and, for each policy, what the simulation saw.
 
     Raises:
         InputError: unknown policy, or requests of a model that the instance does not have.
     """
     options = options or ReplayOptions()
-    chosen: tuple[Policy, ...] = tuple(x for x in get_args(Policy) if x == options.policy)
-    if options.policy is not None and not chosen:
-        raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(get_args(Policy))}"))
+    if options.policy is not None and options.policy not in WAYS:
+        raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(WAYS)}"))
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
-    requests = requests_of(t, trace, options.seed)
-    cluster, shares = cluster_of(t, p), shares_of(t, p, own=trace is None)
-    rows = {}
-    own = p.dispatcher
-    for policy in chosen or dict.fromkeys((own.policy, *POLICIES)):
-        # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
-        queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
-        way = own if policy == own.policy else Dispatcher(policy=policy, queue=queue)
-        if options.overflow_protection is not None:
-            way = way.model_copy(update={"overflow_protection": options.overflow_protection})
-        if options.queue is not None:
-            way = way.model_copy(update={"queue": options.queue})
-        seen = sent(t, p, requests, cluster, shares, way, options)
-        rows[policy] = report_of(t, requests, cluster, seen)
+    own = trace is None or _same(t, trace)
+    requests = requests_of(t, None if own else trace, options.seed)
+    cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
+    # Names are for batches that keep their limit.
+    named = name_requests(t, p) if own and options.controller is None else None
+    rows, notes = {}, []
+    for policy in _ways(p, options.policy, named):
+        way = _way(p, policy, options)
+        if policy == "planned" and named is None:
+            way = p.online or FOLLOWED
+            why = "the plan names none of these requests" if options.controller is None else "batch limits may change"
+            notes.append(f"{why}: sent by {way.policy} in place of planned")
+        seen = sent(t, p, requests, cluster, shares, way, options, named)
+        rows[way.policy] = report_of(t, requests, cluster, seen)
         if options.keep is not None:
-            options.keep(policy, columns(seen, requests, cluster))
-    return {
-        "requests": len(requests), "speed": options.speed, "policy": options.policy or own.policy,
+            options.keep(way.policy, columns(seen, requests, cluster))
+    found: dict[str, Any] = {
+        "requests": len(requests), "speed": options.speed, "policy": options.policy or p.dispatcher.policy,
         "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
                       "throughput_tokens_per_s": p.prediction.throughput_tokens_per_s},
         "policies": rows,
     }  # fmt: skip
+    if found["policy"] not in rows:
+        found["policy"] = next(iter(rows))
+    if named is not None:
+        found["named"] = figures(t, p, named)
+    return found | ({"notes": notes} if notes else {})
+
+
+def _same(t: OrchestrationTables, trace: Trace) -> bool:
+    """Whether these are the instance's own requests."""
+    own = t.case.trace
+    return own is not None and all(
+        np.array_equal(getattr(own, k), getattr(trace, k)) for k in ("arrival_s", "prompt_tokens", "output_tokens")
+    )
+
+
+def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None) -> list[Way]:
+    """What is replayed: what was asked for, else the plan's own and the usual ones."""
+    if asked is not None:
+        return [x for x in WAYS if x == asked]
+    usual: list[Way] = [p.dispatcher.policy, *([p.online.policy] if p.online is not None else []), *POLICIES]
+    return [x for x in dict.fromkeys(usual) if x != "planned" or named is not None]
+
+
+def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions) -> Dispatcher:
+    """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for."""
+    own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
+    # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+    queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
+    way = own or Dispatcher(policy=policy, queue=queue)
+    if options.overflow_protection is not None:
+        way = way.model_copy(update={"overflow_protection": options.overflow_protection})
+    if options.queue is not None:
+        way = way.model_copy(update={"queue": options.queue})
+    return way
 
 
 def sent(
     t: OrchestrationTables, p: OrchestrationPlan, requests: Requests, cluster: Cluster, shares: Shares,
-    way: Dispatcher, options: ReplayOptions,
+    way: Dispatcher, options: ReplayOptions, named: Named | None = None,
 ) -> Outcomes:  # fmt: skip
     """One simulation of a plan."""
+    if way.policy == "planned":
+        assert named is not None
+        return follow(requests, cluster, named.instance, named.slot, named.start_s, speed=options.speed)
     if way.strict_slo_factor is not None:
         requests, cluster = divided(requests, cluster, p, t)
-    return simulate(
+    run: Callable[..., Outcomes] = simulate
+    if options.controller is not None:
+        run = partial(simulate_slowly, controllers=controllers(options.controller, requests, cluster))
+    return run(
         requests, cluster, way.policy, speed=options.speed, overflow_protection=way.overflow_protection,
         queue=way.queue, shares=replace(shares, refuse_rest=shares.refuse_rest and way.refuse_rest), seed=options.seed,
     )  # fmt: skip
@@ -101,17 +149,24 @@ def dispatched(t: OrchestrationTables, p: OrchestrationPlan, seed: int = 0) -> O
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
-    where single bins were lucky, it is not.
+    where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
     """
-    first = p.model_copy(update={"dispatcher": DISPATCHERS[0]})
+    first = p.model_copy(update={"dispatcher": FOLLOWED})
     if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances:
         return first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
     if not len(requests):
         return first
-    seen = [sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed)) for way in DISPATCHERS]
-    scores = [replayed_score(t, requests, outcomes) for outcomes in seen]
-    return p.model_copy(update={"dispatcher": DISPATCHERS[int(np.argmax(scores))]})
+
+    def score(way: Dispatcher, named: Named | None = None) -> float:
+        return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
+
+    scores = [score(way) for way in ONLINE]
+    online = ONLINE[int(np.argmax(scores))]
+    named = name_requests(t, p)
+    if named is not None and score(PLANNED, named) > max(scores):
+        return p.model_copy(update={"dispatcher": PLANNED, "online": online})
+    return p.model_copy(update={"dispatcher": online})
 
 
 def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:

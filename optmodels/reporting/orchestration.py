@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from optmodels.plan.orchestration import OrchestrationPlan
+from optmodels.plan.orchestration_named import name_requests, requests_table
 from optmodels.plan.orchestration_replay import replay
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.reporting.text import plain
@@ -113,6 +114,10 @@ def replay_table(found: Mapping[str, Any]) -> Table:
     x = found["predicted"]
     table.add_row("predicted", f"{x['attainment']:.2%}", "", "", f"{x['mean_latency_s']:.3g}", "",
                   f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip
+    if "named" in found:
+        x = found["named"]
+        table.add_row("by name", f"{x['attainment']:.2%}", "", "", f"{x['mean_latency_s']:.3g}", "",
+                      f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip
     for policy, r in found["policies"].items():
         quantiles = " / ".join(f"{v:.3g}" for v in r["end_to_end_s"].values())
         table.add_row(policy.replace("_", " "), f"{r['attainment']:.2%}", f"{r['refused']:.2%}", f"{r['late']:.2%}",
@@ -122,7 +127,7 @@ def replay_table(found: Mapping[str, Any]) -> Table:
 
 
 def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
-    """Data frames by file name: candidates, classes, instances, shares."""
+    """Data frames by file name: candidates, classes, instances, shares, and the requests where they have names."""
     import pandas as pd
 
     candidates = pd.DataFrame([{
@@ -149,7 +154,8 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         "class": [plan.classes[k].label for k in s.request_class], "configuration": [names[j] for j in s.configuration],
         "from_s": np.array(s.bin) * plan.bin_s, "admitted": s.admitted, "started": s.started,
     }).head(MAX_ROWS)  # fmt: skip
-    return made
+    named = name_requests(t, plan)
+    return made if named is None else made | {"requests": pd.DataFrame(requests_table(t, plan, named))}
 
 
 def figures(t: OrchestrationTables, plan: OrchestrationPlan, folder: Path, kind: str = "png") -> list[Path]:

@@ -21,6 +21,7 @@ class ReplayOptions:
         speed: of decoding: ``load`` as the batch is, ``worst_case`` as if it were always full.
         overflow_protection: refuse a request where a timeout is predicted; None: as the policy is by default.
         queue: order in which an instance serves, ``fifo`` or ``deadline``; None: as the policy is by default.
+        controller: of every instance's batch, as `simulation.controlled` reads it; None: the limit is the slots.
         seed: of everything drawn.
         keep: called with the name of a run and its columns, one row a request, where somebody wants them written.
     """
@@ -30,4 +31,5 @@ class ReplayOptions:
     overflow_protection: bool | None = None
     queue: Queue | None = None
     seed: int = 0
+    controller: str | None = None
     keep: Callable[[str, Mapping[str, Any]], None] | None = None

@@ -81,6 +81,10 @@ def replay(
         InputError: an hour, region, policy or service that does not exist.
     """
     o = options if isinstance(options, RegionReplayOptions) else RegionReplayOptions(**vars(options))
+    if o.controller is not None:
+        raise InputError(
+            Mistake(None, "controller", o.controller, "none: machines of reserved plans have fixed batches")
+        )
     routing = routing_of(o.policy)
     p, case = ReservedPlan.model_validate(plan), problem.resolve()
     demand = _demand(problem, case, o)

@@ -68,6 +68,7 @@ def test_python_gives_the_same(plan, trace, cli):
         (["--speed", "warp"], "worst_case"),
         (["--queue", "lifo"], "deadline"),
         (["--queue", "deadline"], "order of arrival"),
+        (["--controller", "static:4"], "fixed batches"),
         (["--rate-factor", "2"], "trace"),
         (["--trace", "trace.csv", "--rate-factor", "-1"], "finite number > 0"),
         (["--trace", "trace.csv", "--first", "0"], "seconds > 0"),

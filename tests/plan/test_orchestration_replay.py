@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import optmodels
+from optmodels.errors import InputError
 from optmodels.plan.orchestration_replay import replay
 from optmodels.problem.traces import Generated
 from optmodels.simulation.options import ReplayOptions
@@ -44,3 +45,38 @@ def test_other_requests_are_not_refused_for_the_plan_s_sake(planned):
     found = replay(*planned, trace, ReplayOptions())
     follows, plain = (found["policies"][k]["attainment"] for k in ("planned_shares", "shortest_queue"))
     assert follows >= plain - 0.005
+
+
+@pytest.mark.parametrize("text", ["static:4", "sla:0.02", "memory:4000", "sla:0.02,memory:4000"])
+def test_controllers_hold_batches_below_the_slots(planned, text):
+    """Event by event: fewer at once than slots, so fewer in time here, where everybody waits."""
+    problem, plan = planned
+    trace = generate(Generated(**REQUESTS | {"requests": 150, "seed": 3}))
+    few = replay(problem, plan, trace, ReplayOptions(policy="least_load", controller=text))["policies"]["least_load"]
+    free = replay(problem, plan, trace, ReplayOptions(policy="least_load"))["policies"]["least_load"]
+    assert 0 < few["attainment"] < free["attainment"]
+
+
+def test_a_controller_that_allows_every_slot_changes_nothing(planned):
+    problem, plan = planned
+    trace = generate(Generated(**REQUESTS | {"requests": 150, "seed": 3}))
+    slow = replay(problem, plan, trace, ReplayOptions(policy="maaso", controller="static:1000"))["policies"]["maaso"]
+    fast = replay(problem, plan, trace, ReplayOptions(policy="maaso"))["policies"]["maaso"]
+    assert slow["attainment"] == fast["attainment"]
+    assert slow["end_to_end_s"] == pytest.approx(fast["end_to_end_s"])
+
+
+@pytest.mark.parametrize("text", ["pid:1", "static", "static:2.5", "sla:-1", "memory:inf", "static:4,"])
+def test_controllers_that_are_none(planned, text):
+    trace = generate(Generated(**REQUESTS | {"requests": 20, "seed": 3}))
+    with pytest.raises(InputError, match="static:BATCH"):
+        replay(*planned, trace, ReplayOptions(policy="maaso", controller=text))
+
+
+def test_named_requests_and_changing_batches_do_not_go_together(planned):
+    trace = generate(Generated(**REQUESTS | {"requests": 20, "seed": 3}))
+    found = replay(*planned, trace, ReplayOptions(policy="planned", controller="static:4"))
+    assert "batch limits may change" in found["notes"][0] and "planned" not in found["policies"]
+    with pytest.raises(InputError, match="event by event"):
+        replay(*planned, generate(Generated(**REQUESTS | {"requests": 20_001, "seed": 3})),
+               ReplayOptions(policy="maaso", controller="static:4"))  # fmt: skip
