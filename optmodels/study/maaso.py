@@ -295,6 +295,7 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
                 ax.set_xscale("log")
             ticks = sorted(chosen[series].unique())
             ax.set_xticks(ticks, [f"{x / 1000:g}k" if series == "requests" else f"{x:g}" for x in ticks], fontsize=7)
+            ax.set_xlim(0.85 * ticks[0], 1.15 * ticks[-1])
             ax.minorticks_off()
             ax.tick_params(axis="y", labelsize=7)
             ax.grid(alpha=0.3)
