@@ -105,6 +105,7 @@ class ReplayDocument(Document):
     speed: Speed
     overflow_protection: bool | None
     queue: Queue | None
+    controller: str | None = Field(description="that set batch limits, as given")
     rate_factor: float
     first_s: float | None
     seed: int
