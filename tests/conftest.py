@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parents[1]
 INSTANCES = ROOT / "instances" / "cost_efficiency"
 sys.path.insert(0, str(ROOT / "tests"))  # so that tests can import `cases`
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: its children would ignore Ctrl-C too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "suite",

@@ -25,7 +25,7 @@ class Opened:
     dialogs: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop running: it must end before other files' tests
 def chromium():
     """The browser; skips where there is none."""
     playwright = pytest.importorskip("playwright.sync_api")
