@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from os import PathLike
@@ -182,18 +183,23 @@ def report(
 def compare(
     sources: Iterable[Source], methods: Iterable[str] | None = None, *, time_limit: float | None = None,
     seed: int = 0, seeds: Iterable[int] | None = None, replay: bool = False,
-    on_row: Callable[[dict[str, Any]], None] | None = None,
+    on_row: Callable[[dict[str, Any]], None] | None = None, on_skip: Callable[[str], object] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Every method on every instance, one row each, with the certified gap to the best proved bound.
 
     Args:
         sources: instances, possibly of different formulations.
-        methods: names; default: all of each instance's formulation.
+        methods: names; default: all of each instance's formulation. One that only some of the formulations have runs
+            where it is.
         time_limit: seconds of each method on each instance.
         seed: of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.
         replay: simulate every plan on its instance's trace; what was seen is in columns ``replay.…``.
         on_row: called with every row as it is found.
+        on_skip: called with what is not run because a formulation lacks the method; default: a warning.
+
+    Raises:
+        InputError: an instance that is wrong, or a method that none of the formulations has.
 
     Returns:
         Rows of the compare document: a solve document without plan, plus ``seed``, ``gap_to_bound``, ``proved`` and
@@ -207,16 +213,16 @@ def compare(
     runs = [checked_options(s, time_limit) for s in ([seed] if seeds is None else seeds)]
     rows: list[dict[str, Any]] = []
     problems = [(s, _problem(s)) for s in sources]
-    for _, problem in problems:  # every name is checked before the first solve
-        for name in wanted or ():
-            registry.get(problem.formulation).method(name)
+    # Every name is checked before the first solve.
+    _say_skipped([p.formulation for _, p in problems], wanted or [], on_skip)
     for source, problem in problems:
         form = registry.get(problem.formulation)
         clock = time.perf_counter()
         table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
-        for name, options in itertools.product(wanted or form.methods, runs):
+        names = [n for n in wanted if n in form.methods] if wanted else list(form.methods)
+        for name, options in itertools.product(names, runs):
             row, plan = solved_row(form, problem, table, name, options)
             seconds = row["seconds"]
             for phase in ("build", "total", "to_first", "to_proof"):
@@ -231,6 +237,25 @@ def compare(
             if on_row is not None:
                 on_row(row)
     return rows
+
+
+def _say_skipped(formulations: list[str], methods: list[str], say: Callable[[str], object] | None) -> None:
+    """Which methods do not run where; an input mistake if they run nowhere.
+
+    Raises:
+        InputError: a method that none of the formulations has.
+    """
+    for name in methods:
+        lacking = [f for f in formulations if name not in registry.get(f).methods]
+        if lacking and len(lacking) == len(formulations):
+            registry.get(lacking[0]).method(name)
+        for form in dict.fromkeys(lacking):
+            count = lacking.count(form)
+            text = f"skipped: {name} on {count} instance{'s' * (count != 1)} of {form}, which has no such method"
+            if say is None:
+                warnings.warn(text, stacklevel=3)
+            else:
+                say(text)
 
 
 def _inlined(problem: Problem) -> dict[str, Any]:

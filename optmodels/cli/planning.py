@@ -123,7 +123,8 @@ def compare(
     several = None if seeds is None else _whole_numbers(seeds, "--seeds")
     with counted() as on_row:
         rows = api.compare(
-            files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row
+            files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row,
+            on_skip=lambda text: sys.stderr.write(f"{text}\n"),
         )  # fmt: skip
     if out is not None:
         folder = save_comparison(rows, out)

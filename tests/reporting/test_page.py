@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -350,3 +351,24 @@ def test_sweeps_have_a_page(visit, tiny, write, folder):
     assert len(on_it) == sum(bool(r["frontier"]) for r in document["rows"]) > 0
     grid = next(c for c in article.charts() if c.title == "Map")
     assert sum(r["objective"] is None for r in grid.spec["data"]["values"]) == 2  # 10⁹ tokens/s: nothing feasible
+
+
+def test_text_is_legible_on_light_and_dark_screens():
+    """WCAG AA: 4.5 to 1 between every colour of text and what is behind it."""
+    style = (files("optmodels.reporting.page") / "style.css").read_text(encoding="utf-8")
+    blocks = re.findall(r":root \{(.*?)\}", style, re.S)
+    light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]+)", block)) for block in blocks)
+    assert set(light) == set(dark)
+
+    def luminance(colour):
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * c for c in colour[1:])
+        parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for colours in (light, dark):
+        for text in ("ink", "soft", "accent", "good", "warn", "bad"):
+            for behind in ("back", "card"):
+                high, low = sorted((luminance(colours[text]), luminance(colours[behind])), reverse=True)
+                assert (high + 0.05) / (low + 0.05) >= 4.5, (text, behind)
+    assert luminance(dark["back"]) < 0.05 < 0.8 < luminance(light["back"])

@@ -18,7 +18,7 @@ from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
 from optmodels.reporting.charts.comparison import charts as comparison_charts
 from optmodels.reporting.compare_plots import gap_over_time, ratios
-from optmodels.reporting.page.comparison import _by_method
+from optmodels.reporting.page.comparison import _by_method, of_comparison
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
 from optmodels.study.rows import figures
 
@@ -170,6 +170,40 @@ def test_folders_are_searched_and_other_files_passed_over(cli, folder):
     for wrong in ("", "greedy,greedy"):
         refused = cli("compare", "mine", "--methods", wrong)
         assert refused.status == 2 and "each once" in refused.err
+
+
+def test_a_method_that_only_some_formulations_have_runs_there_and_the_rest_is_said(cli, folder):
+    paths = [TABLE_IX / "batch-budget-2.0.yaml", FLEET, INSTANCES / "fleet/day-and-night.yaml"]
+    run = cli("compare", *paths, "--methods", "enumerate,exact", "--json")
+    assert run.status == 0, run.err
+    ran = [(r["formulation"], r["method"]) for r in json.loads(run.out)]
+    assert ran == [
+        ("cost_efficiency", "enumerate"),
+        ("cost_efficiency", "exact"),
+        ("fleet", "exact"),
+        ("fleet", "exact"),
+    ]
+    [said] = [line for line in run.err.splitlines() if "skipped" in line]
+    assert said == "skipped: enumerate on 2 instances of fleet, which has no such method"
+    run = cli("compare", *paths, "--methods", "enumerate", "--json")  # nothing is left for the fleet
+    assert run.status == 0 and len(json.loads(run.out)) == 1
+    for unknown in ("enumerat", "enumerate,nonsense"):
+        run = cli("compare", *paths, "--methods", unknown)
+        assert run.status == 2 and unknown.split(",")[-1] in run.err and "expected one of" in run.err
+    assert "did you mean enumerate" in cli("compare", *paths, "--methods", "enumerat").err
+    with pytest.warns(UserWarning, match="enumerate on 1 instance of fleet"):
+        optmodels.compare(paths[:2], ["enumerate"])
+
+
+def test_the_page_has_a_column_of_seeds_where_there_are_several_and_runs_them_again():
+    rows = optmodels.compare([FLEET], ["greedy"], seeds=[3, 5])
+    article = of_comparison(rows)
+    [table] = [i for s in article.sections if s.title == "Instances" for i in s.items]
+    assert table.columns[1] == "seed" and [row[1][0].text for row in table.rows] == ["3", "5"]
+    assert article.command.endswith("--seeds 3,5")
+    again = of_comparison([r for r in rows if r["seed"] == 3])
+    [table] = [i for s in again.sections if s.title == "Instances" for i in s.items]
+    assert "seed" not in table.columns and again.command.endswith("--seed 3")
 
 
 def test_replay_columns_have_what_every_service_saw():

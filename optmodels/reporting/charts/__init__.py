@@ -20,6 +20,7 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans'
 CONFIG: dict[str, Any] = {
     "font": FONT,
     "background": "#ffffff",
+    "aria": False,  # a description of every mark costs a fifth of the drawing; the page has captions for the charts
     "view": {"stroke": None},
     "axis": {
         "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 600, "labelColor": "#333", "titleColor": "#333",

@@ -84,8 +84,7 @@ class _Hours:
                 "encoding": {
                     "x": x, "y": {"field": "y", "type": "quantitative", "stack": "zero", "title": title},
                     "color": self._colour(),
-                    "tooltip": [{"field": "region"}, {"field": "hour"}, {"field": "y", "title": title,
-                                                                         "format": ",.4~g"}],
+                    "tooltip": [{"field": "region"}],  # an area is one mark: it has no hour
                 },
             }  # fmt: skip
 

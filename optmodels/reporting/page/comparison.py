@@ -34,10 +34,18 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
         tables.append(Paragraph([Span(f"{len(instances) - len(shown)} more instances are in compare.csv.", "dim")]))
     article.sections.append(Section("Instances", list(tables)))
     article.command = shlex.join(
-        printable(w) for w in ["optmodels", "compare", *instances, "--methods", ",".join(methods)]
+        printable(w) for w in ["optmodels", "compare", *instances, "--methods", ",".join(methods), *_seeds(rows)]
     )
     article.sections.append(Section("Reproduce", [Code(article.command)]))
     return article
+
+
+def _seeds(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The option that runs the same seeds."""
+    seeds = list(dict.fromkeys(str(r.get("seed", 0)) for r in rows))
+    if seeds == ["0"]:
+        return []
+    return ["--seed" if len(seeds) == 1 else "--seeds", ",".join(seeds)]
 
 
 def _short(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> str:
@@ -97,16 +105,25 @@ def _by_method(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> Grid:
 
 
 def _of_instance(rows: Sequence[Mapping[str, Any]], instance: str) -> Grid:
-    unit = rows[0]["unit"]
+    unit, several = rows[0]["unit"], len({r.get("seed", 0) for r in rows}) > 1
     lines = [
-        [r["method"], STATUS_WORDS.get(r["status"], ("", r["status"]))[1]
+        [r["method"], *([str(r["seed"])] if several else []), STATUS_WORDS.get(r["status"], ("", r["status"]))[1]
          + (", check FAILED" if r["check"] is not None and not r["check"]["ok"] else ""),
          None if r["objective"] is None else number(float(r["objective"])),
          None if r["bound"] is None else number(float(r["bound"])), _percent(r.get("gap_to_bound")),
          f"{r['seconds']['total']:.3g}", r.get("headline", "")]
         for r in rows
     ]  # fmt: skip
-    columns = ["method", "status", f"objective, {unit}", "bound", "gap to bound", "seconds", "plan"]
+    columns = [
+        "method",
+        *(["seed"] if several else []),
+        "status",
+        f"objective, {unit}",
+        "bound",
+        "gap to bound",
+        "seconds",
+        "plan",
+    ]
     return made(f"{instance_name(rows[0])} ({instance})", columns, lines)
 
 

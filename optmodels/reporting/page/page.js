@@ -48,9 +48,20 @@
     }
   }
 
+  // The page is painted first; then what is looked at, or nearly, is drawn before the rest, which printing needs too.
   async function drawAll() {
     const places = [...document.querySelectorAll("[data-chart]")];
-    for (const place of places) {
+    const waiting = new Set(places);
+    const near = new Set();
+    const watch = new IntersectionObserver(
+      (entries) => entries.forEach((e) => (e.isIntersecting ? near.add(e.target) : near.delete(e.target))),
+      { rootMargin: "200px" },
+    );
+    places.forEach((place) => watch.observe(place));
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    while (waiting.size) {
+      const place = [...waiting].find((p) => near.has(p)) ?? [...waiting][0];
+      waiting.delete(place);
       try {
         await draw(place);
       } catch (error) {
@@ -58,6 +69,7 @@
       }
       await new Promise((done) => setTimeout(done)); // clicks and scrolling come first
     }
+    watch.disconnect();
     document.documentElement.dataset.drawn = String(places.length);
   }
 
