@@ -46,7 +46,7 @@ from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_by_model import TREE, by_model, separable
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
 from optmodels.points.orchestration_place import running_counts
-from optmodels.points.orchestration_rounding import Scheduled, impossible, improved, rounded, scheduled
+from optmodels.points.orchestration_rounding import Scheduled, impossible, improved, rounded, scheduled, without_idle
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.charts.orchestration import charts
@@ -318,7 +318,7 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     seconds["solve"] = time.perf_counter() - clock
     if search.found is None:
         return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
-    plan = make_plan(tables, search.found.assignment)
+    plan = make_plan(tables, without_idle(tables, search.found.assignment))
     if plan is not None:
         plan = dispatched(tables, plan, options.seed)
         seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
