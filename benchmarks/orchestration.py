@@ -2,7 +2,7 @@
 
     python benchmarks/orchestration.py            everything
     python benchmarks/orchestration.py traces     the six traces, sizes and burstiness of MaaSO §V
-    python benchmarks/orchestration.py scale      10 to 100,000 GPUs, 10,000 to 100 million requests, as classes
+    python benchmarks/orchestration.py scale      1,000 to 100,000 GPUs, a million to 200 million requests, as classes; busy and overloaded
     python benchmarks/orchestration.py replay     predicted against replayed attainment, by policy and load
 
 Times are wall-clock on whatever runs this; the rival in the same run is HiGHS on the pooled form of all
@@ -61,19 +61,25 @@ def traces() -> None:
 
 
 def scale() -> None:
-    """The same classes on ever more GPUs: the model stays as it is."""
+    """The same classes on ever more GPUs, up to several times what they can serve: the model stays as it is."""
     document = yaml.safe_load((FOLDER / "scale-1000-gpus.yaml").read_text(encoding="utf-8"))
-    print(f"{'GPUs':>8s} {'requests':>12s} {'columns':>8s} {'gap %':>7s} {'seconds':>8s} {'solve s':>8s} {'MiB':>6s}")
+    print(
+        f"{'GPUs':>8s} {'requests':>12s} {'tokens':>6s} {'in time %':>9s} {'columns':>8s} {'gap %':>7s} {'seconds':>8s} {'CPU s':>6s} {'solve s':>8s} {'MiB':>6s}"
+    )
     for gpus in (1_000, 10_000, 100_000):
-        for factor in (1.0, 1.4):  # busy, and more than can be served
+        # Requests, and tokens of each: busy; at capacity; at the peak, most of the time and always more than can be served
+        for factor, tokens in ((1.0, 1), (1.4, 1), (2.0, 1), (1.4, 2), (2.0, 2), (2.0, 4)):
             case = yaml.safe_load(yaml.safe_dump(document))
             case["cluster"]["servers"][0]["count"] = gpus // 8
             for c in case["requests"]["classes"]:
                 c["requests_per_s"] = [v * factor * gpus / 1000 for v in c["requests_per_s"]]
-            began = time.perf_counter()
+                c["output_tokens"] *= tokens
+            began, busy = time.perf_counter(), time.process_time()
             r = optmodels.solve(case, gap=GAP, time_limit=LIMIT)
-            print(f"{gpus:8,} {r.plan['prediction']['requests']:12,.0f} {r.size['variables']:8,} {100 * (r.gap or 0):7.3f}"
-                  f" {time.perf_counter() - began:8.1f} {r.seconds['solve']:8.1f} {megabytes():6.0f}", flush=True)  # fmt: skip
+            seconds, cpu = time.perf_counter() - began, time.process_time() - busy
+            x = r.plan["prediction"]
+            print(f"{gpus:8,} {x['requests']:12,.0f} {tokens:5d}x {100 * x['attainment']:9.2f} {r.size['variables']:8,} {100 * (r.gap or 0):7.3f}"
+                  f" {seconds:8.1f} {cpu:6.1f} {r.seconds['solve']:8.1f} {megabytes():6.0f}", flush=True)  # fmt: skip
 
 
 def replay() -> None:

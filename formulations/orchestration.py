@@ -47,7 +47,7 @@ from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_by_model import TREE, by_model, separable
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch, weights
 from optmodels.points.orchestration_place import running_counts
-from optmodels.points.orchestration_rounding import Scheduled, impossible, improved, rounded, scheduled
+from optmodels.points.orchestration_rounding import Scheduled, impossible, improved, rounded, scheduled, without_idle
 from optmodels.problem.orchestration import Orchestration
 from optmodels.problem.orchestration_template import TEMPLATE
 from optmodels.reporting.charts.orchestration import charts
@@ -283,6 +283,11 @@ class _Search:
         if other is not None and (self.found is None or other.objective > self.found.objective):
             self.found = other
 
+    def bounded(self, bound: float | None) -> None:
+        """Keep the tighter one."""
+        if bound is not None:
+            self.bound = bound if self.bound is None else min(self.bound, bound)
+
     def within(self, gap: float) -> bool:
         """Whether bound and schedule are as near as that."""
         left = relative_gap(None if self.found is None else self.found.objective, self.bound)
@@ -314,7 +319,7 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     seconds["solve"] = time.perf_counter() - clock
     if search.found is None:
         return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
-    plan = make_plan(tables, search.found.assignment)
+    plan = make_plan(tables, without_idle(tables, search.found.assignment))
     if plan is not None:
         plan = dispatched(tables, plan, options.seed)
         seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
@@ -352,24 +357,36 @@ def _by_model(
     return search
 
 
+def _relax(t: OrchestrationTables, flow: FlowModel, model: Compiled, search: _Search, settings: Settings) -> None:
+    """The relaxation's bound, and its instances rounded."""
+    idle = np.zeros(flow.columns.total)
+    idle[flow.columns.n] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
+    bound, x, _ = relaxation(model, settings, idle, IDLE_GPU)
+    search.bounded(bound)
+    if x is not None:
+        search.better(rounded(t, x[flow.columns.n], settings))
+
+
 def _jointly(
     problem: Orchestration, t: OrchestrationTables, options: Options, flow: FlowModel, model: Compiled,
     settings: Callable[[], Settings],
 ) -> _Search:  # fmt: skip
     """The pooled form of all models: relaxation, rounding, exchanges and the heuristic's instances, tree."""
     clock = time.perf_counter()
-    idle = np.zeros(flow.columns.total)
-    idle[flow.columns.n] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
-    bound, x, _ = relaxation(model, settings(), idle, IDLE_GPU)
-    search = _Search(None, bound, "no_solution_found", seconds={"relax": time.perf_counter() - clock})
+    search = _Search(None, None, "no_solution_found")
     log = search.log
-    if x is not None:
-        search.found = rounded(t, x[flow.columns.n], settings())
-        if search.found is not None and bound is not None and not search.within(options.gap):
-            until = np.inf if options.time_limit is None else clock + options.time_limit / 2
-            search.found = improved(t, search.found, bound, until)
-    search.seconds["round"] = time.perf_counter() - clock - search.seconds["relax"]
-    log |= {"relaxation": bound, "rounding": None if search.found is None else search.found.objective}
+    _relax(t, flow, model, search, settings())
+    log |= {"relaxation": search.bound, "rounding": None if search.found is None else search.found.objective}
+    if search.found is not None and not search.within(options.gap):
+        # Under overload the pooled stocks promise more than can be scheduled.
+        exact_form = FlowModel(t, pooled=False)
+        _relax(t, exact_form, exact_form.compiled(), search, settings())
+        log["exact_relaxation"] = search.bound
+    search.seconds["relax"] = time.perf_counter() - clock
+    if search.found is not None and search.bound is not None and not search.within(options.gap):
+        until = np.inf if options.time_limit is None else clock + options.time_limit / 2
+        search.found = improved(t, search.found, search.bound, until)
+    search.seconds["improve"] = time.perf_counter() - clock - search.seconds["relax"]
     if not search.within(options.gap):
         for counts in _greedy(problem, t, options, log):
             search.better(scheduled(t, counts, settings()))
@@ -386,8 +403,7 @@ def _jointly(
     search.seconds["tree"] = solved.seconds
     log |= {"solver": solved.message, "nodes": solved.nodes}
     search.limit, search.events, search.status = solved.limit, solved.events, solved.status
-    if solved.bound is not None:
-        search.bound = solved.bound if bound is None else min(bound, solved.bound)
+    search.bounded(solved.bound)
     if solved.x is not None:
         search.better(scheduled(t, np.round(solved.x[flow.columns.n]).astype(np.int64)))
     return search

@@ -283,7 +283,7 @@ def _figures(
         found.close(f"classes[{k}].requests", line.requests, float(q.count[k]), scale=N)
     x = p.prediction
     found.close("prediction.in_time", x.in_time, total, scale=N)
-    found.close("prediction.requests", x.requests, N, scale=N)
+    found.close("prediction.requests", x.requests, float(q.count.sum()), scale=N)
     found.close("prediction.attainment", x.attainment, total / N, scale=1.0)
     tokens = float(in_time @ q.output_tokens)
     found.close(

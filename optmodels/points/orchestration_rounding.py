@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,13 @@ import numpy.typing as npt
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import Assignment, FlowModel, dispatch, kept_models, metrics
 from optmodels.points.orchestration_packing import Room, pack
+from optmodels.points.orchestration_place import running_counts
 from optmodels.solver.highs import Settings
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EVALUATIONS = 40
+IDLE = 1e-6  # requests
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,17 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, until: floa
         if best.objective >= bound * (1 - 1e-4):
             break
     return best
+
+
+def without_idle(t: OrchestrationTables, a: Assignment) -> Assignment:
+    """The same schedule without instances that no request is meant for, but for running ones and models' minimum."""
+    served = np.bincount(a.configuration, a.admitted.sum(axis=1), len(a.counts))
+    counts, running = a.counts.copy(), running_counts(t)
+    for c in np.flatnonzero((counts > 0) & (served <= IDLE)):
+        m = t.model_of[c]
+        spare = int(counts[t.model_of == m].sum()) - t.case.problem.models[m].minimum_instances
+        counts[c] -= max(0, min(int(counts[c] - running[c]), spare))
+    return replace(a, counts=counts)
 
 
 def impossible(t: OrchestrationTables) -> str:

@@ -9,6 +9,8 @@ import itertools
 import numpy as np
 import pyomo.environ as pyo
 import pytest
+import yaml
+from conftest import ROOT
 from orchestration_cases import handful, two_models
 
 import optmodels
@@ -17,7 +19,7 @@ from formulations import orchestration_literal as literal
 from optmodels.formulation import Options
 from optmodels.points.orchestration import build_tables
 from optmodels.points.orchestration_flow import FlowModel, busy_shares, dispatch
-from optmodels.points.orchestration_rounding import Fits, scheduled
+from optmodels.points.orchestration_rounding import Fits, scheduled, without_idle
 from optmodels.problem.load import load
 from optmodels.solver.compile import compile_model
 from optmodels.solver.highs import relaxation, solve_compiled
@@ -242,3 +244,35 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
     assert len(pruned.configurations) < len(whole.configurations)
     assert (pruned.bins, pruned.bin_s) == (whole.bins, whole.bin_s)
     assert best(pruned) == pytest.approx(best(whole), abs=1e-7)
+
+
+def test_overload_at_scale_is_proved_by_the_exact_form():
+    """At 100,000 GPUs pooled stocks promise 0.25 % more than can be scheduled; the exact form's relaxation does not."""
+    document = yaml.safe_load(
+        (ROOT / "instances" / "orchestration" / "scale-100000-gpus.yaml").read_text(encoding="utf-8")
+    )
+    for c in document["requests"]["classes"]:
+        c["requests_per_s"] = [2 * v for v in c["requests_per_s"]]
+        c["output_tokens"] *= 4
+    result = optmodels.solve(document, gap=1e-3)
+    assert result.gap <= 1e-3 and result.check.ok
+    assert result.plan["prediction"]["attainment"] < 0.6 and result.plan["prediction"]["gpus_used"] == 100_000
+    assert result.bound < result.log["relaxation"] * (1 - 1e-3)
+
+
+def test_no_instance_is_held_that_serves_nothing():
+    """Six GPUs and nobody asks for the second model: it is given none, unless its minimum or what runs asks for one."""
+    classes = [{"model": "mistral-7b", "output_tokens": 100, "slo_factor": 2, "requests_per_s": 0.2}]
+    requests = {"duration_s": 600, "classes": classes}
+    free = optmodels.solve(two_models(1, 6, requests=requests))
+    t = build_tables(load(two_models(1, 6, requests=requests)))
+    a, _ = dispatch(t, np.where(np.arange(len(t.model_of)) < 2, 1, 0) + (t.model_of == 1) * (t.gpus_of == 1))
+    assert a.counts[t.model_of == 1].sum() > 0 and without_idle(t, a).counts[t.model_of == 1].sum() == 0
+    assert {c["model"] for c in free.plan["configurations"]} == {"mistral-7b"}
+    for wanted in (
+        {"models": [{"model": "mistral-7b"}, {"model": "llama-3.2-3b", "minimum_instances": 1}]},
+        {"change": {"running": [{"model": "llama-3.2-3b", "tp": 1, "batch": 4}], "score_per_stop": 0.1}},
+    ):
+        held = optmodels.solve(two_models(1, 6, requests=requests, **wanted))
+        assert held.check.ok
+        assert [c["instances"] for c in held.plan["configurations"] if c["model"] == "llama-3.2-3b"] == [1]
