@@ -40,6 +40,7 @@ from optmodels.solver.highs import Event, Limit, relative_gap
 
 PROOF = 1e-6
 GROUPS = 160
+SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
@@ -85,6 +86,7 @@ class Master:
                 0.0, np.inf, np.array([c, C + b]), np.array([t.column_step[c], -t.column_minimum[c]], dtype=float)
             )
             self._row(-np.inf, 0.0, np.array([c, C + b]), np.array([1.0, -most[c]]))
+        self.structural = h.getNumRow()
 
     def _row(self, lower: float, upper: float, index: Any, value: Any) -> None:
         status = self.h.addRow(
@@ -113,6 +115,14 @@ class Master:
                 continue
             keep = np.abs(value) > 1e-12 * largest
             self._row(constant / largest, np.inf, index[keep], value[keep] / largest)
+
+    def drop_slack(self) -> None:
+        """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
+        h = self.h
+        lower, value = np.array(h.getLp().row_lower_), np.array(h.getSolution().row_value)
+        slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
+        slack = slack[slack >= self.structural]
+        h.deleteRows(len(slack), slack.astype(np.int32))
 
     def integers(self, on: bool) -> None:
         """Make k integer, or relax it."""
@@ -381,6 +391,7 @@ class _Run:
         t, rounds = self.t, 0
         if self._gap() <= self.target:
             return "optimal"
+        self.master.drop_slack()
         self.master.integers(on=True)
         while not self.out_of_time():
             rounds += 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from optmodels.simulation.regions import BALANCE_ABSOLUTE, BALANCE_RELATIVE, hashes
+from optmodels.simulation.regions import hashes
 
 
 @dataclass
@@ -245,7 +245,7 @@ class Reference:
         if rule.select == "least_load":
             return least
         most = max(load.values())
-        if rule.router and most - load[least] > BALANCE_ABSOLUTE and most > BALANCE_RELATIVE * load[least]:
+        if rule.router and most - load[least] > rule.balance_absolute and most > rule.balance_relative * load[least]:
             return least
         length = {p: self.match(b.near, r, p) for p in free}
         best = min(free, key=lambda p: (-length[p], load[p], free.index(p)))

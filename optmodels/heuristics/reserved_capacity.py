@@ -16,13 +16,15 @@ import numpy as np
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.plan.reserved_capacity import ReservedPlan, make_plan
-from optmodels.points.reserved_capacity import Array, Index, ReservedTables, deviations
-from optmodels.points.reserved_dispatch import RowLp, dispatch, greedy_flows
-from optmodels.problem.reserved_capacity import ReservedCapacity
+from optmodels.points.reserved_capacity import Array, Index, ReservedTables
+from optmodels.points.reserved_dispatch import RowLp, dispatch
+from optmodels.points.reserved_losses import Case, of_demand, of_guard, unserved
+from optmodels.problem.reserved_capacity import HOURS_PER_MONTH, ReservedCapacity
 
 ROUNDS = 400
-STEP = 0.25  # of what would help the worst row
-SERVED = 1e-9
+STEP = 0.25  # of what would help the row that lacks least
+EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
+BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
 
 
 def _cheapest(t: ReservedTables) -> Index:
@@ -57,10 +59,8 @@ def _broken(t: ReservedTables, counts: Array) -> str:
     if not t.guards:
         return ""
     lp = RowLp(t, phase_one=True)
-    for demand, machines in _short_rows(t, counts, losses_only=True):
-        lp.solve(demand, machines)
-        if lp.objective > 1e-7 * max(float(demand.sum()), 1e-12):
-            return "does not survive every loss that the instance names"
+    if any(_worst(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
+        return "does not survive every loss that the instance names"
     return ""
 
 
@@ -82,68 +82,104 @@ def _renew(t: ReservedTables, counts: Array) -> Array:
     return out
 
 
-Case = tuple[Array, Array, Array]  # demand (H, I), share of reservations that survives (J,), further machines (J,)
-
-
 def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
     """What reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
-    cases = [
-        (t.demand * f, g.alive, np.where(np.isinf(g.extra), 1e9, g.extra)) for g in t.guards for f in deviations(t, g)
-    ]
+    cases = [of_guard(t, g) for g in t.guards]
     if not losses_only and not len(t.option_sink):
-        cases.insert(0, (t.demand, np.ones(len(t.sink_region)), np.zeros(len(t.sink_region))))
+        cases.insert(0, of_demand(t))
     return cases
 
 
-def _short_in(t: ReservedTables, case: Case, machines: Array, most: int) -> list[tuple[float, Array, Array]]:
-    """(requests/s short, demand, machines) of rows of a case that the greedy flow does not serve; worst first."""
-    demand, alive, extra = case
-    have = (alive[:, None] * machines + extra[:, None]).T[t.quarter]
-    left, _ = greedy_flows(t, demand, have)
-    short = left.sum(axis=1)
-    rows = np.flatnonzero(short > SERVED * np.maximum(demand.sum(axis=1), 1e-12))
-    return [(float(short[h]), demand[h], have[h]) for h in rows[np.argsort(-short[rows], kind="stable")][:most]]
+def _worst(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
+    """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
+    for demand, have, _ in unserved(t, case, machines):
+        for d, m in zip(demand, have, strict=True):
+            lp.solve(d, m)
+            if lp.objective > 1e-7 * max(float(d.sum()), 1e-12):
+                return lp.objective, lp.duals()[1] * case.alive  # a machine that is lost does not help
+    return None
 
 
-def _short_rows(t: ReservedTables, counts: Array, losses_only: bool = False) -> list[tuple[Array, Array]]:
-    """(demand, machines) of rows, losses included, that the greedy flow does not serve; worst first."""
-    machines, most = t.reserved(counts), 200 if losses_only else 30
-    found = [x for case in _cases(t, losses_only) for x in _short_in(t, case, machines, most)]
-    return [(d, m) for _, d, m in sorted(found, key=lambda x: -x[0])]
+def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
+    """Whether greedy flows serve every row of every case; they may fail where a better flow would not."""
+    machines = t.reserved(counts)
+    return all(next(unserved(t, case, machines), None) is None for case in cases)
+
+
+def _out_of_time(options: Options, began: float) -> bool:
+    return options.time_limit is not None and time.perf_counter() - began > options.time_limit
 
 
 def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
-    """Add the cheapest machine that helps the worst row of a case, case after case, until every row is served.
+    """Add the machine that serves most per dollar, over a short row of every case, until every row is served.
 
-    The LP's dual says what helps; a case that was short is tried again first.
+    The LPs' duals say what helps; cases that were served are tried again only when the others are.
     """
     best, lp, cases = _cheapest(t), RowLp(t, phase_one=True), _cases(t)
-    counts, at, served = counts.copy(), 0, 0
+    usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
+    counts, open_ = counts.copy(), list(cases)
     for _ in range(ROUNDS * max(1, len(cases))):
-        if served == len(cases):
-            return counts
-        if options.time_limit is not None and time.perf_counter() - began > options.time_limit:
+        if _out_of_time(options, began):
             return None
-        for _, demand, machines in _short_in(t, cases[at], t.reserved(counts), 30):
-            lp.solve(demand, machines)
-            if lp.objective > 1e-7 * max(float(demand.sum()), 1e-12):
-                break
-        else:
-            at, served = (at + 1) % len(cases), served + 1
+        machines = t.reserved(counts)
+        short = [(case, w) for case in open_ if (w := _worst(t, case, machines, lp)) is not None]
+        if not short:
+            if len(open_) == len(cases):
+                return counts
+            open_ = list(cases)
             continue
-        served = 0
-        z = lp.duals()[1] * cases[at][1]  # a machine that is lost does not help
-        usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
-        room = t.sink_most - t.reserved(counts).max(axis=1)
-        value = np.where((z > 1e-12) & (best >= 0) & (room >= 1), z / usd, 0.0)
-        if not value.any():
+        open_ = [case for case, _ in short]
+        missing, price = np.array([w[0] for _, w in short]), np.array([w[1] for _, w in short])
+        room = t.sink_most - machines.max(axis=1)
+        value = np.where((best >= 0) & (room >= 1), price.sum(axis=0) / usd, 0.0)
+        if not (value > 1e-12).any():
             return None
-        j = int(value.argmax())
-        step = max(1.0, min(np.ceil(STEP * lp.objective / z[j]), room[j]))  # not all at once: others help too
+        # Not all at once: others help too; and spread over the sinks that help equally, lest one be lost.
+        equal = np.flatnonzero(value >= value.max() * (1 - EQUAL))
+        j = int(equal[np.argmin(machines[equal].max(axis=1))])
+        helped = price[:, j] > 1e-12
+        step = max(1.0, min(np.ceil(STEP * float((missing[helped] / price[helped, j]).min())), room[j]))
         again = np.zeros_like(counts)
         again[best[j]] = step
-        counts += _renew(t, again)
+        counts = counts + _renew(t, again)
     return None
+
+
+def _critical(t: ReservedTables) -> list[Case]:
+    """The cases over few rows: the busiest, and where each source, with those that it can go to, is at its peak."""
+    near = (t.reach.astype(float) @ t.reach.T.astype(float) > 0).astype(float)
+    rows = [np.argsort(-t.demand.sum(axis=1), kind="stable")[:BUSIEST], t.demand.argmax(axis=0)]
+    rows.append((t.demand @ near).argmax(axis=0))
+    few = np.unique(np.concatenate(rows))
+    cases = [of_guard(t, g, few) for g in t.guards]
+    return cases if len(t.option_sink) else [of_demand(t, few), *cases]
+
+
+def _pruned(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
+    """Take machines away, dearest first: as many of each as critical rows can spare and do not save their price."""
+    cases, rows = _critical(t), _Sample(t, 24)
+    counts, cost = counts.copy(), rows.cost(counts)[0]
+    for c in np.argsort(-t.column_usd_per_month, kind="stable"):
+        low, high = 0, int(counts[c] // t.column_step[c])  # steps that can go; more than can
+        if _out_of_time(options, began) or not high or not _serves(t, counts, cases):
+            continue
+        while low < high:
+            middle = (low + high + 1) // 2
+            less = counts.copy()
+            less[c] -= middle * t.column_step[c]
+            if _serves(t, less, cases) and rows.cost(less)[0] <= cost:
+                low = middle
+            else:
+                high = middle - 1
+        counts[c] -= low * t.column_step[c]
+        cost = rows.cost(counts)[0] if low else cost
+    return counts
+
+
+def _repaired(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
+    """Repaired, pruned on critical rows, and repaired where those were not all."""
+    served = _repair(t, counts, options, began)
+    return None if served is None else _repair(t, _pruned(t, served, options, began), options, began)
 
 
 def _own_peaks(t: ReservedTables) -> tuple[Array, Array] | None:
@@ -216,61 +252,78 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     if found is None:
         return _outcome(t, None, began, "a region has users and no machine to reserve")
     peaks = found[0]
+    cases = _cases(t)
     low = float((t.demand.sum(axis=1)).max(initial=0.0) / max(1e-12, t.demand.max(axis=0).sum()))
     high = 1.0
-    while _short_rows(t, _counts_of(t, high * peaks)) and high < 16:
+    while not _serves(t, _counts_of(t, high * peaks), cases) and high < 16:
         high *= 2
     if high >= 16:
         return _outcome(t, _repair(t, _counts_of(t, peaks), options, began), began, "no repair found within the limit")
     low = min(low, high)
-    if _short_rows(t, _counts_of(t, low * peaks)):
+    if not _serves(t, _counts_of(t, low * peaks), cases):
         for _ in range(12):
             middle = (low + high) / 2
-            low, high = (middle, high) if _short_rows(t, _counts_of(t, middle * peaks)) else (low, middle)
+            low, high = (low, middle) if _serves(t, _counts_of(t, middle * peaks), cases) else (middle, high)
     else:
         high = low
     return _outcome(t, _counts_of(t, high * peaks), began)
 
 
 def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
-    """From nothing, add the reservation that serves most of the worst hour per dollar, until every hour is served.
+    """From nothing, add the reservation that serves most of the worst hours per dollar, then drop what is not needed.
 
     Where machines can be bought by the hour, a reservation is added while it saves more than it costs.
     """
     began, t = time.perf_counter(), tables
-    counts = _repair(t, np.zeros(len(t.column_sink)), options, began)
+    counts = _repaired(t, np.zeros(len(t.column_sink)), options, began)
     if counts is not None and len(t.option_sink):
         counts = _while_it_saves(t, counts, options, began)
     return _outcome(t, counts, began, "stopped at the limit, or no reservation helps the hours that are short")
 
 
 def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
-    """Marginal value by the duals of sampled rows, in growing and shrinking steps."""
-    best, lp = _cheapest(t), RowLp(t, tie_break=False)
-    sample = np.unique(np.linspace(0, len(t.demand) - 1, 96).astype(np.intp))
-    sample = np.argsort(t.demand.sum(axis=1), kind="stable")[sample]
-    share = 1.0 / len(sample)
+    """Add what saves most per dollar by the duals of sampled rows, if it does; every sink's steps shrink till it does.
+
+    The dual alone is the value of the first machine, not of the last of a step, and at a kink not even that.
+    """
+    best, rows = _cheapest(t), _Sample(t, 96)
     usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
     step = np.maximum(1.0, np.ceil((t.demand.max(axis=0) @ t.work) / 16))
-    for _ in range(60):
-        if options.time_limit is not None and time.perf_counter() - began > options.time_limit:
-            break
-        machines, worth = t.reserved(counts), np.zeros(len(t.sink_region))
-        for h in sample:
-            lp.solve(t.demand[h], machines[:, t.quarter[h]])
-            worth += share * 730.0 * lp.duals()[1]
-        room = t.sink_most - machines.max(axis=1) >= step
-        gain = np.where((best >= 0) & room, worth / usd, 0.0)
+    cost, worth = rows.cost(counts)
+    for _ in range(ROUNDS):
+        room = t.sink_most - t.reserved(counts).max(axis=1) >= step
+        gain = np.where((best >= 0) & room & (step >= 1), worth / usd, 0.0)
         j = int(gain.argmax())
-        if gain[j] <= 1.0:
-            if step.max() <= 1:
-                break
-            step = np.maximum(1.0, np.floor(step / 2))
-            continue
+        if gain[j] <= 1.0 or _out_of_time(options, began):
+            break
         again = np.zeros_like(counts)
         again[best[j]] = step[j]
-        counts = counts + _renew(t, again)
+        more = counts + _renew(t, again)
+        then, worth_then = rows.cost(more)
+        if then < cost:
+            counts, cost, worth = more, then, worth_then
+        else:
+            step[j] = np.floor(step[j] / 2)
     return counts
+
+
+class _Sample:
+    """Some rows, from calm to busy, that stand for all: cost of reservations, and what one more machine saves."""
+
+    def __init__(self, t: ReservedTables, n: int) -> None:
+        self.t, self.lp = t, RowLp(t, tie_break=False)
+        self.rows = _spread(t, n) if len(t.option_sink) else np.zeros(0, dtype=np.intp)
+
+    def cost(self, counts: Array) -> tuple[float, Array]:
+        """USD/month, reservations included, and USD/month that a machine more in each sink saves by the hour, (J,)."""
+        machines, usd, worth = self.t.reserved(counts), float(counts @ self.t.column_usd_per_month), 0.0
+        saved = np.zeros(len(self.t.sink_region))
+        for h in self.rows:
+            self.lp.solve(self.t.demand[h], machines[:, self.t.quarter[h]])
+            worth += self.lp.objective
+            saved += self.lp.duals()[1]
+        per_row = HOURS_PER_MONTH / max(1, len(self.rows))
+        return usd + per_row * worth, per_row * saved
 
 
 def lp_rounding(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -280,7 +333,7 @@ def lp_rounding(problem: ReservedCapacity, tables: ReservedTables, options: Opti
     x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)))
     if x is None:
         return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repair(t, np.floor(x + 0.5), options, began), began, "no repair found within the limit")
+    return _outcome(t, _repaired(t, np.floor(x + 0.5), options, began), began, "no repair found within the limit")
 
 
 def representative_days(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -304,7 +357,7 @@ def representative_days(problem: ReservedCapacity, tables: ReservedTables, optio
     x = _relaxed(t, np.concatenate(rows), np.concatenate(weight))
     if x is None:
         return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repair(t, np.ceil(x - 1e-6), options, began), began, "no repair found within the limit")
+    return _outcome(t, _repaired(t, np.ceil(x - 1e-6), options, began), began, "no repair found within the limit")
 
 
 def k_medoids(points: Array, k: int, seed: int = 0, rounds: int = 20) -> tuple[Index, Index]:
@@ -364,7 +417,7 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     A_ub: Any = sp.hstack([
         sp.vstack([quarter[t.quarter[h]] for h in rows]), sp.kron(eye, sp.hstack([use, buy, sp.csr_array((J, I))]))
     ])  # fmt: skip
-    hourly = np.concatenate([np.zeros(F), t.option_usd_per_hour, finite]) * 730.0
+    hourly = np.concatenate([np.zeros(F), t.option_usd_per_hour, finite]) * HOURS_PER_MONTH
     cost = np.concatenate([t.column_usd_per_month, (weight[:, None] * hourly).ravel()])
     most = np.concatenate([np.full(F, np.inf), t.option_most, np.full(I, np.inf)])
     bounds = np.stack([np.zeros(C + H * (F + O + I)), np.concatenate([t.most_useful(), np.tile(most, H)])], axis=1)

@@ -85,9 +85,10 @@ class ReservedPlan(Document):
     def headline(self) -> str:
         """One line: what to reserve and what it costs."""
         total = sum(r.count for r in self.reservations)
-        where = len({r.region for r in self.reservations})
+        regions = len({r.region for r in self.reservations})
+        what = f"{total:,} machine{'s' * (total != 1)} reserved in {regions} region{'s' * (regions != 1)}"
         terms = sorted({r.term.replace("reserved_", "") for r in self.reservations})
-        bought = f"{total:,} machines reserved in {where} regions ({', '.join(terms)})" if total else "nothing reserved"
+        bought = f"{what} ({', '.join(terms)})" if total else "nothing reserved"
         hourly = self.cost.on_demand_usd_per_month + self.cost.spot_usd_per_month
         extra = f", {hourly:,.0f} USD/month by the hour" if hourly > 0 else ""
         return f"{bought}{extra}; {self.cost.total_usd_per_month:,.0f} USD/month, {self.forwarded_share:.1%} forwarded"

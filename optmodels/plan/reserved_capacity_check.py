@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import maximum_flow
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.outcome import CheckReport
 from optmodels.plan.reserved_capacity import ReservedPlan
-from optmodels.problem.reserved_capacity import ReservedCapacity, ReservedCase
+from optmodels.problem.reserved_capacity import ReservedCapacity, ReservedCase, WorstCase
 
 Array = npt.NDArray[np.float64]
 solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
@@ -233,17 +233,41 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
         _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case, world)
     worst = problem.uncertainty.worst_case
     if worst is not None:
-        from itertools import combinations
-
         spot = np.where(np.isnan(case.usd_per_hour[:, :, 1]) | ("spot" not in problem.terms), 0.0,
                         case.spot_cap * (1 - lost)[:, None]).T  # fmt: skip
         users = np.flatnonzero(world.demand.any(axis=(0, 2)))
-        for chosen in combinations(users.tolist(), min(worst.regions, len(users))):
-            factor = np.ones(len(case.regions))
-            factor[list(chosen)] += worst.deviation
-            outcome = net.worst(world.demand * factor[:, None], world.reserved + everywhere + spot)
-            where = ", ".join(case.regions[r] for r in chosen)
-            _report(found, f"demand {worst.deviation:.0%} higher in {where}", outcome, case, world)
+        machines = world.reserved + everywhere + spot
+        _deviations(found, case, world, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
+
+
+def _deviations(
+    found: Findings, case: ReservedCase, world: _World, net: _Network, machines: Array, worst: WorstCase,
+    users: list[int], rows: npt.NDArray[np.intp], done: set[tuple[int, ...]],
+) -> None:  # fmt: skip
+    """Rows are served whichever regions of `users` exceed their demand, as many at once as may.
+
+    A row served while all of them do is served whichever do. For the others: of `users` in one part more than may
+    deviate at once, whoever does leaves a part out.
+    """
+    factor = np.ones(len(case.regions))
+    factor[users] += worst.deviation
+    demand = world.demand[rows] * factor[:, None]
+    short, total = net.short(demand, machines[rows]), demand.sum(axis=(1, 2))
+    left = np.flatnonzero(short > TOLERANCE * np.maximum(total, 1e-9))
+    if not len(left) or len(found.violations) >= MOST_SHOWN:
+        return
+    if len(users) <= worst.regions:
+        row = left[(short[left] / total[left]).argmax()]
+        what = f"demand {worst.deviation:.0%} higher in {', '.join(case.regions[r] for r in users)}"
+        _report(found, what, (int(rows[row]), float(short[row]), float(total[row])), case, world)
+        return
+    parts = np.array_split(users, worst.regions + 1)
+    for x in range(len(parts)):
+        rest = np.concatenate([*parts[:x], *parts[x + 1 :]]).tolist()
+        for_row = [h for h in rows[left].tolist() if (h, *rest) not in done]
+        done |= {(h, *rest) for h in for_row}
+        if for_row:
+            _deviations(found, case, world, net, machines, worst, rest, np.array(for_row), done)
 
 
 def _report(found: Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase, world: _World) -> None:
@@ -292,20 +316,27 @@ class _Network:
             machines: working, (H, R, M).
             whole: demand that forwarding ceilings are a share of; default `demand`.
         """
+        short, total = self.short(demand, machines, whole), demand.sum(axis=(1, 2))
+        if not len(short):
+            return 0, 0.0, 0.0
+        row = int((short / np.maximum(total, 1e-12)).argmax())
+        return row, float(short[row]), float(total[row])
+
+    def short(self, demand: Array, machines: Array, whole: Array | None = None) -> Array:
+        """Requests/s not served in every row, (H,); arguments as of `worst`."""
         machines = np.minimum(machines, 1e9)
         away = (demand if whole is None else whole) * np.array(self.ceilings)
         total = demand.sum(axis=(1, 2))
         short = self._fill(demand, machines, away)
         hard = np.flatnonzero(short > 1e-9 * np.maximum(total, 1e-12))
         if not len(hard):
-            return 0, 0.0, float(total.max(initial=0.0))
+            return short
         if self.is_flow:
             short[hard] = self._max_flow(demand[hard, :, 0], machines[hard], away[hard, :, 0])
         else:
             for h in hard:
                 short[h] = self._linear_program(demand[h], machines[h], away[h])
-        row = int((short / np.maximum(total, 1e-12)).argmax())
-        return row, float(short[row]), float(total[row])
+        return short
 
     def _fill(self, demand: Array, machines: Array, ceiling: Array) -> Array:
         """Requests/s left after filling: locals, then users with few choices into servers with few users."""

@@ -279,7 +279,8 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
         guards.append(Guard("loss of all spot machines", p.resilience.lose_spot_keep, np.ones(J), on_demand))
     worst = p.uncertainty.worst_case
     if worst is not None:
-        name = f"any {worst.regions} regions {worst.deviation:.0%} above their demand"
+        whose = ("region", "its") if worst.regions == 1 else (f"{worst.regions} regions", "their")
+        name = f"any {whose[0]} {worst.deviation:.0%} above {whose[1]} demand"
         guards.append(Guard(name, 1.0, np.ones(J), everything, worst.deviation, worst.regions))
     return tuple(guards)
 

@@ -23,6 +23,7 @@ from optmodels.units import Fraction
 
 Array = npt.NDArray[np.float64]
 RateUnit = Literal["requests_per_second", "requests_per_minute", "requests_per_hour"]
+TRACE_CLOCKS = ("time_utc", "time_s", "arrival_s")
 SECONDS_OF: dict[str, float] = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
 HOUR = dt.timedelta(hours=1)
 MOST_HOURS = 5 * 8784
@@ -96,10 +97,11 @@ class FileDemand(Entry):
 
 
 class TraceDemand(Entry):
-    """A request trace (CSV or Parquet: `time_utc` or `time_s`, and `region`) binned into hours."""
+    """A request trace (CSV or Parquet: `time_utc`, `time_s` or `arrival_s`, and `region`) binned into hours."""
 
     kind: Literal["trace"]
     file: str
+    model: str | None = Field(default=None, description="only rows with this in column model, where services share it")
     scale: float = Field(default=1.0, gt=0, allow_inf_nan=False, description="requests that one row stands for")
 
     def inline(self, names: list[str], rps: Array, start: str | None) -> InlineDemand:
@@ -236,10 +238,12 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
     except (ValueError, TypeError) as error:
         raise mistake(hour, str(error)[:80], "ISO 8601 times such as 2026-03-01 13:00") from None
     value = pd.to_numeric(long["value"], errors="coerce").to_numpy(dtype=float)
-    if np.isnan(value).any():
-        row = int(np.flatnonzero(np.isnan(value))[0])
-        at = f"{long['region'].iloc[row]} at {long[hour].iloc[row]}"
-        raise mistake(at, "no number", f"demand in {unit} ({int(np.isnan(value).sum())} such cells)")
+    wrong = ~np.isfinite(value) | (value < 0)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        at, got = f"{long['region'].iloc[row]} at {long[hour].iloc[row]}", value[row]
+        cells = f" ({int(wrong.sum())} such cells)" if wrong.sum() > 1 else ""
+        raise mistake(at, float(got) if np.isfinite(got) else "no number", f"demand in {unit}, ≥ 0{cells}")
     series = {}
     for c in clocks:
         mine = (long["region"] == c.region).to_numpy()
@@ -298,14 +302,19 @@ def _contiguous(
         if len(absent):
             hint = "clocks that go forward leave such a gap" if len(absent) == 1 else None
             shown = ", ".join(str(h) for h in absent[:3])
-            raise mistake(f"{n}", f"{len(absent)} missing hours: {shown}", "every hour from first to last", hint)
+            raise mistake(
+                f"{n}",
+                f"{len(absent)} missing hour{'s' * (len(absent) != 1)}: {shown}",
+                "every hour from first to last",
+                hint,
+            )
         odd = s.index.difference(hours)
         odd = odd[(odd >= first) & (odd <= last)]
         if len(odd):
             raise mistake(f"{n} at {odd[0]}", "a time between full hours", "one row an hour, all on the same minute")
         columns.append(s.reindex(hours).to_numpy(dtype=float))
     trimmed = max(len(s) for s in series.values()) - len(hours)
-    notes = (f"{trimmed} hours that not every region has were left out",) if trimmed else ()
+    notes = (f"{trimmed} hour{'s' * (trimmed != 1)} that not every region has left out",) if trimmed else ()
     return np.stack(columns, axis=1), first.isoformat(), notes
 
 
@@ -314,20 +323,27 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
 
     path = p.beside(d.file, f"{where}.file")
     frame = _read(path)
-    if "region" not in frame.columns or not {"time_utc", "time_s"} & set(frame.columns):
-        raise InputError(
-            Mistake(str(path), "header", list(frame.columns)[:8], "columns region, and time_utc or time_s")
-        )
+    clock = next((c for c in TRACE_CLOCKS if c in frame.columns), None)
+    if "region" not in frame.columns or clock is None:
+        expected = f"columns region, and one of {', '.join(TRACE_CLOCKS)}"
+        raise InputError(Mistake(str(path), "header", ", ".join(map(str, frame.columns[:8])), expected))
+    if d.model is not None:
+        if "model" not in frame.columns:
+            expected = f"a column model, because {where}.model is given"
+            raise InputError(Mistake(str(path), "header", ", ".join(map(str, frame.columns[:8])), expected))
+        if d.model not in frame["model"].unique():
+            known = ", ".join(sorted(map(str, frame["model"].unique()))[:12])
+            raise InputError(Mistake(str(path), "model", d.model, f"one of {known}"))
     start = None
-    if "time_utc" in frame.columns:
+    if clock == "time_utc":
         stamp = pd.to_datetime(frame["time_utc"], format="ISO8601", utc=True)
         begin = stamp.min().floor("h")
         start = begin.isoformat()
         hour = ((stamp - begin).dt.total_seconds() // 3600).to_numpy(dtype=np.intp)
     else:
-        seconds = pd.to_numeric(frame["time_s"], errors="coerce").to_numpy(dtype=float)
+        seconds = pd.to_numeric(frame[clock], errors="coerce").to_numpy(dtype=float)
         if not np.isfinite(seconds).all() or (seconds < 0).any():
-            raise InputError(Mistake(str(path), "time_s", "a value that is no time", "seconds ≥ 0 in every row"))
+            raise InputError(Mistake(str(path), clock, "a value that is no time", "seconds ≥ 0 in every row"))
         hour = (seconds // 3600).astype(np.intp)
     unknown = set(frame["region"].unique()) - set(names)
     if unknown:
@@ -336,7 +352,8 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
         raise InputError(Mistake(str(path), "", len(hour), f"requests within {MOST_HOURS} hours"))
     region = np.array([names.index(r) for r in frame["region"]])
     rps = np.zeros((int(hour.max()) + 1, len(names)))
-    np.add.at(rps, (hour, region), d.scale / 3600.0)
+    mine = np.ones(len(frame), dtype=bool) if d.model is None else (frame["model"] == d.model).to_numpy()
+    np.add.at(rps, (hour[mine], region[mine]), d.scale / 3600.0)  # hours are the whole trace's, whatever the model
     return Hourly(rps, start)
 
 

@@ -383,7 +383,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         raise UnattainableError(unattainable)
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
-    _reachable(p, names, rtt, rate, prefill, demand, allowed)
+    _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
     notes = [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
@@ -548,7 +548,7 @@ def _prices(p: ReservedCapacity, names: list[str], wrong: _Wrong) -> tuple[Array
         for name in m.regions or ():
             if name not in names:
                 wrong.unknown(f"{path}.regions", name, "a region of this file", names)
-        base = m.prices.model_dump()
+        base, seen = m.prices.model_dump(), set()
         for s, name in enumerate(names):
             mine = base | {k: v for k, v in own.get(name, Prices()).model_dump().items() if v is not None}
             row = np.array([np.nan if mine[t] is None else mine[t] for t in MARKETS])
@@ -556,7 +556,9 @@ def _prices(p: ReservedCapacity, names: list[str], wrong: _Wrong) -> tuple[Array
             if not offered[i, s]:
                 continue
             prices[i, s] = row
-            _unit_mix_up(row, f"{path} ({m.machine}) in {name}", wrong)
+            if row.tobytes() not in seen:  # the same prices everywhere are one mistake
+                _unit_mix_up(row, f"{path} ({m.machine}) in {name}", wrong)
+            seen.add(row.tobytes())
             if m.regions is not None and np.isnan(row[[MARKETS.index(t) for t in p.terms]]).all():
                 wrong.add(f"{path}.prices ({name})", None, f"a price in one of the terms {', '.join(p.terms)}, USD/h",
                           "the region is listed in regions: of this machine")  # fmt: skip
@@ -632,15 +634,23 @@ def _allowed(p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, pre
 
 
 def _reachable(
-    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask
-) -> None:
+    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask,
+    offered: Mask,
+) -> None:  # fmt: skip
     """Every region with demand has somewhere to be served (unless unserved demand has a price)."""
     wrong = _Wrong()
     for k, s in enumerate(p.services):
         for r, name in enumerate(names):
             if not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:
                 continue
-            best = rtt[r].min() / 1000.0 + s.slo.queue_s + prefill[rate[:, k] > 0, k].min()
+            resident = np.isin(names, s.residency[name]) if name in s.residency else np.ones(len(names), dtype=bool)
+            there = offered.T & (rate[:, k] > 0) & resident[:, None]  # (R, I)
+            if not there.any():
+                wrong.add(f"services[{k}] ({name})", s.service, "a region that may serve these users with a machine",
+                          "check residency, and where the machines that serve this service are offered")  # fmt: skip
+                continue
+            ttft = rtt[r][:, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
+            best = float(np.where(there, ttft, np.inf).min())
             wrong.add(
                 f"services[{k}].slo.ttft_s ({name})", s.slo.ttft_s,
                 "a TTFT that some region offering a machine can meet for this region's users",

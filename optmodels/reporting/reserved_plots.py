@@ -102,6 +102,7 @@ def _cost(plt: Any, t: ReservedTables, plan: Any) -> Any:
         if value is not None:
             axes.bar(name.replace("_", " "), value, color="#bbbbbb")
     axes.set_ylabel("USD per month")
-    axes.legend(fontsize=8)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8)
     axes.set_title("\n".join(f"{k.replace('_', ' ')}: {v}" for k, v in COMPARED.items()), fontsize=7, loc="left")
     return figure

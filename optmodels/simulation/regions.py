@@ -31,7 +31,6 @@ Push = Literal["blind", "outstanding", "pending"]
 Layout = Literal["central", "regional", "local"]
 SELECTS: tuple[Select, ...] = ("round_robin", "least_load", "consistent_hashing", "prefix")
 PUSHES: tuple[Push, ...] = ("blind", "outstanding", "pending")
-BALANCE_ABSOLUTE, BALANCE_RELATIVE = 32.0, 1.0001  # SGLang router v0.4
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,9 @@ class Routing:
         probe_s: between two probes; what is seen of a place d seconds away is d seconds old.
         match: share of the prompt on record from which the longest match decides (SK §5.1: 50 %).
         router: below `match`, what SGLang's router does: the smallest tree, and the least loaded when out of balance.
+        balance_absolute, balance_relative: outstanding requests of the busiest replica over the idlest, and their
+            ratio, past both of which it is out of balance. SGLang's defaults of 2024 (sgl-project/sglang, rust/README,
+            with `match` 0.5); since 2025 they are 64 and 1.5 with 0.3 (docs/advanced_features/sgl_model_gateway).
         virtual_nodes: of every target on the hash ring.
         trie_share: size of a balancer's trie over the blocks its targets can hold.
         sample_s: between two samples of load.
@@ -124,6 +126,8 @@ class Routing:
     probe_s: float = 0.1
     match: float = 0.5
     router: bool = False
+    balance_absolute: float = 32.0
+    balance_relative: float = 1.0001
     virtual_nodes: int = 64
     trie_share: float = 8.0
     sample_s: float = 1.0
@@ -360,7 +364,7 @@ def _world(kernel: Any, trace: Trace, fleet: Fleet, routing: Routing, programs: 
         SELECTS.index(routing.select), PUSHES.index(routing.push), routing.limit, routing.buffer,
         10**9 if routing.burst is None else routing.burst, routing.router,
         routing.layout == "regional", block_tokens, 0, 0, len(request), routing.probe_s, routing.match,
-        *((BALANCE_ABSOLUTE, BALANCE_RELATIVE) if routing.router else (np.inf, np.inf)),
+        *((routing.balance_absolute, routing.balance_relative) if routing.router else (np.inf, np.inf)),
     )  # fmt: skip
     avail = np.tile(balancer["end"] - balancer["start"], (history, 1))
     return kernel.World(

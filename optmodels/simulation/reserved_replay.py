@@ -104,7 +104,8 @@ def replay(
         if not len(work.trace):
             continue
         fleet = _fleet(problem, case, k, machines, shares[k], hour, notes)
-        found, metrics[service.service] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o.seed)
+        name = service.service
+        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
                          "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
@@ -112,8 +113,8 @@ def replay(
         kept = _thinned(work, keep, o.seed)
         for region in lost:
             left = fleet.without(region)
-            found, seen = _run(kept, left, routing, seconds, service.slo.ttft_s, o.seed)
-            metrics[f"{service.service} without {region}"] = seen
+            name = f"{service.service} without {region}"
+            found, metrics[name] = _run(kept, left, routing, seconds, service.slo.ttft_s, o, name)
             losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
     name = o.policy or "skylb"
     one = len(services) == 1
@@ -376,11 +377,13 @@ def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine
 
 
 def _run(
-    work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, seed: int
+    work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, o: RegionReplayOptions, name: str
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     if not len(fleet.region):
         return {"survives": False, "throughput_over_demand": 0.0}, None
-    r: Replay = simulate(work.trace, fleet, routing, programs=work.programs, until_s=seconds + AFTER_S, seed=seed)
+    r: Replay = simulate(work.trace, fleet, routing, programs=work.programs, until_s=seconds + AFTER_S, seed=o.seed)
+    if o.keep is not None:
+        o.keep(name, columns(r))
     share = throughput_over_demand(r, seconds)
     m = r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=ttft_slo_s)
     return {
@@ -388,6 +391,19 @@ def _run(
         "ttft_p90_s": m["ttft_s"]["p90"], "within_ttft_slo": m["within_ttft_slo"],
         "cache_hit_rate": m["cache_hit_rate"], "forwarded_share": m["forwarded_share"],
     }, m  # fmt: skip
+
+
+def columns(r: Replay) -> dict[str, Any]:
+    """Every request and what became of it, as columns of a table; empty or NaN where it did not happen."""
+    trace, names = r.trace, np.array([*r.fleet.regions, ""], dtype=object)
+    label = trace.labels["region"]
+    served = np.where(r.replica >= 0, r.fleet.region[r.replica], -1)
+    return {
+        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "region": np.array(label.names, dtype=object)[label.codes], "served_in": names[served],
+        "replica": r.replica, "forwarded": r.forwarded, "refused": r.refused, "cached_tokens": r.hit_tokens,
+        "sent_s": r.sent_s, "ttft_s": r.ttft_s, "e2e_s": r.e2e_s,
+    }  # fmt: skip
 
 
 def throughput_over_demand(r: Replay, seconds: float) -> float:

@@ -8,6 +8,7 @@ import shutil
 import pandas as pd
 import pytest
 from conftest import ROOT
+from reserved import two_regions
 
 import optmodels
 
@@ -81,6 +82,29 @@ def test_mistakes(cli, plan, trace, folder, options, words):
     run.assert_clean()
     assert run.status == 2 and words in run.err
     assert not (folder / "results").exists()
+
+
+def test_reserved_capacity_writes_the_requests_of_every_run(cli, command, folder):
+    document = two_regions(resilience={"lose_any_region_keep": 0.5})
+    (folder / "two.json").write_text(json.dumps(document))
+    assert cli("solve", "two.json", "--out", "r").status == 0
+    rows = "".join(f"{i / 10},{100 + 40 * (i % 30)},{50 + i % 200},{'east' if i % 3 else 'west'}\n" for i in range(600))
+    (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens,region\n" + rows)
+    run = command("replay", "r/two-exact/plan.json", "--trace", "trace.csv", "--out", "out")
+    run.assert_clean()
+    assert run.status == 0 and "predicted" in run.out, run.err
+    [written] = (folder / "out").iterdir()
+    report = json.loads((written / "replay.json").read_text())["report"]
+    assert {p.name for p in written.glob("*.csv")} == {
+        "requests-chat.csv", "requests-chat-without-west.csv", "requests-chat-without-east.csv"
+    }  # fmt: skip
+    seen = pd.read_csv(written / "requests-chat.csv", keep_default_na=False, na_values=[""])
+    assert seen["region"].value_counts().to_dict() == {"east": 400, "west": 200}
+    away = seen["served_in"].notna() & (seen["served_in"] != seen["region"])
+    assert away.mean() == pytest.approx(report["services"][0]["forwarded_share"], abs=0.1)  # there without the warm-up
+    assert (seen["e2e_s"] >= seen["ttft_s"])[seen["e2e_s"].notna()].all() and seen["ttft_s"].min() > 0
+    lost = pd.read_csv(written / "requests-chat-without-west.csv")
+    assert len(lost) < 600 and set(lost["served_in"].dropna()) == {"east"}
 
 
 def test_a_formulation_without_replay_says_so(cli, tiny, write):

@@ -11,7 +11,7 @@ from reserved import machine, random_instance, service, two_regions
 from optmodels import api, formulation
 from optmodels.errors import InputError
 from optmodels.formulation import Options
-from optmodels.points.reserved_capacity import union_closed
+from optmodels.points.reserved_capacity import families, union_closed
 from optmodels.problem.load import load
 
 FORM = formulation.get("reserved_capacity")
@@ -218,3 +218,36 @@ def test_result_document():
     assert result.gap == 0
     assert result.unit == "USD/month"
     assert api.check(result).ok
+
+
+def test_parts_of_a_network_are_listed_apart():
+    reach = np.zeros((20, 20), dtype=bool)
+    for i in range(20):  # ten pairs of neighbours: 2^20 unions together, three sets a pair
+        reach[i, [i, i ^ 1]] = True
+    reach[0, 1] = False
+    assert union_closed(reach, most=1000) is None
+    listed = families(reach, most=1000)
+    assert sorted(len(f) for f in listed) == [1] * 9 + [2]
+    assert families(np.zeros((3, 2), dtype=bool)) == []
+
+
+@pytest.mark.parametrize("kappa, egress", [(1.0, 0.05), (1.3, None), (1.15, 0.02)])
+def test_a_month_by_known_duals_equals_the_full_model(kappa, egress):
+    regions = [("west", -8), ("mid", -3), ("east", 4), ("far", 9)]
+    network = {"rtt_ms": {"west": {"mid": 60, "east": 150, "far": 210}, "mid": {"east": 90, "far": 160},
+                          "east": {"far": 70}}, "local_rtt_ms": 5.0}  # fmt: skip
+    if egress is not None:
+        network["egress"] = {"usd_per_gb": {n: egress * (1 + x) for x, (n, _) in enumerate(regions)}}
+    demand = {"kind": "diurnal", "hours": 504, "total_requests_per_second": 160.0, "noise": 0.2, "seed": 3,
+              "curve": "azure-2024-conv"}  # fmt: skip
+    chat = {"service": "chat", "slo": {"ttft_s": 0.3}, "demand": demand, "kappa": kappa, "answer_kb": 500.0}
+    document = two_regions(
+        regions=[{"region": n, "utc_offset_h": h} for n, h in regions], network=network, services=[chat],
+        machines=machine(prices={"on_demand": 2.2, "reserved_3y": 1.0}, on_demand_available=40),
+        terms=["reserved_3y", "on_demand"],
+    )  # fmt: skip
+    found, reference = solved(document, gap=1e-3), solved(document, "full", gap=1e-4)
+    assert found.log["sets"] == "by row LPs" and "start_seconds" in found.log
+    true, cost = reference.plan.cost.total_usd_per_month, found.plan.cost.total_usd_per_month
+    assert found.bound <= true * (1 + 1e-6) and cost >= reference.bound * (1 - 1e-6)
+    assert cost - found.bound <= 1e-3 * cost

@@ -62,7 +62,7 @@ def test_wide_table_needs_its_unit(tmp_path):
 
 def test_missing_hour_is_named(tmp_path):
     frame = hourly(30)
-    with pytest.raises(InputError, match=r"west.*1 missing hours: 2026-03-07 05:00"):
+    with pytest.raises(InputError, match=r"west.*1 missing hour: 2026-03-07 05:00"):
         load(written(tmp_path, frame.drop(index=5)))
 
 
@@ -75,7 +75,7 @@ def test_hour_twice(tmp_path):
 def test_negative_and_text_demand(tmp_path):
     frame = hourly(4)
     frame.loc[1, "requests_per_hour"] = -5.0
-    with pytest.raises(InputError, match=r"hour 1 of west.*≥ 0"):
+    with pytest.raises(InputError, match=r"west at 2026-03-07 01:00:00: got -5.0; .*≥ 0"):
         load(written(tmp_path, frame))
     frame["requests_per_hour"] = frame["requests_per_hour"].astype(object)
     frame.loc[1, "requests_per_hour"] = "n/a"
@@ -160,6 +160,40 @@ def test_trace_is_binned(tmp_path):
         yaml.safe_dump(two_regions(services=service(demand={"kind": "trace", "file": "trace.csv", "scale": 3600})))
     )
     assert load(path).resolve().demand_rps[:, :, 0].tolist() == [[1, 1], [1, 0], [1, 0]]
+
+
+def test_a_trace_as_replayed_is_binned_by_model(tmp_path):
+    rows = {"arrival_s": [0, 10, 3700, 7300], "region": ["west", "east", "west", "west"], "model": [*"aabb"]}
+    pd.DataFrame(rows).to_csv(tmp_path / "trace.csv", index=False)
+    path, demand = tmp_path / "instance.yaml", {"kind": "trace", "file": "trace.csv", "scale": 3600}
+    for model, expected in (("a", [[1, 1], [0, 0], [0, 0]]), ("b", [[0, 0], [1, 0], [1, 0]])):
+        path.write_text(yaml.safe_dump(two_regions(services=service(demand=demand | {"model": model}))))
+        assert load(path).resolve().demand_rps[:, :, 0].tolist() == expected
+    path.write_text(yaml.safe_dump(two_regions(services=service(demand=demand | {"model": "c"}))))
+    with pytest.raises(InputError, match="got 'c'; expected one of a, b"):
+        load(path).resolve()
+
+
+def test_negative_demand_in_a_file_is_named_as_written(tmp_path):
+    (tmp_path / "d.csv").write_text(
+        "hour_start_utc,region,requests_per_hour\n2026-03-02T00:00Z,west,3\n2026-03-02T00:00Z,east,-5\n"
+    )
+    path = tmp_path / "instance.yaml"
+    path.write_text(yaml.safe_dump(two_regions(services=service(demand={"kind": "file", "file": "d.csv"}))))
+    with pytest.raises(InputError, match=r"d\.csv: east at 2026-03-02T00:00Z: got -5\.0; .*requests_per_hour, ≥ 0"):
+        load(path).resolve()
+
+
+def test_nobody_may_serve_a_region():
+    with pytest.raises(InputError, match=r"services\[0\] \(east\).*a region that may serve these users"):
+        load(two_regions(services=service(residency={"east": []}))).resolve()
+
+
+def test_one_price_for_all_regions_is_one_mix_up():
+    prices = {"on_demand": 3.0, "reserved_3y": 730.0}
+    with pytest.raises(InputError) as error:
+        load(two_regions(machines=machine(prices=prices))).resolve()
+    assert str(error.value).count("is this one per month") == 1
 
 
 def test_diurnal_demand_peaks_at_local_time():
