@@ -274,16 +274,33 @@ class _Search:
     seconds: dict[str, float] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    others: list[Scheduled] = field(default_factory=list)
 
     def better(self, other: Scheduled | None) -> None:
-        """Keep the better one."""
+        """Keep the better one, and remember the other."""
+        if other is not None:
+            self.others.append(other)
         if other is not None and (self.found is None or other.objective > self.found.objective):
             self.found = other
 
     def within(self, gap: float) -> bool:
         """Whether bound and schedule are as near as that."""
-        left = relative_gap(None if self.found is None else self.found.objective, self.bound)
+        return self.found is not None and self.near(self.found.objective, gap)
+
+    def near(self, objective: float, gap: float) -> bool:
+        """Whether bound and an objective are as near as that."""
+        left = relative_gap(objective, self.bound)
         return left is not None and left <= max(gap, PROVED)
+
+    def candidates(self, gap: float) -> list[Scheduled]:
+        """What is found, and others known that are as good for the gap asked for: simulation judges them."""
+        assert self.found is not None
+        seen, found = {self.found.counts.tobytes()}, [self.found]
+        for other in self.others:
+            if other.counts.tobytes() not in seen and self.near(other.objective, gap):
+                found.append(other)
+                seen.add(other.counts.tobytes())
+        return found
 
 
 def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -311,21 +328,27 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     seconds["solve"] = time.perf_counter() - clock
     if search.found is None:
         return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
-    plan = make_plan(tables, search.found.assignment)
+    plans = [p for s in search.candidates(options.gap) if (p := make_plan(tables, s.assignment)) is not None]
+    plan = dispatched(tables, plans, options.seed) if plans else None
     if plan is not None:
-        plan = dispatched(tables, plan, options.seed)
+        search.log["judged"] = len(plans)
         seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
-    if search.within(PROVED):
+    if search.within(PROVED) and (plan is None or search.near(plan.score.total, PROVED)):
         return Outcome("optimal", plan, search.bound, None, seconds, size, search.log, search.events)
     return Outcome("feasible", plan, search.bound, search.limit or "gap", seconds, size, search.log, search.events)
 
 
 def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
-    """The instances of `greedy_dp`, if it finds any."""
+    """The instances of `greedy_dp` and `maaso_star`, if they find any."""
     clock = time.perf_counter()
-    plan = greedy_dp(problem, t, options).plan
-    log["greedy_dp_s"] = time.perf_counter() - clock
-    return [] if plan is None else [counts_of(t, plan)]
+    found = {}
+    for method in (greedy_dp, maaso_star):
+        plan = method(problem, t, options).plan
+        if plan is not None:
+            counts = counts_of(t, plan)
+            found[counts.tobytes()] = counts
+    log["greedy_s"] = time.perf_counter() - clock
+    return list(found.values())
 
 
 def _by_model(
@@ -340,7 +363,8 @@ def _by_model(
     search = _Search(None, split.bound, status, split.limit, {}, log, tuple(split.events))
     if split.counts is not None:
         clock = time.perf_counter()
-        search.better(scheduled(t, split.counts))
+        for counts in (split.counts, *starts):
+            search.better(scheduled(t, counts))
         search.seconds["schedule"] = time.perf_counter() - clock
     return search
 
