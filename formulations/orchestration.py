@@ -39,6 +39,7 @@ from optmodels.heuristics.orchestration_relaxed import config_tree, lp_rounding
 from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
 from optmodels.plan.orchestration_check import check
+from optmodels.plan.orchestration_named_check import check_files
 from optmodels.plan.orchestration_replay import dispatched
 from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
@@ -462,6 +463,7 @@ FORMULATION = Formulation(
     figures=_figures,
     replay=_replay,
     plan=OrchestrationPlan,
+    check_files=check_files,
     method_titles=TITLES,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pandas as pd
@@ -251,3 +252,21 @@ def test_no_names_without_a_trace_or_without_instances():
     plan = form.exact(problem, t, Options(gap=1e-2)).plan
     assert name_requests(t, plan) is None
     assert isinstance(plan, OrchestrationPlan)
+
+
+def test_the_requests_lie_beside_the_plan_and_are_checked_with_it(cli, folder):
+    (folder / "case.json").write_text(json.dumps(two_models(80, 1)))
+    assert cli("solve", "case.json", "--method", "lp_rounding", "--out", "out").status == 0
+    path = folder / "out" / "case-lp_rounding" / "requests.csv"
+    table = pd.read_csv(path)
+    assert len(table) == 80 and {"instance", "slot", "start_s", "finish_s", "due_s"} <= set(table)
+    assert "requests.csv" not in (path.parent / "plan.json").read_text()
+    assert cli("check", str(path.parent)).status == 0
+    served = table.index[table["start_s"].notna()][0]
+    table.loc[served, "start_s"] -= 100.0
+    table.to_csv(path, index=False)
+    run = cli("check", str(path.parent))
+    assert run.status == 1 and "arrival before start" in run.out
+    path.write_text("nothing\n1\n")
+    run = cli("check", str(path.parent))
+    assert run.status == 2 and "requests.csv" in run.err
