@@ -116,8 +116,9 @@ def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions) -> Dispatche
     """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for."""
     own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
     # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
-    queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
-    way = own or Dispatcher(policy=policy, queue=queue)
+    followed = policy == "planned_shares"
+    queue: Queue = "deadline" if followed and options.overflow_protection is not False else "fifo"
+    way = own or Dispatcher(policy=policy, queue=queue, refuse_rest=followed)
     if options.overflow_protection is not None:
         way = way.model_copy(update={"overflow_protection": options.overflow_protection})
     if options.queue is not None:

@@ -370,7 +370,11 @@ def _follow(x, r, done, joins, release, rates, i, members, low, high, protect, w
                 turn = q
         credit[turn] -= 1.0
         if turn == refused:
-            return -1
+            j = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, -1)
+            if j < 0 or x[j].active == x[j].slots:
+                return -1
+            credit[turn] += 1.0  # a slot that nobody waits for
+            return j
         j = _pick(x, r, done, joins, release, rates, i, members, low, high, LEAST_LOAD, protect, turn)
         best = -1
         for q in range(len(weight)):
