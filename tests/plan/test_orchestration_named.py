@@ -270,3 +270,29 @@ def test_the_requests_lie_beside_the_plan_and_are_checked_with_it(cli, folder):
     path.write_text("nothing\n1\n")
     run = cli("check", str(path.parent))
     assert run.status == 2 and "requests.csv" in run.err
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_names_reach_the_literal_optimum_where_time_is_whole(seed):
+    """Arrivals, services and waits of whole bins: cutting time costs nothing, and the optima are one number."""
+    rng = np.random.default_rng(seed)
+    count, bin_s, rate = 8, 2.0, 50.0
+    bins, waits = rng.integers(1, 4, count), rng.integers(0, 3, count)
+    document = handful(
+        cluster={"servers": [{"server": "box", "count": 2, "gpu": "v100-16g-pcie", "gpus": 1}]},
+        candidates={"tp": [1], "batch": [1]},
+        latency={"decay": [{"model": "mistral-7b", "tp": 1, "base_tokens_per_s": rate, "delta": 0.0}]},
+        objective={"alpha": 1.0},
+        requests={"rows": {
+            "arrival_s": (bin_s * np.sort(rng.integers(0, 5, count))).tolist(),
+            "output_tokens": (bins * bin_s * rate).astype(int).tolist(),
+            "slo_factor": ((bins + waits) / bins * (1 + 1e-9)).tolist(),
+        }},
+    )  # fmt: skip
+    problem = load(document)
+    t = build_tables(problem)
+    whole = literal.literal(problem, t, Options())
+    named = name_requests(t, form.exact(problem, t, Options()).plan)
+    assert whole.status == "optimal"
+    assert named.served.sum() == round(count * whole.log["literal_objective"])
+    assert named.served.sum() <= count * named.attainment_bound + 1e-6
