@@ -41,6 +41,7 @@ from optmodels.heuristics.orchestration_trials import scale
 from optmodels.plan import deploy
 from optmodels.plan.orchestration import OrchestrationPlan, counts_of, make_plan
 from optmodels.plan.orchestration_check import check
+from optmodels.plan.orchestration_named_check import check_files
 from optmodels.plan.orchestration_replay import dispatched
 from optmodels.plan.outcome import Outcome
 from optmodels.points.orchestration import OrchestrationTables, build_tables
@@ -277,9 +278,12 @@ class _Search:
     seconds: dict[str, float] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
+    others: list[Scheduled] = field(default_factory=list)
 
     def better(self, other: Scheduled | None) -> None:
-        """Keep the better one."""
+        """Keep the better one, and remember the other."""
+        if other is not None:
+            self.others.append(other)
         if other is not None and (self.found is None or other.objective > self.found.objective):
             self.found = other
 
@@ -290,8 +294,22 @@ class _Search:
 
     def within(self, gap: float) -> bool:
         """Whether bound and schedule are as near as that."""
-        left = relative_gap(None if self.found is None else self.found.objective, self.bound)
+        return self.found is not None and self.near(self.found.objective, gap)
+
+    def near(self, objective: float, gap: float) -> bool:
+        """Whether bound and an objective are as near as that."""
+        left = relative_gap(objective, self.bound)
         return left is not None and left <= max(gap, PROVED)
+
+    def candidates(self, gap: float) -> list[Scheduled]:
+        """What is found, and others known that are as good for the gap asked for: simulation judges them."""
+        assert self.found is not None
+        seen, found = {self.found.counts.tobytes()}, [self.found]
+        for other in self.others:
+            if other.counts.tobytes() not in seen and self.near(other.objective, gap):
+                found.append(other)
+                seen.add(other.counts.tobytes())
+        return found
 
 
 def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -319,25 +337,34 @@ def exact(problem: Orchestration, tables: OrchestrationTables, options: Options)
     seconds["solve"] = time.perf_counter() - clock
     if search.found is None:
         return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
-    plan = make_plan(tables, without_idle(tables, search.found.assignment))
+    plans = [
+        p for s in search.candidates(options.gap)
+        if (p := make_plan(tables, without_idle(tables, s.assignment))) is not None
+    ]  # fmt: skip
+    plan = dispatched(tables, plans, options.seed) if plans else None
     if plan is not None:
-        plan = dispatched(tables, plan, options.seed)
+        search.log["judged"] = len(plans)
         seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
-    if search.within(PROVED):
+    if search.within(PROVED) and (plan is None or search.near(plan.score.total, PROVED)):
         return Outcome("optimal", plan, search.bound, None, seconds, size, search.log, search.events)
     return Outcome("feasible", plan, search.bound, search.limit or "gap", seconds, size, search.log, search.events)
 
 
 def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
-    """The instances of `greedy_dp_exchange`, if it finds any; not where its trials would take longer than the proof."""
+    """The instances of `greedy_dp_exchange` and `maaso_star`, if they find any; not where trials outlast the proof."""
     tried = int(t.classes.count.sum()) // scale(t)
     if tried > MOST_TRIED:
-        log["greedy_dp_exchange"] = f"left out: {tried:,} requests a trial"
+        log["greedy"] = f"left out: {tried:,} requests a trial"
         return []
     clock = time.perf_counter()
-    plan = greedy_dp_exchange(problem, t, options).plan
-    log["greedy_dp_exchange_s"] = time.perf_counter() - clock
-    return [] if plan is None else [counts_of(t, plan)]
+    found = {}
+    for method in (greedy_dp_exchange, maaso_star):
+        plan = method(problem, t, options).plan
+        if plan is not None:
+            counts = counts_of(t, plan)
+            found[counts.tobytes()] = counts
+    log["greedy_s"] = time.perf_counter() - clock
+    return list(found.values())
 
 
 def _by_model(
@@ -352,7 +379,8 @@ def _by_model(
     search = _Search(None, split.bound, status, split.limit, {}, log, tuple(split.events))
     if split.counts is not None:
         clock = time.perf_counter()
-        search.better(scheduled(t, split.counts))
+        for counts in (split.counts, *starts):
+            search.better(scheduled(t, counts))
         search.seconds["schedule"] = time.perf_counter() - clock
     return search
 
@@ -464,6 +492,7 @@ FORMULATION = Formulation(
     figures=_figures,
     replay=_replay,
     plan=OrchestrationPlan,
+    check_files=check_files,
     method_titles=TITLES,
 )
 

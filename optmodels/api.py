@@ -360,13 +360,19 @@ def export(
 
 
 def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
-    """Verify a plan file (or document) against the instance it carries, or another one.
+    """Verify a plan file (or document) and the tables beside it against the instance it carries, or another one.
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
     problem, plan, _ = _planned(source, instance)
-    return registry.get(problem.formulation).check(problem, plan)
+    form = registry.get(problem.formulation)
+    verdict = form.check(problem, plan)
+    if form.check_files is None or not isinstance(source, str | PathLike):
+        return verdict
+    path = Path(source)
+    beside = form.check_files(problem, plan, path if path.is_dir() else path.parent)
+    return CheckReport(ok=verdict.ok and beside.ok, violations=verdict.violations + beside.violations)
 
 
 def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:

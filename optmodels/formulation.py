@@ -85,6 +85,8 @@ class Formulation:
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
+        check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
+            sees all there is.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
@@ -111,6 +113,7 @@ class Formulation:
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
+    check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

@@ -54,7 +54,7 @@ def greedy_dp_exchange(
         made = finish(tables, Deployment(groups, "planned_shares"), exchanges.goal, options, at).plan
         if made is not None and made.score.total > plan.score.total:
             plan = made
-    plan = dispatched(tables, plan, options.seed)
+    plan = dispatched(tables, [plan], options.seed)
     return Outcome("feasible", plan, seconds=seconds | {"solve": time.perf_counter() - clock}, log=start.log | log)
 
 

@@ -59,7 +59,7 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
     found = None if x is None else rounded(tables, x[flow.columns.n], settings)
     plan = None if found is None else make_plan(tables, found.assignment)
     if plan is not None:
-        plan = dispatched(tables, plan, options.seed)
+        plan = dispatched(tables, [plan], options.seed)
     seconds |= {"solve": time.perf_counter() - clock}
     if plan is None:
         why = "the relaxation has no solution" if x is None else "the rounded instances cannot hold what is asked"

@@ -9,11 +9,13 @@ once than its batch, no slot more than one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.errors import InputError, Mistake, printable
 from optmodels.plan.findings import Findings
 from optmodels.plan.orchestration import OrchestrationPlan
 from optmodels.plan.outcome import CheckReport
@@ -23,6 +25,21 @@ from optmodels.problem.orchestration import Orchestration
 Array = npt.NDArray[np.float64]
 MOST_SHOWN = 20
 CLOSE_S = 1e-6
+
+
+def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -> CheckReport:
+    """`check_requests` of the requests.csv in a result's folder, where there is one."""
+    path = folder / "requests.csv"
+    if not path.is_file():
+        return CheckReport(ok=True)
+    import pandas as pd
+
+    wanted = ["request", "arrival_s", "instance", "slot", "start_s", "finish_s"]
+    try:
+        table = pd.read_csv(path, usecols=wanted, keep_default_na=False, na_values={"start_s": "", "finish_s": ""})
+    except ValueError as error:
+        raise InputError(Mistake(str(path), "", printable(str(error), 200), f"columns {', '.join(wanted)}")) from None
+    return check_requests(problem, plan, table)
 
 
 def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) -> CheckReport:
@@ -73,8 +90,12 @@ def _instance(
     """One instance's requests."""
     case, line = t.case, p.configurations[j]
     assert case.trace is not None
-    [x] = [c for c in t.configurations if (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch)
-           == (line.model, line.gpu, line.tp, line.pp, line.dp, line.batch)]  # fmt: skip
+    usable = [c for c in t.configurations if (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch)
+              == (line.model, line.gpu, line.tp, line.pp, line.dp, line.batch)]  # fmt: skip
+    if not usable:
+        found.add(f"configuration of {name} is a usable candidate", line.parallelism, "one that the tables allow")
+        return
+    x = usable[0]
     for r in mine[case.request_model[mine] != x.model]:
         found.add(f"model of request {r} on {name}", case.models[case.request_model[r]], line.model)
     prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -116,8 +116,9 @@ def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions) -> Dispatche
     """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for."""
     own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
     # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
-    queue: Queue = "deadline" if policy == "planned_shares" and options.overflow_protection is not False else "fifo"
-    way = own or Dispatcher(policy=policy, queue=queue)
+    followed = policy == "planned_shares"
+    queue: Queue = "deadline" if followed and options.overflow_protection is not False else "fifo"
+    way = own or Dispatcher(policy=policy, queue=queue, refuse_rest=followed)
     if options.overflow_protection is not None:
         way = way.model_copy(update={"overflow_protection": options.overflow_protection})
     if options.queue is not None:
@@ -144,8 +145,14 @@ def sent(
     )  # fmt: skip
 
 
-def dispatched(t: OrchestrationTables, p: OrchestrationPlan, seed: int = 0) -> OrchestrationPlan:
-    """The plan with the dispatcher that scores best in simulation; by its shares where it is too large to simulate.
+def dispatched(t: OrchestrationTables, plans: Sequence[OrchestrationPlan], seed: int = 0) -> OrchestrationPlan:
+    """Of some plans the one that scores best in simulation, with the dispatcher that it does so with."""
+    judged = [_judged(t, p, seed) for p in plans]
+    return max(judged, key=lambda x: x[0])[1]  # the first of equals
+
+
+def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[float, OrchestrationPlan]:
+    """MS(6) in simulation, and the plan with its dispatcher; by its shares where it is too large to simulate.
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
@@ -153,10 +160,10 @@ def dispatched(t: OrchestrationTables, p: OrchestrationPlan, seed: int = 0) -> O
     """
     first = p.model_copy(update={"dispatcher": FOLLOWED})
     if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances:
-        return first
+        return 0.0, first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
     if not len(requests):
-        return first
+        return 0.0, first
 
     def score(way: Dispatcher, named: Named | None = None) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
@@ -164,9 +171,9 @@ def dispatched(t: OrchestrationTables, p: OrchestrationPlan, seed: int = 0) -> O
     scores = [score(way) for way in ONLINE]
     online = ONLINE[int(np.argmax(scores))]
     named = name_requests(t, p)
-    if named is not None and score(PLANNED, named) > max(scores):
-        return p.model_copy(update={"dispatcher": PLANNED, "online": online})
-    return p.model_copy(update={"dispatcher": online})
+    if named is not None and (by_name := score(PLANNED, named)) > max(scores):
+        return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
+    return max(scores), p.model_copy(update={"dispatcher": online})
 
 
 def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:

@@ -170,7 +170,7 @@ class Shares:
         kind: (I,) code of each instance, 0 ≤ code < J.
         weight: (bins, classes, J) share of the class's arrivals in that bin; a row sums to at most 1.
         bin_s: length of a bin; the last one lasts for ever.
-        refuse_rest: the rest to 1 of a row is refused, as planned; else shares are relative.
+        refuse_rest: the rest to 1 of a row is refused, as planned, unless a slot is free; else shares are relative.
     """
 
     kind: Ints

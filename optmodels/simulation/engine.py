@@ -519,7 +519,11 @@ def _follow(s, i, low, high, policy, protect, planned, credit):  # type: ignore[
     """Deficit round robin over the kinds of instance that a class is planned on, then any; −1: refused."""
     turn = _turn(planned, credit)
     if turn == len(planned) - 1:
-        return -1
+        j = _pick(s, i, low, high, ANY, policy, protect)
+        if j < 0 or s.x[j].active == s.x[j].slots:
+            return -1
+        credit[turn] += 1.0  # a slot that nobody waits for
+        return j
     kind = turn
     while True:
         j = _pick(s, i, low, high, kind, policy, protect)

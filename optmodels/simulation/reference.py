@@ -205,7 +205,11 @@ class _Simulation:
                 turn = max(open_, key=lambda q: (credit[q], -q))
                 credit[turn] -= 1.0
                 if turn == refused:
-                    return -1
+                    j = self.least_loaded(i, mine)
+                    if j < 0 or len(self.instances[j].active) >= self.instances[j].limit:
+                        return -1
+                    credit[turn] += 1.0  # a slot that nobody waits for
+                    return j
                 others = sorted((q for q in open_ if q not in (turn, refused)), key=lambda q: (-credit[q], q))
                 for q in [turn, *others]:
                     j = self.least_loaded(i, [j for j in mine if shares.kind[j] == q])

@@ -276,3 +276,16 @@ def test_no_instance_is_held_that_serves_nothing():
         held = optmodels.solve(two_models(1, 6, requests=requests, **wanted))
         assert held.check.ok
         assert [c["instances"] for c in held.plan["configurations"] if c["model"] == "llama-3.2-3b"] == [1]
+
+
+def test_of_plans_as_good_for_the_gap_the_one_that_replays_best_is_returned():
+    from optmodels.plan.orchestration_replay import dispatched
+
+    problem, t = tables_of(two_models(150, 1, objective={"alpha": 1.0}))
+    good, poor = (form.METHODS[m](problem, t, Options()).plan for m in ("exact", "round_robin"))
+    assert good.prediction.attainment > poor.prediction.attainment + 0.1
+    for plans in ([good, poor], [poor, good]):
+        assert dispatched(t, plans).instances == good.instances
+    loose = form.exact(problem, t, Options(gap=0.9))  # that of greedy_dp would do, too
+    assert loose.log["judged"] >= 1
+    assert (loose.status == "optimal") == (loose.bound - loose.plan.score.total <= 1e-6 * loose.bound)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import numpy as np
 import pandas as pd
@@ -251,3 +252,47 @@ def test_no_names_without_a_trace_or_without_instances():
     plan = form.exact(problem, t, Options(gap=1e-2)).plan
     assert name_requests(t, plan) is None
     assert isinstance(plan, OrchestrationPlan)
+
+
+def test_the_requests_lie_beside_the_plan_and_are_checked_with_it(cli, folder):
+    (folder / "case.json").write_text(json.dumps(two_models(80, 1)))
+    assert cli("solve", "case.json", "--method", "lp_rounding", "--out", "out").status == 0
+    path = folder / "out" / "case-lp_rounding" / "requests.csv"
+    table = pd.read_csv(path)
+    assert len(table) == 80 and {"instance", "slot", "start_s", "finish_s", "due_s"} <= set(table)
+    assert "requests.csv" not in (path.parent / "plan.json").read_text()
+    assert cli("check", str(path.parent)).status == 0
+    served = table.index[table["start_s"].notna()][0]
+    table.loc[served, "start_s"] -= 100.0
+    table.to_csv(path, index=False)
+    run = cli("check", str(path.parent))
+    assert run.status == 1 and "arrival before start" in run.out
+    path.write_text("nothing\n1\n")
+    run = cli("check", str(path.parent))
+    assert run.status == 2 and "requests.csv" in run.err
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_names_reach_the_literal_optimum_where_time_is_whole(seed):
+    """Arrivals, services and waits of whole bins: cutting time costs nothing, and the optima are one number."""
+    rng = np.random.default_rng(seed)
+    count, bin_s, rate = 8, 2.0, 50.0
+    bins, waits = rng.integers(1, 4, count), rng.integers(0, 3, count)
+    document = handful(
+        cluster={"servers": [{"server": "box", "count": 2, "gpu": "v100-16g-pcie", "gpus": 1}]},
+        candidates={"tp": [1], "batch": [1]},
+        latency={"decay": [{"model": "mistral-7b", "tp": 1, "base_tokens_per_s": rate, "delta": 0.0}]},
+        objective={"alpha": 1.0},
+        requests={"rows": {
+            "arrival_s": (bin_s * np.sort(rng.integers(0, 5, count))).tolist(),
+            "output_tokens": (bins * bin_s * rate).astype(int).tolist(),
+            "slo_factor": ((bins + waits) / bins * (1 + 1e-9)).tolist(),
+        }},
+    )  # fmt: skip
+    problem = load(document)
+    t = build_tables(problem)
+    whole = literal.literal(problem, t, Options())
+    named = name_requests(t, form.exact(problem, t, Options()).plan)
+    assert whole.status == "optimal"
+    assert named.served.sum() == round(count * whole.log["literal_objective"])
+    assert named.served.sum() <= count * named.attainment_bound + 1e-6

@@ -151,13 +151,26 @@ def test_prefill_takes_the_slot_and_delays_the_first_token():
 
 
 def test_planned_shares_are_kept_to_within_one_request():
-    cluster = Cluster.of([50, 50, 50], np.ones((3, 50)))
+    cluster = Cluster.of([1, 1, 1], np.ones((3, 1)))
     shares = Shares(np.array([0, 1, 1]), np.array([[[0.7, 0.2]]]), refuse_rest=True)
-    requests = Requests.of(np.arange(100) / 1000, 1, 1, klass=0)
-    seen = simulate(requests, cluster, "planned_shares", shares=shares)
+    requests = Requests.of(
+        np.arange(103) / 1000, 1, np.where(np.arange(103) < 3, 1000, 1), klass=np.r_[-1, -1, -1, [0] * 100]
+    )
+    seen = simulate(requests, cluster, "planned_shares", shares=shares, overflow_protection=False)
     for n in range(1, 101):
-        kinds = np.where(seen.instance[:n] < 0, 2, shares.kind[seen.instance[:n]])
+        chosen = seen.instance[3 : 3 + n]  # the first three keep every slot
+        kinds = np.where(chosen < 0, 2, shares.kind[chosen])
         assert np.abs(np.bincount(kinds, minlength=3) - np.array([0.7, 0.2, 0.1]) * n).max() <= 1 + 1e-9
+
+
+def test_planned_shares_refuse_nobody_while_a_slot_is_free():
+    """All are to be refused: one at a time finds the slot free, of two at a time one does."""
+    cluster, shares = Cluster.of([1], [[1.0]]), Shares(np.array([0]), np.zeros((1, 1, 1)), refuse_rest=True)
+    for together, served in ((1, [True] * 6), (2, [True, False] * 3)):
+        requests = Requests.of(np.repeat(np.arange(0.0, 12.0, 2 * together), together), 1, 1, klass=0)
+        for engine in (simulate, simulate_slowly):
+            seen = engine(requests, cluster, "planned_shares", shares=shares)
+            assert seen.served.tolist() == served
 
 
 @pytest.mark.parametrize("servers, load", [(1, 0.7), (4, 0.8), (16, 0.9)])
