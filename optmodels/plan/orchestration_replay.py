@@ -90,6 +90,7 @@ def sent(
     """One simulation of a plan."""
     if way.strict_slo_factor is not None:
         requests, cluster = divided(requests, cluster, p, t)
+    requests = replace(requests, model=t.servable(requests.model, requests.prompt_tokens + requests.output_tokens))
     return simulate(
         requests, cluster, way.policy, speed=options.speed, overflow_protection=way.overflow_protection,
         queue=way.queue, shares=replace(shares, refuse_rest=shares.refuse_rest and way.refuse_rest), seed=options.seed,
