@@ -59,7 +59,7 @@ class Literal:
         self.service, self.last = {}, {}
         for r in self.requests:
             for c, x in enumerate(t.configurations):
-                if x.model == t.case.request_model[r]:
+                if x.model == t.case.request_model[r] and t.share[t.class_of[r], c] > 0:
                     prefill = x.prefill_s_per_token * float(trace.prompt_tokens[r])
                     service = prefill + float(trace.output_tokens[r]) / x.worst_rate
                     wait = float(t.deadline_s[r]) - service

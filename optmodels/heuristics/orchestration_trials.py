@@ -69,7 +69,8 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
         chosen = np.arange(0, len(trace), thinned)
         requests = Requests.of(
             trace.arrival_s[chosen], trace.prompt_tokens[chosen], trace.output_tokens[chosen],
-            model=t.case.request_model[chosen], deadline_s=t.deadline_s[chosen], klass=t.class_of[chosen],
+            model=t.servable(t.case.request_model, trace.prompt_tokens + trace.output_tokens)[chosen],
+            deadline_s=t.deadline_s[chosen], klass=t.class_of[chosen],
         )  # fmt: skip
         return Sample(requests, t.case.slo_factor[chosen], thinned)
     rng = np.random.default_rng(seed)
@@ -83,7 +84,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
     k, arrival = k[order], arrival[order]
     requests = Requests.of(
         arrival, np.maximum(1, np.round(q.prompt_tokens[k])), np.maximum(1, np.round(q.output_tokens[k])),
-        model=q.model[k], deadline_s=q.deadline_s[k], klass=k,
+        model=t.servable(q.model, q.prompt_tokens + q.output_tokens)[k], deadline_s=q.deadline_s[k], klass=k,
     )  # fmt: skip
     return Sample(requests, q.slo_factor[k], thinned)
 

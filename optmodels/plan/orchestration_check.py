@@ -208,6 +208,8 @@ def _service(t: OrchestrationTables, k: int, c: int) -> float:
 def _eligible(t: OrchestrationTables, k: int, c: int) -> tuple[float, float]:
     """Share of a class that is in time on an idle instance, and how long that share can wait: request by request."""
     x, limit = t.configurations[c], t.case.problem.slo.ttft_s
+    if t.servable(t.classes.model[k : k + 1], t.classes.prompt_tokens[k] + t.classes.output_tokens[k])[0] < 0:
+        return 0.0, -1.0
     if t.class_of is not None and t.deadline_s is not None and t.case.trace is not None:
         r = np.flatnonzero(t.class_of == k)
         prompt, output, due = t.case.trace.prompt_tokens[r], t.case.trace.output_tokens[r], t.deadline_s[r]
@@ -290,7 +292,7 @@ def _figures(
         "prediction.throughput_tokens_per_s", x.throughput_tokens_per_s, tokens / horizon, scale=tokens / horizon
     )
     latency = (waited + prefill) / total if total > 0 else 0.0
-    found.close("prediction.mean_latency_s", x.mean_latency_s, latency, "s", scale=max(latency, 1e-2))
+    found.close("prediction.mean_latency_s", x.mean_latency_s, latency, "s", scale=max(latency, 1.0))
     slots = sum(c.instances * c.batch * c.dp for c in p.configurations) * horizon
     found.close("prediction.slot_use", x.slot_use, busy / slots if slots > 0 else 0.0, scale=1.0)
     s = p.score

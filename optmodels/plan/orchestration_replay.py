@@ -136,6 +136,7 @@ def sent(
         return follow(requests, cluster, named.instance, named.slot, named.start_s, speed=options.speed)
     if way.strict_slo_factor is not None:
         requests, cluster = divided(requests, cluster, p, t)
+    requests = replace(requests, model=t.servable(requests.model, requests.prompt_tokens + requests.output_tokens))
     run: Callable[..., Outcomes] = simulate
     if options.controller is not None:
         run = partial(simulate_slowly, controllers=controllers(options.controller, requests, cluster))

@@ -27,6 +27,7 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+HELD = 1 + 1e-9  # rounding of what a candidate can hold
 BINS_WANTED = 16
 SERVICE_BINS = 1.0
 LEAST_SHARE = 0.02
@@ -146,6 +147,7 @@ class OrchestrationTables:
         wait_s: (K, C) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
         deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
+        most_tokens: (M,) of prompt and output together that any candidate can hold; longer requests are never served.
     """
 
     case: OrchestrationCase
@@ -159,6 +161,11 @@ class OrchestrationTables:
     wait_s: Array
     class_of: Ints | None
     deadline_s: Array | None
+    most_tokens: Array
+
+    def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
+        """Codes of the models asked for, −1 where no candidate can hold so many tokens."""
+        return np.where(np.asarray(tokens) > self.most_tokens[model] * HELD, -1, model)
 
     @cached_property
     def admissible(self) -> Mask:
@@ -210,11 +217,12 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
         InputError: latencies are missing, or t_slice cannot be told.
     """
     case = problem.resolve()
-    prompt, output = _mean_lengths(case)
+    most = most_tokens(case)
+    prompt, output = _mean_lengths(case, most)
     source = RateSource(case, prompt, output)
     found: list[Configuration] = []
     discarded: list[Discarded] = []
-    for made in _candidates(case, source, prompt, output):
+    for made in _candidates(case, source, prompt, output, most):
         if isinstance(made, Discarded):
             discarded.append(made)
         else:
@@ -227,24 +235,50 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     configurations = tuple(x for i, x in enumerate(found) if i not in cut)
     t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
-    classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice)
-    service, share, wait = _service(case, configurations, classes, class_of, deadline)
+    classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice, most)
+    service, share, wait = _service(case, configurations, classes, class_of, deadline, most)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
-        service, share, wait, class_of, deadline,
+        service, share, wait, class_of, deadline, most,
     )  # fmt: skip
 
 
-def _mean_lengths(case: OrchestrationCase) -> tuple[Array, Array]:
-    """Mean prompt and output tokens of each model's requests (1 where it has none)."""
+def most_tokens(case: OrchestrationCase) -> Array:
+    """(M,) tokens of one request that the roomiest candidate holds beside the weights; ∞ where none holds even those.
+
+    (A model too big for all servers has no candidates, whose reasons name its own lengths.)
+    """
+    p, most = case.problem, np.zeros(len(case.models))
+    for m, served in enumerate(p.models):
+        work = layer_work(case.architectures[m], served.weights, served.kv)
+        choose = served.candidates or p.candidates
+        for g, gib in enumerate(case.vram_gib):
+            gpus = max((tp * pp for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]), default=0)
+            room = gpus * p.memory.vram_usable * gib * GIB - work.weight_bytes
+            most[m] = max(most[m], room / work.kv_bytes_per_token_all_layers)
+    return np.where(most > 0, most, np.inf)
+
+
+def _held(case: OrchestrationCase, trace: Trace, most: Array) -> Mask:
+    """(n,) requests that some candidate can hold."""
+    held: Mask = trace.prompt_tokens + trace.output_tokens <= most[case.request_model] * HELD
+    return held
+
+
+def _mean_lengths(case: OrchestrationCase, most: Array) -> tuple[Array, Array]:
+    """Mean prompt and output tokens of each model's requests that can be held (1 where it has none)."""
     n = len(case.models)
     prompt, output, count = np.zeros(n), np.zeros(n), np.zeros(n)
     if case.trace is not None:
-        count += np.bincount(case.request_model, minlength=n)
-        prompt += np.bincount(case.request_model, case.trace.prompt_tokens, n)
-        output += np.bincount(case.request_model, case.trace.output_tokens, n)
+        held = _held(case, case.trace, most).astype(float)
+        count += np.bincount(case.request_model, held, n)
+        prompt += np.bincount(case.request_model, case.trace.prompt_tokens * held, n)
+        output += np.bincount(case.request_model, case.trace.output_tokens * held, n)
     for c in case.problem.requests.classes or ():
-        m, weight = case.models.index(c.model), float(np.mean(c.requests_per_s))
+        m = case.models.index(c.model)
+        if c.prompt_tokens + c.output_tokens > most[m] * HELD:
+            continue
+        weight = float(np.mean(c.requests_per_s))
         count[m] += weight
         prompt[m] += weight * c.prompt_tokens
         output[m] += weight * c.output_tokens
@@ -252,24 +286,31 @@ def _mean_lengths(case: OrchestrationCase) -> tuple[Array, Array]:
     return np.where(count > 0, prompt / safe, 1.0), np.where(count > 0, output / safe, 1.0)
 
 
-def _longest(case: OrchestrationCase) -> Array:
-    """Longest prompt + output of each model's requests."""
-    most = np.ones(len(case.models))
+def _longest(case: OrchestrationCase, most: Array) -> Array:
+    """Longest prompt + output of each model's requests that can be held."""
+    longest = np.ones(len(case.models))
     if case.trace is not None:
-        np.maximum.at(most, case.request_model, case.trace.prompt_tokens + case.trace.output_tokens)
+        held = _held(case, case.trace, most)
+        tokens = case.trace.prompt_tokens + case.trace.output_tokens
+        np.maximum.at(longest, case.request_model[held], tokens[held])
     for c in case.problem.requests.classes or ():
         m = case.models.index(c.model)
-        most[m] = max(most[m], c.prompt_tokens + c.output_tokens)
-    return most
+        if c.prompt_tokens + c.output_tokens <= most[m] * HELD:
+            longest[m] = max(longest[m], c.prompt_tokens + c.output_tokens)
+    return longest
 
 
 def _candidates(
-    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array
+    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array, most: Array
 ) -> Iterator[Configuration | Discarded]:
     p = case.problem
     rule = p.memory.tokens_per_slot
     tokens = (
-        prompt + output if rule == "mean" else _longest(case) if rule == "max" else np.full(len(prompt), float(rule))
+        prompt + output
+        if rule == "mean"
+        else _longest(case, most)
+        if rule == "max"
+        else np.full(len(prompt), float(rule))
     )
     largest = [max((len(s.free) for s in case.servers if s.gpu == g), default=0) for g in range(len(case.gpu_types))]
     for m, served in enumerate(p.models):
@@ -332,10 +373,10 @@ def _t_slice(case: OrchestrationCase, source: RateSource) -> Array:
 
 
 def _classes(
-    case: OrchestrationCase, configurations: tuple[Configuration, ...], t_slice: Array
+    case: OrchestrationCase, configurations: tuple[Configuration, ...], t_slice: Array, most: Array
 ) -> tuple[RequestClasses, float, Ints | None, Array | None]:
     if case.trace is not None:
-        return _from_trace(case, case.trace, configurations, t_slice)
+        return _from_trace(case, case.trace, configurations, t_slice, most)
     return *_from_rates(case, t_slice), None, None
 
 
@@ -373,15 +414,20 @@ def _few_bins(T: int) -> None:
 
 
 def _from_trace(
-    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], t_slice: Array
+    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], t_slice: Array, most: Array
 ) -> tuple[RequestClasses, float, Ints, Array]:
     bins = case.problem.bins
     per_token = case.slo_factor * t_slice[case.request_model]
     deadline = per_token * trace.output_tokens
     code = np.zeros(len(trace), dtype=np.int64)
+    held = _held(case, trace, most)
     used = 0
     for m in range(len(case.models)):
-        mine = np.flatnonzero(case.request_model == m)
+        mine = np.flatnonzero((case.request_model == m) & ~held)
+        if len(mine):  # a class of their own, which is never served
+            code[mine] = used
+            used += 1
+        mine = np.flatnonzero((case.request_model == m) & held)
         if not len(mine):
             continue
         length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], bins.lengths))
@@ -399,13 +445,17 @@ def _from_trace(
     model = np.zeros(used, dtype=np.int64)
     model[code] = case.request_model
     last = float(trace.arrival_s[-1])
-    asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case)
+    asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case, most)
     service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
     typical = float(np.median(service)) if service else 1.0
     bin_s = bins.seconds or max(typical / SERVICE_BINS, last / BINS_WANTED, 1e-3)
-    T = max(1, math.ceil((last + float(deadline.max())) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
+    T = (
+        max(1, math.ceil((last + float(deadline[held].max(initial=0.0))) / bin_s))
+        if last == 0
+        else math.floor(last / bin_s) + 1
+    )
     # Requests may start after the last arrival, as late as the longest wait.
-    T += math.ceil(_longest_wait(case, trace, configurations, deadline) / bin_s)
+    T += math.ceil(_longest_wait(case, trace, configurations, deadline, held) / bin_s)
     _few_bins(T)
     of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
     arrivals = np.bincount(code * T + of_bin, minlength=used * T).reshape(used, T).astype(float)
@@ -414,7 +464,7 @@ def _from_trace(
         mine = np.flatnonzero(code == k)
         l, θ = trace.output_tokens[mine], case.slo_factor[mine]  # noqa: E741
         label.append(f"{case.models[model[k]]} {_range(l.min(), l.max(), '{:.0f}')} tokens"
-                     f" θ {_range(θ.min(), θ.max(), '{:.2f}')}")  # fmt: skip
+                     f" θ {_range(θ.min(), θ.max(), '{:.2f}')}{'' if held[mine[0]] else ', too long'}")  # fmt: skip
     weight = np.array([case.problem.models[m].weight for m in model], dtype=float)
     classes = RequestClasses(
         tuple(label), model, arrivals, mean(trace.output_tokens.astype(float)), mean(trace.prompt_tokens.astype(float)),
@@ -429,14 +479,14 @@ def _range(low: float, high: float, form: str) -> str:
 
 
 def _longest_wait(
-    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], deadline: Array
+    case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], deadline: Array, held: Mask
 ) -> float:
     """The longest that any request can wait on its fastest configuration, seconds."""
     best = np.zeros(len(case.models))
     for c in configurations:
         best[c.model] = max(best[c.model], c.worst_rate)
     rate = best[case.request_model]
-    wait = np.where(rate > 0, deadline - trace.output_tokens / np.where(rate > 0, rate, 1.0), 0.0)
+    wait = np.where((rate > 0) & held, deadline - trace.output_tokens / np.where(rate > 0, rate, 1.0), 0.0)
     limit = case.problem.slo.ttft_s
     return float(np.clip(wait, 0.0, np.inf if limit is None else limit).max(initial=0.0))
 
@@ -461,7 +511,7 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
 
 def _service(
     case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses,
-    class_of: Ints | None, deadline: Array | None,
+    class_of: Ints | None, deadline: Array | None, most: Array,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """Seconds of prefill and decoding, the share that can be in time, and its longest wait; class by configuration."""
     K, C = len(classes), len(configurations)
@@ -490,6 +540,8 @@ def _service(
             share[mine, c] = able / np.maximum(count, 1)
             longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)
             wait[mine, c] = np.where(able > 0, longest, -np.inf)
+    beyond = classes.prompt_tokens + classes.output_tokens > most[classes.model] * HELD
+    share[beyond], wait[beyond] = 0.0, -np.inf
     return service, share, wait
 
 

@@ -33,6 +33,7 @@ Metric = Literal["attainment", "latency", "throughput"]
 MOST_GPUS = 10_000_000
 MOST_BINS = 2_000
 MOST_ROWS = 100_000  # requests written into a plan file
+MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
 
 
 class Servers(Entry):
@@ -314,7 +315,7 @@ class Orchestration(Problem):
         return self._case
 
     def inline(self) -> Orchestration:
-        """The same problem with measurements and requests from files written out (a very long trace stays a file)."""
+        """The same problem with measurements and requests from files written out; very long ones stay in theirs."""
         from optmodels.points.orchestration_rates import measured_rows
 
         update: dict[str, Any] = {}
@@ -322,7 +323,11 @@ class Orchestration(Problem):
         if self.latency.measured is not None:
             update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
         spec = self.requests.trace
-        if spec is not None and spec.file is not None and case.trace is not None and len(case.trace) <= MOST_ROWS:
+        long = case.trace is not None and (
+            len(case.trace) > MOST_ROWS
+            or max(case.trace.prompt_tokens.max(), case.trace.output_tokens.max()) > MOST_TOKENS
+        )
+        if spec is not None and spec.file is not None and case.trace is not None and not long:
             rows = RequestRows.of(case.trace)
             update["requests"] = self.requests.model_copy(update={"trace": None, "rows": rows})
         return self.model_copy(update=update)

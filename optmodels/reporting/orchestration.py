@@ -57,7 +57,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             out += ["", replay_table(extra["replay"])]
     for row in extra.get("never_in_time", [])[:ROWS_SHOWN]:
         out.append(f"[yellow]never in time: {row['requests']:,.0f} × {plain(row['class'])}: no candidate decodes fast"
-                   " enough[/yellow]")  # fmt: skip
+                   " enough or holds as many tokens[/yellow]")  # fmt: skip
     if plan is None or not plan.get("instances"):
         out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]

@@ -51,6 +51,7 @@ TOO_BIG = {
 }  # fmt: skip
 NEVER = {"duration_s": 10, "classes": [
     {"model": "llama-3.2-3b", "output_tokens": 100, "slo_factor": 2, "requests_per_s": 0}]}  # fmt: skip
+LONG = {"model": "llama-3.2-3b", "prompt_tokens": 900_000, "output_tokens": 100, "slo_factor": 2, "requests_per_s": 0.1}
 SLOW = ROWS | {"slo_factor": [2, 0.01, 2, 2]}  # due before any instance could be done
 DOUBLE = "id,arrival_s,prompt_tokens,output_tokens\n7,0,1,100\n7,0,1,100\n7,0.5,1,100\n8,1,1,100\n"
 
@@ -63,13 +64,18 @@ DOUBLE = "id,arrival_s,prompt_tokens,output_tokens\n7,0,1,100\n7,0,1,100\n7,0.5,
         ({"cluster": {"servers": [SERVER], "failed_gpus": {"s": [0, 1, 2, 3]}}}, None, 4, 0),
         ({"cluster": {"servers": [SERVER], "stock": {"v100-16g-pcie": 0}}}, None, 4, 0),
         (TOO_BIG, None, 4, 2),
+        ({"requests": {"rows": ROWS | {"output_tokens": [100, 100, 900_000, 100]}}}, None, 4, 3),
+        ({"requests": {"rows": ROWS | {"prompt_tokens": [9, 9, 9, 900_000]}}, "memory": {"tokens_per_slot": "max"}}, None, 4, 3),
+        ({}, HEADER + "0,1,100\n0.1,1000000000,100\n0.2,1,100\n", 3, 2),
+        ({"requests": {"duration_s": 60, "classes": [LONG, LONG | {"prompt_tokens": 10}]}}, None, 12, 6),
         ({"slo": {"factor": 1e-9}}, None, 4, 0),
         ({"slo": {"factor": 2, "ttft_s": 1e-9}}, None, 4, 4),  # prefill takes no time here, and nobody need wait
         ({"requests": NEVER}, None, 0, 0),
         ({}, DOUBLE, 4, 4),  # an id is no part of our columns: equal rows are requests of their own
         ({}, HEADER + "0,1,100\n" * 4, 4, 4),
     ],
-    ids=["plain", "due at once", "all failed", "no stock", "too big", "due at once, all", "first token at once", "nobody",
+    ids=["plain", "due at once", "all failed", "no stock", "too big",
+         "long answer", "long prompt", "long row", "long class", "due at once, all", "first token at once", "nobody",
          "equal ids", "equal rows"],
 )  # fmt: skip
 def test_right_answers(solved, changes, trace, requests, in_time):
