@@ -4,6 +4,8 @@ Cases (GCP's 40 regions or the first of them, round trips estimated from distanc
 10 % noise, two L4 machine sizes):
     year        40 regions × 8,760 hours, reservations only, all integer: proved optimal in ≤ 10 s
     on_demand   the same with on-demand at every region's own price: gap ≤ 0.1 % in ≤ 60 s
+    egress      40 × 8,760 with on-demand and a price on data between regions, one machine size: gap ≤ 0.1 % in ≤ 60 s
+    worst_case  40 × 8,760, any two regions 30 % above their demand
     n_minus_1   the same as `year`, 80 % of demand survives the loss of any region: ≤ 60 s
     ratio       12 × 720 and 12 × 2,160, one machine size, against the full model: same objective, ≥ 20× faster
 """
@@ -46,6 +48,15 @@ def instance(regions: int, hours: int, terms: list[str], types: int = 2, **extra
     } | extra  # fmt: skip
 
 
+def with_egress(document: dict[str, Any]) -> dict[str, Any]:
+    """Data between regions: 0.02 USD/GB from North America and Europe, 0.08 from elsewhere; 4 kB there, 64 kB back."""
+    near = ("us", "europe", "northamerica")
+    prices = {r["region"]: 0.02 if r["region"].split("-")[0] in near else 0.08 for r in document["regions"]}
+    document["network"]["egress"] = {"usd_per_gb": prices}
+    document["services"][0] |= {"request_kb": 4.0, "answer_kb": 64.0}
+    return document
+
+
 RESERVED = ["reserved_1y", "reserved_3y"]
 
 
@@ -74,13 +85,19 @@ def run(name: str, document: dict[str, Any], method: str, gap: float, limit: flo
 def main() -> None:
     """Run the cases named on the command line, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", default=["year", "on_demand", "n_minus_1", "ratio"])
+    parser.add_argument("cases", nargs="*", default=["year", "on_demand", "egress", "n_minus_1", "worst_case", "ratio"])
     for case in parser.parse_args().cases:
         match case:
             case "year":
                 run("40 x 8760", instance(40, 8760, RESERVED), "exact", 0.0, 120)
             case "on_demand":
                 run("40 x 8760 + on-demand", instance(40, 8760, [*RESERVED, "on_demand"]), "exact", 1e-3, 300)
+            case "egress":
+                priced = with_egress(instance(40, 8760, [*RESERVED, "on_demand"], types=1))
+                run("40 x 8760 + on-demand + egress", priced, "exact", 1e-3, 300)
+            case "worst_case":
+                worst = {"uncertainty": {"worst_case": {"deviation": 0.3, "regions": 2}}}
+                run("40 x 8760 + worst case", instance(40, 8760, RESERVED, types=1, **worst), "exact", 0.0, 300)
             case "n_minus_1":
                 guard = {"resilience": {"lose_any_region_keep": 0.8}}
                 run("40 x 8760 + N-1", instance(40, 8760, RESERVED, **guard), "exact", 0.0, 300)

@@ -3,8 +3,9 @@
 The paper's requests (ChatBot Arena, WildChat, GSM8K) are not shipped; these are drawn from distributions stated here.
 Means of turns and tokens are the published ones of the data sets: WildChat-1M 2.54 turns, 295.6 ± 1,609 user and
 441.3 ± 410.9 assistant tokens a turn (Zhao et al. 2024, Table 1); Chatbot Arena conversations 1.2 turns, 52.3 and 189.5
-tokens (Zheng et al., LMSYS-Chat-1M, Table 1). Who shares what is assumed: all users a system prompt, a user's
-conversations some templates of his own, a tree's nodes the path to their common ancestor.
+tokens (Zheng et al., LMSYS-Chat-1M, Table 1); entered from the papers, of which only WildChat's turns (2.5 million in
+1.04 million conversations) could be looked up again in November 2026. Who shares what is assumed: all users a system
+prompt, a user's conversations some templates of his own, a tree's nodes the path to their common ancestor.
 
 A conversation or tree is a *program*: a turn waits for the answer before it, a node for its parent's.
 """
