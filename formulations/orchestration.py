@@ -302,11 +302,16 @@ class _Search:
         return left is not None and left <= max(gap, PROVED)
 
     def candidates(self, gap: float) -> list[Scheduled]:
-        """What is found, and others known that are as good for the gap asked for: simulation judges them."""
+        """What is found, and others known that are as good for the gap asked for: simulation judges them.
+
+        Where the search was stopped, so are those that are no further behind what is found than the bound is ahead.
+        """
         assert self.found is not None
+        ahead = 0.0 if self.bound is None else max(0.0, self.bound - self.found.objective)
         seen, found = {self.found.counts.tobytes()}, [self.found]
         for other in self.others:
-            if other.counts.tobytes() not in seen and self.near(other.objective, gap):
+            as_good = self.near(other.objective, gap) or other.objective >= self.found.objective - ahead
+            if as_good and other.counts.tobytes() not in seen:
                 found.append(other)
                 seen.add(other.counts.tobytes())
         return found

@@ -26,6 +26,7 @@ from optmodels.points.orchestration_prices import most_in_time
 from optmodels.points.orchestration_slots import schedule
 from optmodels.problem.load import load
 from optmodels.simulation.assigned import follow
+from optmodels.simulation.cluster import Cluster, Requests, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Trace
 
@@ -296,3 +297,20 @@ def test_names_reach_the_literal_optimum_where_time_is_whole(seed):
     assert whole.status == "optimal"
     assert named.served.sum() == round(count * whole.log["literal_objective"])
     assert named.served.sum() <= count * named.attainment_bound + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_following_an_assignment_is_the_simulation_of_it(seed):
+    """One slot an instance in order of arrival; and a slot for everybody, where only speed depends on others."""
+    rng = np.random.default_rng(seed)
+    n = 30
+    requests = Requests.of(np.sort(rng.uniform(0, 20, n)), rng.integers(1, 50, n), rng.integers(1, 200, n))
+    for slots, count in ((1, 3), (n, 1)):
+        rates = np.sort(rng.uniform(10, 60, (count, slots)), axis=1)[:, ::-1]
+        cluster = Cluster.of([slots] * count, rates, prefill_s=0.1, prefill_s_per_token=0.01)
+        seen = simulate(requests, cluster, "round_robin", overflow_protection=False)
+        slot = np.arange(n) % slots
+        again = follow(requests, cluster, seen.instance, slot, requests.arrival_s)
+        np.testing.assert_allclose(again.finish_s, seen.finish_s, rtol=1e-9)
+        np.testing.assert_allclose(again.first_token_s, seen.first_token_s, rtol=1e-9)
+        np.testing.assert_allclose(again.busy_s, seen.busy_s, rtol=1e-9)

@@ -115,6 +115,7 @@ def test_mistakes_are_named():
     wrong = (
         (RegionReplayOptions(hour=7), "hour"), (RegionReplayOptions(quarter=1), "quarter"),
         (RegionReplayOptions(lose="mars"), "lose"), (ReplayOptions(policy="best"), "policy"),
+        (ReplayOptions(controller="static:4"), "controller"),
     )  # fmt: skip
     for options, word in wrong:
         with pytest.raises(InputError, match=word):
