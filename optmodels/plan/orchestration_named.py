@@ -27,7 +27,6 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -211,6 +210,8 @@ def _flow(cells: dict[tuple[int, int], int], quota: Ints) -> dict[tuple[int, int
         cells: how many there are.
         quota: (configurations, bins) how many each configuration takes.
     """
+    import networkx as nx  # a third of a second that other verbs need not wait
+
     C, T = quota.shape
     G: Any = nx.DiGraph()
     for (b, code), count in cells.items():
