@@ -109,8 +109,8 @@ class Routing:
         match: share of the prompt on record from which the longest match decides (SK §5.1: 50 %).
         router: below `match`, what SGLang's router does: the smallest tree, and the least loaded when out of balance.
         balance_absolute, balance_relative: outstanding requests of the busiest replica over the idlest, and their
-            ratio, past both of which it is out of balance. SGLang's defaults of 2024 (sgl-project/sglang, rust/README,
-            with `match` 0.5); since 2025 they are 64 and 1.5 with 0.3 (docs/advanced_features/sgl_model_gateway).
+            ratio, past both of which it is out of balance. As in earlier versions of SGLang's router (with `match`
+            0.5); newer ones have 64 and 1.5 with 0.3 (docs/papers/skylb.md).
         virtual_nodes: of every target on the hash ring.
         trie_share: size of a balancer's trie over the blocks its targets can hold.
         sample_s: between two samples of load.
