@@ -111,17 +111,17 @@ def _digest(t: OrchestrationTables, p: OrchestrationPlan) -> bytes:
 
 def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named) -> tuple[int, float]:
     """Fill in the requests of one model; returns how many the flow found a configuration for, and the most in time."""
-    assert t.case.trace is not None and t.deadline_s is not None and t.class_of is not None
+    trace = t.case.trace
+    assert trace is not None and t.deadline_s is not None and t.class_of is not None
     lines = [j for j, c in enumerate(p.configurations) if c.model == t.case.models[m]]
-    mine = np.flatnonzero(t.case.request_model == m)
+    mine = np.flatnonzero(t.servable(t.case.request_model, trace.prompt_tokens + trace.output_tokens) == m)
     hosts = [[i for i, x in enumerate(p.instances) if x.configuration == j] for j in lines]
     if not len(mine) or not any(hosts):
         return 0, 0.0
     rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
     used = [rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for j in lines for c in [p.configurations[j]]]
     arrival, prompt, output = (
-        np.asarray(v[mine], dtype=np.float64)
-        for v in (t.case.trace.arrival_s, t.case.trace.prompt_tokens, t.case.trace.output_tokens)
+        np.asarray(v[mine], dtype=np.float64) for v in (trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
     )
     prefill = np.stack([x.prefill_s_per_token * prompt for x in used], axis=1)
     service = prefill + np.stack([output / x.worst_rate for x in used], axis=1)
