@@ -21,7 +21,7 @@ from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Q
 from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.reference import simulate_slowly
-from optmodels.simulation.summary import columns
+from optmodels.simulation.summary import columns, summary
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -40,7 +40,6 @@ ONLINE = (
     Dispatcher(policy="best_fit", queue="deadline"),
 )
 PLANNED = Dispatcher(policy="planned")
-QUANTILES = (0.5, 0.9, 0.99)
 
 
 def replay(
@@ -80,7 +79,7 @@ def replay(
             why = "the plan names none of these requests" if options.controller is None else "batch limits may change"
             notes.append(f"{why}: sent by {way.policy} in place of planned")
         seen = sent(t, p, requests, cluster, shares, way, options, named)
-        rows[way.policy] = report_of(t, requests, cluster, seen)
+        rows[way.policy] = summary(seen, requests, cluster, t.classes.label, t.case.models).json()
         if options.keep is not None:
             options.keep(way.policy, columns(seen, requests, cluster))
     found: dict[str, Any] = {
@@ -308,32 +307,3 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) ->
     kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
     refuse = own and bool(admitted.any())
     return Shares(kind, np.ascontiguousarray(weight), t.bin_s if own else np.inf, refuse_rest=refuse)
-
-
-def report_of(t: OrchestrationTables, requests: Requests, cluster: Cluster, seen: Outcomes) -> dict[str, Any]:
-    """What a simulation saw, as JSON data."""
-    met = seen.met(requests)
-    served = seen.served
-    n = len(requests) or 1
-    first = (seen.first_token_s - requests.arrival_s)[served]
-    whole = (seen.finish_s - requests.arrival_s)[served]
-    end = float(max(seen.finish_s[served].max(initial=0.0), requests.arrival_s.max(initial=0.0))) or 1.0
-    by_class = {}
-    for k in np.unique(requests.klass[requests.klass >= 0]):
-        mine = requests.klass == k
-        by_class[t.classes.label[k]] = float(met[mine].mean())
-
-    def quantiles(values: Array) -> dict[str, float]:
-        return {f"p{100 * q:g}": float(np.quantile(values, q)) for q in QUANTILES} if len(values) else {}
-
-    return {
-        "attainment": float(met.sum() / n),
-        "refused": float((~served).sum() / n),
-        "late": float((served & ~met).sum() / n),
-        "mean_latency_s": float(first.mean()) if len(first) else 0.0,
-        "first_token_s": quantiles(first),
-        "end_to_end_s": quantiles(whole),
-        "throughput_tokens_per_s": float(requests.output_tokens[met].sum() / end),
-        "gpu_use": float((seen.busy_s * cluster.gpus).sum() / (end * cluster.gpus.sum())) if len(cluster) else 0.0,
-        "by_class": by_class,
-    }

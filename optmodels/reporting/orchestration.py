@@ -109,19 +109,19 @@ def _classes(p: OrchestrationPlan) -> Table:
 
 def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
-    columns = ("dispatch", "in time", "refused", "late", "first token s", "p50 / p90 / p99 s", "tokens/s", "GPU use")
+    columns = ("dispatch", "in time", "refused", "late", "cascaded", "TTFT, s", "E2E p50 / p90 / p99, s",
+               "tokens/s in time", "GPU use")  # fmt: skip
     table = _table(f"Replay of {found['requests']:,} requests", *columns)
-    x = found["predicted"]
-    table.add_row("predicted", f"{x['attainment']:.2%}", "", "", f"{x['mean_latency_s']:.3g}", "",
-                  f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip
-    if "named" in found:
-        x = found["named"]
-        table.add_row("by name", f"{x['attainment']:.2%}", "", "", f"{x['mean_latency_s']:.3g}", "",
-                      f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip
+    for name, key in (("predicted", "predicted"), ("by name", "named")):
+        if key in found:
+            x = found[key]
+            table.add_row(name, f"{x['attainment']:.2%}", "", "", "", f"{x['mean_latency_s']:.3g}", "",
+                          f"{x['throughput_tokens_per_s']:,.0f}", "")  # fmt: skip
     for policy, r in found["policies"].items():
-        quantiles = " / ".join(f"{v:.3g}" for v in r["end_to_end_s"].values())
+        ttft = f"{r['ttft_s']['mean']:.3g}" if r["ttft_s"] else ""
+        e2e = " / ".join(f"{v:.3g}" for q, v in r["e2e_s"].items() if q != "mean")
         table.add_row(policy.replace("_", " "), f"{r['attainment']:.2%}", f"{r['refused']:.2%}", f"{r['late']:.2%}",
-                      f"{r['mean_latency_s']:.3g}", quantiles, f"{r['throughput_tokens_per_s']:,.0f}",
+                      f"{r['cascaded']:.2%}", ttft, e2e, f"{r['goodput_tokens_per_s']:,.0f}",
                       f"{r['gpu_use']:.0%}")  # fmt: skip
     return table
 

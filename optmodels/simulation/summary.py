@@ -56,7 +56,7 @@ class Summary:
 
 
 def summary(
-    outcomes: Outcomes, requests: Requests, cluster: Cluster, *,
+    outcomes: Outcomes, requests: Requests, cluster: Cluster,
     classes: Sequence[str] | None = None, models: Sequence[str] | None = None,
 ) -> Summary:  # fmt: skip
     """Figures of a simulation.

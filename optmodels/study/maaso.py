@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,10 +36,11 @@ TITLES = {
     "maaso_star": "MaaSO*", "alpaserve": "AlpaServe", "selective_replication": "Selective Replication",
     "round_robin": "round robin",
 }  # fmt: skip
-METHODS = (*TITLES, "maaso_printed", *READINGS)
+GAPS = {"exact": 1e-3, "exact_half_percent": 5e-3}  # of plans within the gap, exact returns the one that replays best
+METHODS = (*GAPS, *(m for m in TITLES if m != "exact"), "maaso_printed", *READINGS)
 FOUND = (
     "objective", "predicted_attainment", "attainment", "attainment_unprotected", "attainment_by_name", "latency_s",
-    "latency_unprotected_s", "throughput_tokens_per_s", "gpu_use", "policy", "instances", "check",
+    "latency_unprotected_s", "goodput_tokens_per_s", "gpu_use", "policy", "instances", "check",
 )  # fmt: skip
 KEY = ["trace", "gpus", "cv", "requests"]
 OURS = ("greedy_dp", "maaso_star", "maaso_printed")
@@ -52,7 +54,7 @@ QUICK: dict[str, tuple[float, ...]] = {"gpus": (8, 16), "cv": (4,), "requests": 
 DEFAULT = {"gpus": 24, "cv": 2.0, "requests": 10_000}
 QUICK_DEFAULT = {"gpus": 8, "cv": 2.0, "requests": 1_500}
 WINDOW_S = 300.0  # all requests arrive within about so long
-GAP, TIME_LIMIT_S = 1e-3, 20.0  # of exact
+TIME_LIMIT_S = 20.0  # of exact
 BELOW = 0.005  # attainment by which exact may be below a heuristic in replay
 BINS = {"lengths": 2, "slo": 3}
 
@@ -95,8 +97,8 @@ def case(trace: int, gpus: int = 24, cv: float = 2.0, requests: int = 10_000, se
 def run(problem: Orchestration, tables: OrchestrationTables, method: str) -> dict[str, Any]:
     """One method on one point: planned and replayed figures."""
     form = get("orchestration")
-    solve = READINGS.get(method) or form.method(method)
-    options = Options(time_limit=TIME_LIMIT_S, gap=GAP) if method == "exact" else Options()
+    solve = READINGS.get(method) or form.method("exact" if method in GAPS else method)
+    options = Options(time_limit=TIME_LIMIT_S, gap=GAPS[method]) if method in GAPS else Options()
     clock = time.perf_counter()
     outcome = solve(problem, tables, options)
     row: dict[str, Any] = {
@@ -117,8 +119,8 @@ def run(problem: Orchestration, tables: OrchestrationTables, method: str) -> dic
     kinds = [f"{c.instances}×{c.model} {c.parallelism} B{c.batch}" for c in plan.configurations]
     found = (
         plan.score.total, plan.prediction.attainment, seen["attainment"], bare["attainment"],
-        replayed.get("planned", {}).get("attainment"), seen["mean_latency_s"], bare["mean_latency_s"],
-        seen["throughput_tokens_per_s"], seen["gpu_use"], policy, ", ".join(kinds), form.check(problem, data).ok,
+        replayed.get("planned", {}).get("attainment"), seen["ttft_s"].get("mean"), bare["ttft_s"].get("mean"),
+        seen["goodput_tokens_per_s"], seen["gpu_use"], policy, ", ".join(kinds), form.check(problem, data).ok,
     )  # fmt: skip
     return row | dict(zip(FOUND, found, strict=True))
 
@@ -209,7 +211,7 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
     solved = rows.groupby(KEY)["attainment"].transform("count") == rows["method"].nunique()
     by = rows[solved].groupby("method")
     means = ["predicted_attainment", "attainment", "attainment_unprotected", "latency_s", "latency_unprotected_s",
-             "throughput_tokens_per_s", "gpu_use"]  # fmt: skip
+             "goodput_tokens_per_s", "gpu_use"]  # fmt: skip
     table = by[means].mean()
     table[["gap", "gap_median", "gap_max"]] = by["gap"].agg(["mean", "median", "max"])
     table[["solver_s", "solver_s_median", "solver_s_max"]] = by["solver_s"].agg(["mean", "median", "max"])
@@ -239,7 +241,7 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
     """
     seen = ["attainment", "attainment_unprotected", "latency_s", "latency_unprotected_s"]
     means = rows.groupby("method")[seen].mean()
-    theirs = means.loc[[m for m in means.index if m not in ("exact", "greedy_dp_exchange", *OURS)]]
+    theirs = means.loc[[m for m in means.index if m not in (*GAPS, "greedy_dp_exchange", *OURS)]]
     table = {}
     for ours in (m for m in ("greedy_dp", "maaso_printed") if m in means.index):
         slo, wait = (means[k].to_dict()[ours] for k in ("attainment", "latency_s"))
@@ -249,13 +251,13 @@ def readings(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
-def worse_than_heuristics(rows: pd.DataFrame, value: str = "attainment") -> pd.DataFrame:
+def worse_than_heuristics(rows: pd.DataFrame, value: str = "attainment", exact: str = "exact") -> pd.DataFrame:
     """Points where the exact plan's replayed attainment is below the best heuristic's by more than 0.5 points."""
     wide = rows.pivot_table(index=KEY, columns="method", values=value)
-    if "exact" not in wide:
+    if exact not in wide:
         return pd.DataFrame()
-    others = wide.drop(columns="exact")
-    found = pd.DataFrame({"exact": wide["exact"], "best": others.max(axis=1), "by": others.idxmax(axis=1)})
+    others = wide.drop(columns=[m for m in GAPS if m in wide])
+    found = pd.DataFrame({"exact": wide[exact], "best": others.max(axis=1), "by": others.idxmax(axis=1)})
     return found[found["exact"] < found["best"] - BELOW]
 
 
@@ -267,7 +269,7 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
     panels = [
         ("gpus", "attainment", "SLO attainment, %", 100.0), ("gpus", "latency_s", "first token, s", 1.0),
         ("gpus", "solver_s", "solver, s", 1.0), ("cv", "attainment", "SLO attainment, %", 100.0),
-        ("cv", "latency_s", "first token, s", 1.0), ("cv", "throughput_tokens_per_s", "1,000 tokens/s in time", 1e-3),
+        ("cv", "latency_s", "first token, s", 1.0), ("cv", "goodput_tokens_per_s", "1,000 tokens/s in time", 1e-3),
         ("requests", "attainment", "SLO attainment, %", 100.0),
     ]  # fmt: skip
     label = {"gpus": "GPUs", "cv": "coefficient of variation of arrivals", "requests": "requests"}
@@ -328,9 +330,9 @@ def main(arguments: list[str] | None = None) -> int:
     draw(rows, given.out / ("fig4-quick.png" if given.quick else "fig4.png"), given.quick)
     with pd.option_context("display.width", 250, "display.max_columns", 30, "display.float_format", "{:.4g}".format):
         show([str(compared(rows).T), str(claims(rows)), str(readings(rows).T)])
-        for value in ("attainment", "attainment_by_name"):
-            worse = worse_than_heuristics(rows, value)
-            show([f"{len(worse)} points where a heuristic's {value} is more than 0.5 points above exact's"])
+        for exact, value in product(GAPS, ("attainment", "attainment_by_name")):
+            worse = worse_than_heuristics(rows, value, exact)
+            show([f"{len(worse)} points where a heuristic's {value} is more than 0.5 points above that of {exact}"])
             if len(worse):
                 show([str(worse)])
     return 0
