@@ -234,7 +234,7 @@ def _flow(cells: dict[tuple[int, int], int], quota: Ints) -> dict[tuple[int, int
     }  # fmt: skip
 
 
-def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[str, float]:
+def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[str, Any]:
     """What the names promise, as the prediction states it."""
     assert t.case.trace is not None
     table, served = requests_table(t, p, named), named.served
@@ -242,8 +242,8 @@ def figures(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -> dict[
     return {
         "attainment": named.attainment,
         "attainment_bound": named.attainment_bound,
-        "mean_latency_s": float(first.mean()) if served.any() else 0.0,
-        "throughput_tokens_per_s": float(t.case.trace.output_tokens[served].sum()) / t.horizon_s,
+        "ttft_s": {"mean": float(first.mean()) if served.any() else 0.0},
+        "goodput_tokens_per_s": float(t.case.trace.output_tokens[served].sum()) / t.horizon_s,
     }
 
 

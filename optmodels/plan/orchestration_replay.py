@@ -84,8 +84,8 @@ def replay(
             options.keep(way.policy, columns(seen, requests, cluster))
     found: dict[str, Any] = {
         "requests": len(requests), "speed": options.speed, "policy": options.policy or p.dispatcher.policy,
-        "predicted": {"attainment": p.prediction.attainment, "mean_latency_s": p.prediction.mean_latency_s,
-                      "throughput_tokens_per_s": p.prediction.throughput_tokens_per_s},
+        "predicted": {"attainment": p.prediction.attainment, "ttft_s": {"mean": p.prediction.mean_latency_s},
+                      "goodput_tokens_per_s": p.prediction.throughput_tokens_per_s},
         "policies": rows,
     }  # fmt: skip
     if found["policy"] not in rows:

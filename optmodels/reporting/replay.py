@@ -8,6 +8,7 @@ from typing import Any
 from optmodels.reporting.text import plain
 
 MAX_ROWS = 40
+MAX_FIGURES = 24
 
 
 def replay_lines(found: Mapping[str, Any]) -> list[Any]:
@@ -27,6 +28,8 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
             lines += [f"[bold]{plain(_words(key))}[/bold]", _table(value)]
         elif isinstance(value, list):
             lines += [plain(f"{_words(key)}: {v}") for v in value[:MAX_ROWS]]
+        elif isinstance(value, Mapping) and len(_flat(value)) > MAX_FIGURES:
+            lines.append(f"{_words(key)}: {len(_flat(value))} figures, see --json or replay.json")
         elif not isinstance(value, Mapping):
             lines.append(plain(f"{_words(key)}: {_shown(value)}"))
         else:
