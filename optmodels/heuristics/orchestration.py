@@ -66,18 +66,9 @@ class Deployment:
         return plan.model_copy(update={"instances": instances, "dispatcher": dispatcher})
 
 
-def goal_of(problem: Orchestration) -> Goal:
-    """Weights of S, T and L in MS(6); of a lexicographic order each metric a thousandth of the one before."""
-    o = problem.objective
-    if o.kind == "score":
-        return o.alpha, (1 - o.alpha) * o.beta, (1 - o.alpha) * (1 - o.beta)
-    weight = {name: 1e-3**i for i, name in enumerate(o.order)}
-    return weight.get("attainment", 0.0), weight.get("throughput", 0.0), weight.get("latency", 0.0)
-
-
 def greedy_dp(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """MaaSO: simulator-guided instances for strict and relaxed requests, dynamic programming over the GPUs."""
-    return maaso(problem, tables, options, goal_of(problem))
+    return maaso(problem, tables, options, problem.objective.weights)
 
 
 def maaso_star(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -87,7 +78,7 @@ def maaso_star(problem: Orchestration, tables: OrchestrationTables, options: Opt
 
 def maaso_printed(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """MaaSO with its Algorithm 1 as printed: all models of a sub-cluster share one configuration."""
-    return maaso(problem, tables, options, goal_of(problem), Printed)
+    return maaso(problem, tables, options, problem.objective.weights, Printed)
 
 
 def maaso(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.formulation import Options
-from optmodels.heuristics.orchestration import Deployment, finish, goal_of, greedy_dp
+from optmodels.heuristics.orchestration import Deployment, finish, greedy_dp
 from optmodels.heuristics.orchestration_assign import reserve
 from optmodels.heuristics.orchestration_search import MISSING, Group
 from optmodels.heuristics.orchestration_trials import BOTH
@@ -68,7 +68,7 @@ class Exchanges:
 
     def __init__(self, problem: Orchestration, t: OrchestrationTables, seed: int) -> None:
         models = range(len(t.case.models))
-        self.t, self.seed, self.goal = t, seed, goal_of(problem)
+        self.t, self.seed, self.goal = t, seed, problem.objective.weights
         self.alone = [alone(t, m) for m in models]
         self.mine = [np.flatnonzero(t.model_of == m) for m in models]
         kept = dominated(t).keep & paper_rules(t).keep

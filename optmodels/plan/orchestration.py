@@ -180,13 +180,17 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
     )  # fmt: skip
 
 
-def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
-    """(C,) instances of every configuration in a plan."""
+def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
+    """Table row of each of the plan's configurations."""
     row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
            for c, x in enumerate(t.configurations)}  # fmt: skip
-    counts = np.zeros(len(row), dtype=np.int64)
-    for line in p.configurations:
-        counts[row[line.model, line.gpu, line.tp, line.pp, line.dp, line.batch]] += line.instances
+    return [row[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for c in p.configurations]
+
+
+def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
+    """(C,) instances of every configuration in a plan."""
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    np.add.at(counts, rows_of(t, p), [line.instances for line in p.configurations])
     return counts
 
 

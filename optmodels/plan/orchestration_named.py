@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.plan.orchestration import OrchestrationPlan
+from optmodels.plan.orchestration import OrchestrationPlan, rows_of
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import weights
 from optmodels.points.orchestration_prices import most_in_time
@@ -42,7 +42,6 @@ Mask = npt.NDArray[np.bool_]
 MOST_NAMED = 200_000  # requests
 TRIES = 10_000  # repairs of each model's schedule
 MOST_REMEMBERED = 4
-TIE = 1e-3  # weight of each metric of a lexicographic order against the one before
 
 
 @dataclass(frozen=True)
@@ -118,8 +117,8 @@ def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named
     hosts = [[i for i, x in enumerate(p.instances) if x.configuration == j] for j in lines]
     if not len(mine) or not any(hosts):
         return 0, 0.0
-    rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
-    used = [rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for j in lines for c in [p.configurations[j]]]
+    rows = rows_of(t, p)
+    used = [t.configurations[rows[j]] for j in lines]
     arrival, prompt, output = (
         np.asarray(v[mine], dtype=np.float64) for v in (trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
     )
@@ -155,14 +154,8 @@ def _gain(t: OrchestrationTables, mine: Ints, output: Array) -> Array:
     """What each request in time adds to the objective, if it starts at once."""
     assert t.class_of is not None
     w, o, k = weights(t), t.case.problem.objective, t.class_of[mine]
-    tokens = w.throughput[k] / t.classes.output_tokens[k] * output
-    value = {"attainment": w.satisfaction[k], "throughput": tokens, "latency": np.full(len(k), w.latency)}
-    if o.kind == "score":
-        each = o.alpha * value["attainment"] + (1 - o.alpha) * (
-            o.beta * value["throughput"] + (1 - o.beta) * value["latency"]
-        )
-    else:
-        each = sum((value[name] * TIE**i for i, name in enumerate(o.order)), np.zeros(len(k)))
+    S, T, L = o.weights
+    each = S * w.satisfaction[k] + T * w.throughput[k] / t.classes.output_tokens[k] * output + L * w.latency
     gain: Array = np.maximum(each * len(k), 1e-9)
     return gain
 
@@ -251,8 +244,7 @@ def requests_table(t: OrchestrationTables, p: OrchestrationPlan, named: Named) -
     """One row a request of the trace, in its order: what it is, instance, slot, planned times; refused: none, −1."""
     trace, served = t.case.trace, named.served
     assert trace is not None and t.deadline_s is not None and t.class_of is not None
-    rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
-    each = np.array([rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch].prefill_s_per_token for c in p.configurations])
+    each = np.array([t.configurations[c].prefill_s_per_token for c in rows_of(t, p)])
     of = np.array([i.configuration for i in p.instances], dtype=np.int64)
     first = np.full(len(trace), np.nan)
     first[served] = named.start_s[served] + each[of[named.instance[served]]] * trace.prompt_tokens[served]

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan
+from optmodels.plan.orchestration import Dispatcher, OrchestrationPlan, rows_of
 from optmodels.plan.orchestration_named import Named, figures, name_requests
 from optmodels.points.orchestration import OrchestrationTables, build_tables
 from optmodels.points.orchestration_flow import weights
@@ -178,20 +178,15 @@ def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[fl
 
 def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:
     """MS(6) of a simulation, or the first metric of a lexicographic order and a little of the next."""
-    w, o = weights(t), t.case.problem.objective
+    w = weights(t)
     limit = t.case.problem.slo.ttft_s
     first = seen.first_token_s - requests.arrival_s
     met = seen.met(requests) if limit is None else seen.met(requests) & (first <= limit * (1 + TOLERANCE))
     k = requests.klass[met]
     tokens = w.throughput[k] / t.classes.output_tokens[k] * requests.output_tokens[met]
-    value = {
-        "attainment": float(w.satisfaction[k].sum()), "throughput": min(1.0, float(tokens.sum())),
-        "latency": float(w.latency * len(k) - w.waiting * first[met].sum()),
-    }  # fmt: skip
-    if o.kind == "lexicographic":
-        return sum(value[name] * 1e-3**i for i, name in enumerate(o.order))
-    rest = o.beta * value["throughput"] + (1 - o.beta) * value["latency"]
-    return o.alpha * value["attainment"] + (1 - o.alpha) * rest
+    S, T, L = t.case.problem.objective.weights
+    latency = w.latency * len(k) - w.waiting * float(first[met].sum())
+    return S * float(w.satisfaction[k].sum()) + T * min(1.0, float(tokens.sum())) + L * latency
 
 
 def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:
@@ -254,8 +249,7 @@ def _drawn(t: OrchestrationTables, seed: int) -> Requests:
 
 def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
     """The plan's instances for the simulator."""
-    rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): x for x in t.configurations}
-    lines = [rows[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for c in p.configurations]
+    lines = [t.configurations[c] for c in rows_of(t, p)]
     widest = max((x.slots for x in lines), default=1)
     rate = np.ones((len(lines), widest))
     for j, x in enumerate(lines):

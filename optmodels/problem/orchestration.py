@@ -244,6 +244,14 @@ class Objective(Entry):
     )
     order: tuple[Metric, ...] = Field(default=("attainment", "latency", "throughput"), min_length=1)
 
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Of S, T and L in MS(6); in a lexicographic order each metric counts a thousandth of the one before."""
+        if self.kind == "score":
+            return self.alpha, (1 - self.alpha) * self.beta, (1 - self.alpha) * (1 - self.beta)
+        weight = {name: 1e-3**i for i, name in enumerate(self.order)}
+        return weight.get("attainment", 0.0), weight.get("throughput", 0.0), weight.get("latency", 0.0)
+
 
 class Memory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optmodels.plan.orchestration import OrchestrationPlan
+from optmodels.plan.orchestration import OrchestrationPlan, rows_of
 from optmodels.points.orchestration import OrchestrationTables
 from optmodels.points.orchestration_flow import busy_shares
 
@@ -96,17 +96,14 @@ def _timeline(plt: Any, t: OrchestrationTables, plan: OrchestrationPlan) -> Any:
                      label="refused")  # fmt: skip
     top.set_ylabel("requests/s")
     top.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
-    rows = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
-            for c, x in enumerate(t.configurations)}  # fmt: skip
+    rows = rows_of(t, plan)
     order = sorted(range(len(plan.configurations)), key=lambda j: -plan.configurations[j].gpus)[:LINES_SHOWN]
     of, k = np.array(s.configuration, dtype=np.int64), np.array(s.request_class, dtype=np.int64)
     bin_, started = np.array(s.bin, dtype=np.int64), np.array(s.started)
     seen: dict[str, int] = {}
     for j in order:
         c = plan.configurations[j]
-        row = rows.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch))
-        if row is None:
-            continue
+        row = rows[j]
         busy = np.zeros(T)
         for one in np.unique(k[of == j]):
             mine = (of == j) & (k == one)
