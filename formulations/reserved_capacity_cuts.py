@@ -103,11 +103,12 @@ class Master:
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
-        lower, value = np.array(self.lower), self.session.row_activity()
+        value = self.session.row_activity()  # of the rows that were there: later ones stay
+        lower = np.array(self.lower[: len(value)])
         slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
         slack = slack[slack >= self.structural]
         self.session.delete_rows(slack)
-        self.lower = np.delete(lower, slack).tolist()
+        self.lower = np.delete(self.lower, slack).tolist()
 
     def integers(self, on: bool) -> None:
         """Make k integer, or relax it."""

@@ -104,7 +104,8 @@ class Session:
         self.message = "not run"
         self.progress: Progress | None = None
         self._h = highspy.Highs()
-        self._solution: Any = None
+        self._solution, self._info = self._h.getSolution(), self._h.getInfo()
+        self._integer = np.zeros(0, dtype=bool)  # by column
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": self.settings.seed, "mip_rel_gap": self.settings.gap, "mip_abs_gap": 0.0,
@@ -132,11 +133,12 @@ class Session:
             maximise: the sense.
         """
         A = A.tocsc()
+        self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
         sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
         _must(self._h.passModel(
             A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
             row_lower, row_upper, _int32(A.indptr), _int32(A.indices), np.asarray(A.data, dtype=float),
-            np.zeros(A.shape[1], dtype=np.int32) if integer is None else _int32(integer),
+            _int32(self._integer),
         ), "the model")  # fmt: skip
 
     def add_columns(self, cost: Numbers, lower: Numbers, upper: Numbers, A: Any = None) -> None:
@@ -148,6 +150,7 @@ class Session:
             A = A.tocsc()
             start, index, value = _int32(A.indptr[:-1]), _int32(A.indices), A.data
         _must(self._h.addCols(n, cost, lower, upper, len(value), start, index, value), "a column")
+        self._integer = np.append(self._integer, np.zeros(n, dtype=bool))
 
     def add_row(self, lower: float, upper: float, index: Indices, value: Numbers) -> None:
         """Add lower ≤ Σ value_i·x_{index_i} ≤ upper."""
@@ -160,6 +163,7 @@ class Session:
     def delete_columns(self, columns: Indices) -> None:
         """Delete columns, ascending; those behind move up."""
         _must(self._h.deleteCols(len(columns), _int32(columns)), "a deletion")
+        self._integer = np.delete(self._integer, columns)
 
     def set_costs(self, cost: Numbers, offset: float | None = None) -> None:
         """Another objective: costs of all columns, (n,), and unless None the offset."""
@@ -180,6 +184,7 @@ class Session:
         kind = int(highspy.HighsVarType.kInteger if on else highspy.HighsVarType.kContinuous)
         kinds = np.full(len(columns), kind, dtype=np.uint8)
         _must(self._h.changeColsIntegrality(len(columns), _int32(columns), kinds), "the integrality")
+        self._integer[columns] = on
 
     def set_option(self, name: str, value: Any) -> None:
         """A HiGHS option for the runs to come."""
@@ -265,8 +270,9 @@ class Session:
         h = self._h
         if seconds is None:
             seconds = self.remaining()
-        # HiGHS counts time from the first run on.
-        h.setOptionValue("time_limit", np.inf if seconds is None else h.getRunTime() + seconds)
+        # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
+        before = 0.0 if self._integer.any() else h.getRunTime()
+        h.setOptionValue("time_limit", np.inf if seconds is None else before + seconds)
         h.run()
         status = h.getModelStatus()
         if status == _S.kUnboundedOrInfeasible:
@@ -274,7 +280,7 @@ class Session:
             h.run()
             status = h.getModelStatus()
             h.setOptionValue("presolve", self.settings.options.get("presolve", "choose"))
-        self._solution = None
+        self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
         self.message = h.modelStatusToString(status)
         self.limit = _LIMITS.get(status)
         self.status = _ENDED.get(status, "limit" if self.limit else "error")
@@ -287,49 +293,42 @@ class Session:
         lp = self._h.getLp()
         return max(lp.row_lower_, default=0.0) <= 0.0 <= min(lp.row_upper_, default=0.0)
 
-    # --------------------------------------------------------------------------------------------- what was found
+    # ---------------------------------------------------------------------------------- what the last run found
 
     def point(self) -> Array | None:
         """The feasible point found, (n,), if any; feasible by HiGHS' own tolerances (see `highs.verify`)."""
-        if self._h.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        if self._info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             return self.values()
         return np.zeros(0) if self.status == "optimal" and not self.columns else None
 
-    def _last(self) -> Any:
-        """HiGHS copies its solution at every call."""
-        if self._solution is None:
-            self._solution = self._h.getSolution()
-        return self._solution
-
     def values(self) -> Array:
         """Of the columns, (n,), whatever the status."""
-        return np.array(self._last().col_value)
+        return np.array(self._solution.col_value)
 
     def row_activity(self) -> Array:
         """A·x, (m,)."""
-        return np.array(self._last().row_value)
+        return np.array(self._solution.row_value)
 
     def row_duals(self) -> Array:
         """Shadow prices of an LP: what the objective changes per unit of the row's binding bound, (m,)."""
-        return np.array(self._last().row_dual)
+        return np.array(self._solution.row_dual)
 
     def reduced_costs(self) -> Array:
         """cost − Aᵀ·row_duals of an LP, (n,)."""
-        return np.array(self._last().col_dual)
+        return np.array(self._solution.col_dual)
 
     @property
     def objective(self) -> float:
         """Of the last run's point."""
-        return float(self._h.getInfo().objective_function_value)
+        return float(self._info.objective_function_value)
 
     @property
     def bound(self) -> float | None:
         """Proved for the optimum: a MIP's dual bound, an LP's optimum; None without."""
-        info = self._h.getInfo()
-        if info.mip_node_count >= 0:
-            value = float(info.mip_dual_bound)
+        if self._info.mip_node_count >= 0:
+            value = float(self._info.mip_dual_bound)
         elif self.status == "optimal":
-            value = float(info.objective_function_value)
+            value = self.objective
         else:
             return None
         return value if abs(value) < highspy.kHighsInf else None
@@ -337,4 +336,4 @@ class Session:
     @property
     def nodes(self) -> int:
         """Of the branch-and-bound tree."""
-        return max(0, int(self._h.getInfo().mip_node_count))
+        return max(0, int(self._info.mip_node_count))
