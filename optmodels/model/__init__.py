@@ -35,6 +35,7 @@ labels given. Bounds are scalars, tables over the sets, or one number for each e
 ``m.x.by("t", j=pool[p])``     rows (t, j), where j depends on the entry
 ``m.x * a[i, j]``              coefficients, entry by entry; ``2.0 * m.x``, ``-m.x``, ``m.x + m.y``, ``m.x - m.y``
 ``m.x[mask]``                  only these entries
+``used - m.n.among(used)``     n only in rows that ``used`` has entries in
 ``m.n.dot("p", a, "r")``       Σ_p a_pr·n_tp in rows (t, r)
 ``m.stock.lag("t")``           I_{t−1} as a term of row t; the first row has none, or the last one if ``cyclic=True``
 ``m.n.across(t=T)``            n_c in every row (c, t)

@@ -62,7 +62,7 @@ class Statement:
 
     def used(self) -> set[str]:
         """Names of the variables in rows and objectives."""
-        parts = (*self.rows.values(), *self.objectives.values())
+        parts: list[Row | Goal] = [*self.rows.values(), *self.objectives.values()]
         return {name for part in parts for name in part.coefficients}
 
 
@@ -274,17 +274,17 @@ def differences(expected: Statement, found: Statement, *, relative: float = 1e-9
         relative: tolerance of coefficients and bounds.
     """
     lines = []
-    old = {name: _turned(row) for name, row in expected.rows.items() if not _idle(row)}
-    new = {name: _turned(row) for name, row in found.rows.items() if not _idle(row)}
+    old = {name: row for name, row in expected.rows.items() if not _idle(row)}
+    new = {name: row for name, row in found.rows.items() if not _idle(row)}
     for name in [*old, *(n for n in new if n not in old)]:
         if name not in new:
-            lines.append(f"row {name} is missing: {_bounded(expected.rows[name])}")
+            lines.append(f"row {name} is missing: {_bounded(old[name])}")
         elif name not in old:
-            lines.append(f"row {name} is new: {_bounded(found.rows[name])}")
+            lines.append(f"row {name} is new: {_bounded(new[name])}")
         else:
-            a, b = old[name], new[name]
-            lines += _unequal(f"row {name}", a.coefficients, b.coefficients, relative)
-            lines += _unequal(f"row {name}", _limits(a), _limits(b), relative)
+            a, b, c = _numbers(old[name]), _numbers(new[name]), _numbers(_turned(new[name]))
+            as_written, turned = (_unequal(f"row {name}", a, other, relative) for other in (b, c))
+            lines += turned if len(turned) < len(as_written) else as_written
     lines += _variables(expected, found, relative)
     if list(expected.objectives) != list(found.objectives):
         lines.append(f"objectives are {list(found.objectives)}, expected {list(expected.objectives)}")
@@ -330,7 +330,9 @@ def _idle(row: Row) -> bool:
 
 
 def _turned(row: Row) -> Row:
-    """With a positive coefficient before the first of its variables by name."""
-    if not row.coefficients or row.coefficients[min(row.coefficients)] > 0:
-        return row
+    """The same row with all signs turned."""
     return Row({name: -value for name, value in row.coefficients.items()}, -row.upper, -row.lower)
+
+
+def _numbers(row: Row) -> dict[str, float]:
+    return row.coefficients | _limits(row)

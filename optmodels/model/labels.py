@@ -74,7 +74,7 @@ class Index:
             return
         if not isinstance(over, tuple):
             table = np.asarray(over)
-            if table.ndim not in (1, 2) or table.ndim == 2 and not table.shape[1]:
+            if table.ndim not in (1, 2) or (table.ndim == 2 and not table.shape[1]):
                 raise StatementError(f"labels must be of shape (r, k), not {table.shape}")
             over = tuple(table.T) if table.ndim == 2 else (table,)
         self.labels = tuple(as_ints(part, "labels") for part in over)

@@ -206,6 +206,12 @@ class Model:
         """A solution by variable, each (n,) in its order."""
         return {name: v.of(x) for name, v in self.variables.items()}
 
+    def solution(self, block: Any) -> Array:
+        """(columns,) values of the variables on a block that the model was attached to; NaN where one has none."""
+        from optmodels.model.pyomo_block import solution
+
+        return solution(self, block)
+
     def start(self, values: Mapping[str, npt.ArrayLike]) -> dict[int, float]:
         """A warm start: value by column.
 

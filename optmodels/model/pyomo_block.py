@@ -34,6 +34,17 @@ def concrete(model: Model) -> Any:
     return made
 
 
+def solution(model: Model, block: Any) -> Array:
+    """See `Model.solution`."""
+    values = [
+        data.value
+        for v in model.variables.values()
+        for component in (block.component(v.name),)
+        for data in (map(component.__getitem__, _labels(v.index.labels)) if v.sets else [component])
+    ]
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
 def _attach(model: Model, block: Any) -> list[Any]:
     """Pyomo variables by column."""
     import pyomo.environ as pyo

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from optmodels.model.labels import Array, Index, Ints, Labels, StatementError, as_ints, by_label, sizes_of
+from optmodels.model.labels import Array, Index, Ints, Labels, StatementError, as_ints, by_label, distinct, sizes_of
 
 
 class Part(NamedTuple):
@@ -68,7 +68,10 @@ class Terms:
         if len(self.sets) != len(other.sets) or any(
             a != b for a, b in zip(self.sets, other.sets, strict=True) if a and b
         ):
-            raise StatementError(f"terms labelled by {self.sets} cannot be added to terms labelled by {other.sets}")
+            raise StatementError(
+                f"terms labelled by {self.sets} cannot be added to terms labelled by {other.sets}: "
+                "name their rows with by(...)"
+            )
         names = tuple(a or b for a, b in zip(self.sets, other.sets, strict=True))
         sizes = tuple(max(a, b) for a, b in zip(self.sizes, other.sizes, strict=True))
         return Terms(names, sizes, self.parts + other.parts)
@@ -94,10 +97,11 @@ class Terms:
     # ---------------------------------------------------------------------------------------- which row an entry is in
 
     def __getitem__(self, which: Any) -> Terms:
-        """The entries of a mask (n,) or at positions."""
-        which = np.asarray(which)
-        if which.dtype == bool and which.shape != (len(self),):
-            raise StatementError(f"a mask has shape {which.shape}, the terms have {len(self)} entries")
+        """The entries of a mask (n,), at positions, or of a slice."""
+        if not isinstance(which, slice):
+            which = np.asarray(which)
+            if which.dtype == bool and which.shape != (len(self),):
+                raise StatementError(f"a mask has shape {which.shape}, the terms have {len(self)} entries")
         labels = tuple(part[which] for part in self.labels)
         return Terms(self.sets, self.sizes, (Part(labels, self.columns[which], self.coefficients[which]),))
 
@@ -124,6 +128,15 @@ class Terms:
             return Terms(sets, sizes, parts)
         labels = tuple(self.labels[i] for i in kept) + tuple(added.values())
         return Terms(sets + tuple(added), sizes, (Part(labels, self.columns, self.coefficients),))
+
+    def among(self, other: Terms) -> Terms:
+        """The entries in rows that `other` has entries in: ``used - m.n.among(used)`` has no row for n alone."""
+        if self.sets != other.sets:
+            raise StatementError(f"terms labelled by {self.sets} are not among those labelled by {other.sets}")
+        if not self.sets:
+            return self if len(other) else self[:0]
+        _, (mine, theirs) = distinct([self.labels, other.labels])
+        return self[np.isin(mine, theirs)]
 
     def lag(self, name: str, steps: int = 1, *, cyclic: bool = False) -> Terms:
         """v of t − `steps` as a term of row t. What has no such row is left out, or begins anew where `cyclic`."""
@@ -292,7 +305,8 @@ class Expression:
 
     def vector(self, columns: int) -> Array:
         """(columns,) coefficients."""
-        return np.bincount(self.terms.columns, weights=self.terms.coefficients, minlength=columns)
+        used, costs = self.terms.columns, self.terms.coefficients
+        return np.bincount(used, weights=costs, minlength=columns).astype(np.float64, copy=False)
 
     def value(self, x: Array) -> float:
         """At a solution."""

@@ -30,8 +30,10 @@ def mutants(function: Callable) -> Iterator[Mutant]:
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     nodes = [node for statement in _body(tree) for node in ast.walk(statement)]
     seen = set()
+    tests = {id(node.test) for node in nodes if isinstance(node, ast.If | ast.IfExp)}
     for i, node in enumerate(nodes):
-        for wrong in _wrong(node):
+        negated = [ast.UnaryOp(ast.Not(), node)] if id(node) in tests else []
+        for wrong in [*_wrong(node), *negated]:
             description = f"line {node.lineno}: {ast.unparse(node)} → {ast.unparse(wrong)}"
             if description in seen:
                 continue
