@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.files import write_bytes
+from optmodels.io.write import write_bytes
 from optmodels.solver.compile import Compiled, compile_model
 from optmodels.solver.session import Session
 
@@ -58,7 +58,7 @@ def model_text(model: Any, kind: str) -> str:
                  sign * float(m.offsets[0]), maximise=sign < 0)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model.{kind}"
-        session.write(file, file_names(v.name for v in m.variables), file_names(m.row_names))
+        session.write(file, file_names(m.column_names), file_names(m.row_names))
         return file.read_text(encoding="ascii")
 
 

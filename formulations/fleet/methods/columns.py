@@ -1,0 +1,327 @@
+"""Column generation for tables too large to list in one model, and the certified bound of the linear relaxation.
+
+In the relaxation n_p is the load on p, so that the fleet is shares alone: min Σ c_wp·x_wp with Σ_p x_wp (+ unserved)
+= 1 and a few coupling rows (stock, quota, budget, spot shares). Given prices σ of those rows the best column of a
+demand is argmin_p of (C_p + Σ_r σ_r·a_pr)·λ_w·l_wp + penalties: a look-up in the table. For any σ ≥ 0 the sum of those
+minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so the bound does
+not rest on the linear solver's tolerances. Minimum replicas, reserves and changes are left out, which keeps it valid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.plan import Choice
+from formulations.fleet.points import FleetTables, changes_matter
+from formulations.fleet.problem import Fleet
+from optmodels.errors import SolverError
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
+from optmodels.solver.highs import Report, relative_gap
+from optmodels.solver.session import Session, Settings
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Milp = Callable[
+    [Fleet, FleetTables, Settings, Choice | None], tuple[Report, Choice | None, dict[str, float], dict[str, int]]
+]
+MOST_PAIRS = 30_000  # of the model that proves
+ENOUGH = 2e-3  # gap at which the restricted model may stop if the user asked for none
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """The linear relaxation of one period.
+
+    Attributes:
+        bound: certified lower bound on all costs, USD/h; −inf if there is none.
+        w, p, value: shares of the master's solution.
+        priced: USD/h of all of w on p at the row prices σ, shape (W, P); inf where impossible.
+        reduced: by how much a fleet with a deployment of p costs more than `bound`, at least, shape (P,).
+        feasible: whether the relaxation has a solution.
+        rounds, columns: of the column generation.
+    """
+
+    bound: float
+    w: Index
+    p: Index
+    value: Array
+    priced: Array
+    reduced: Array
+    feasible: bool
+    rounds: int
+    columns: int
+
+
+def applies(problem: Fleet) -> bool:
+    """Minimum cost in one period, without changes."""
+    one = len(problem.periods) <= 1 and problem.running is None and not changes_matter(problem)
+    return one and problem.objective == "min_cost"
+
+
+def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
+    """Solve the relaxation of period t by column generation (see the module's docstring)."""
+    from scipy import sparse
+
+    case, points = tables.case, tables.points
+    rates = tables.rates[t]
+    W, P = tables.load.shape
+    load = tables.load * rates[:, None]  # deployments for all of w
+    load[rates == 0] = 0.0
+    penalty = tables.usd_per_share(t) if tables.penalty is not None else None
+    least = np.array([case.serve_at_least(case.workload(d.workload)) for d in tables.demands])
+    least[rates == 0] = 0.0
+    price = np.array([case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands]) * rates
+    # Coupling rows: weights per deployment, and spot shares per demand.
+    rows, limits = tables.consumption.T, tables.limits
+    if problem.budget_usd_per_hour is not None:
+        rows = np.concatenate([rows, points.usd_per_hour[None, :]])
+        limits = np.append(limits, problem.budget_usd_per_hour)
+    spot_limit = np.array([case.workload(d.workload).spot_share_max for d in tables.demands])
+    limited = np.flatnonzero(spot_limit < 1)
+    sigma, tau = np.zeros(len(rows)), np.zeros(W)
+
+    def priced() -> Array:
+        unit = points.usd_per_hour + sigma @ rows if len(rows) else points.usd_per_hour
+        value = load * unit
+        if penalty is not None:
+            value = value + np.where(np.isfinite(load), penalty, 0.0)
+        if len(limited):
+            value = value + tau[:, None] * points.spot
+        return value
+
+    def bound(value: Array) -> float:
+        cheapest = value.min(axis=1) if P else np.full(W, np.inf)
+        with np.errstate(invalid="ignore"):
+            each = np.where(least > 0, least * cheapest, 0.0) + np.where(
+                least < 1, (1 - least) * np.minimum(cheapest, price), 0.0
+            )
+        return float(each.sum() - sigma @ limits - tau[limited] @ spot_limit[limited])
+
+    value = priced()
+    if (~np.isfinite(value).any(axis=1) & (least > 0)).any():
+        empty = np.zeros(0, dtype=np.intp)
+        return Relaxation(np.inf, empty, empty, np.zeros(0), value, np.zeros(P), False, 0, 0)
+    best_bound, best_prices = bound(value), (sigma, tau, value)
+    if not len(rows) and not len(limited):
+        w = np.flatnonzero(np.isfinite(value).any(axis=1) & ((value.min(axis=1) <= price) | (least > 0)))
+        p = value[w].argmin(axis=1)
+        share = np.where(value[w, p] <= price[w], 1.0, least[w])
+        reduced = reduced_costs(load, value, points.usd_per_hour)
+        return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
+    huge = 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0)
+    # Rows: shares of every demand, then coupling. Columns: unserved, then artificial, then shares of the pairs listed.
+    coupling, eye = len(rows) + len(limited), sparse.eye_array(W)
+    master = Session()
+    master.load(
+        np.concatenate([price, np.full(W, huge)]),
+        sparse.vstack([sparse.hstack([eye, eye]), sparse.csc_array((coupling, 2 * W))]),
+        np.concatenate([np.ones(W), np.full(coupling, -np.inf)]),
+        np.concatenate([np.ones(W), limits, spot_limit[limited]]),
+        np.zeros(2 * W), np.concatenate([1 - least, np.full(W, np.inf)]),
+    )  # fmt: skip
+    taken = np.zeros((W, P), dtype=bool)
+    listed = [np.zeros(0, dtype=np.intp)]  # positions in (W, P), in the order of their columns
+
+    def add(value: Array, below: Array) -> bool:
+        """Give the master the three cheapest pairs of each demand, those below its level; whether any is new."""
+        if P == 0:
+            return False
+        p = np.argpartition(value, min(3, P) - 1, axis=1)[:, :3]
+        cheapest = np.zeros_like(taken)
+        np.put_along_axis(cheapest, p, True, axis=1)
+        new = cheapest & np.isfinite(value) & (value < below[:, None]) & ~taken
+        taken[new] = True
+        i, j = np.nonzero(new)
+        listed.append(np.flatnonzero(new))
+        share = sparse.csr_array((np.ones(len(i)), (i, np.arange(len(i)))), shape=(W, len(i)))
+        weights = sparse.csr_array(np.concatenate([rows[:, j] * load[i, j], (i == limited[:, None]) & points.spot[j]]))
+        own = load[i, j] * points.usd_per_hour[j] + (penalty[i, j] if penalty is not None else 0.0)
+        master.add_columns(own, np.zeros(len(i)), np.full(len(i), np.inf), sparse.vstack([share, weights]))
+        return len(i) > 0
+
+    add(value, np.full(W, np.inf))
+    done, new = 0, True
+    while new and done < rounds:
+        done += 1
+        if master.run() != "optimal":
+            raise SolverError(f"the master problem was not solved: {master.message}")
+        pi, dual = np.split(master.row_duals(), [W])
+        dual = np.maximum(-dual, 0.0)
+        sigma, tau = dual[: len(rows)], np.zeros(W)
+        tau[limited] = dual[len(rows) :]
+        value = priced()
+        now = bound(value)
+        if now > best_bound:
+            best_bound, best_prices = now, (sigma, tau, value)
+        x = master.values()
+        new = add(value, pi - 1e-9 * np.maximum(np.abs(pi), 1.0))
+    pairs = np.concatenate(listed)[: len(x) - 2 * W]
+    pairs, share = pairs[order := np.argsort(pairs)], x[2 * W :][order]
+    used = share > 1e-9
+    w, p = np.divmod(pairs[used], P)
+    sigma, tau, value = best_prices
+    reduced = reduced_costs(load, value, points.usd_per_hour + (sigma @ rows if len(rows) else 0.0))
+    feasible = float(x[W : 2 * W].sum()) < 1e-7
+    return Relaxation(best_bound, w, p, share[used], value, reduced, feasible, done, len(pairs))
+
+
+def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
+    """Reduced cost of the first deployment of every point: its price less the most that its room can save.
+
+    At prices π_w = min_p value[w, p] a fleet that uses p costs at least the bound plus unit_p − max Σ_w (π_w −
+    (value − load·unit)[w, p])·x_w over Σ_w load[w, p]·x_w ≤ 1, 0 ≤ x ≤ 1: a fractional knapsack, filled by density.
+
+    Args:
+        load: deployments for all of w, shape (W, P).
+        value: USD/h of all of w on p at the row prices, shape (W, P).
+        unit: USD/h of a deployment at the row prices, shape (P,).
+    """
+    if not value.size:
+        return np.zeros(value.shape[1])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pi = value.min(axis=1)
+        worth = np.where(np.isfinite(value), pi[:, None] - (value - load * unit), 0.0)
+        worth = np.maximum(np.nan_to_num(worth, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
+        density = np.where(worth > 0, worth / np.maximum(load, 1e-300), 0.0)
+    order = np.argsort(-density, axis=0, kind="stable")
+    size = np.take_along_axis(np.where(worth > 0, load, 0.0), order, axis=0)
+    before = np.cumsum(size, axis=0) - size
+    filled = np.clip(1.0 - before, 0.0, size)
+    saved: Array = (filled * np.take_along_axis(density, order, axis=0)).sum(axis=0)
+    return np.maximum(unit - saved, 0.0)
+
+
+def select(tables: FleetTables, relaxed: Relaxation, opening: float = 0.5, most: int = 400) -> Index:
+    """Few points that together are nearly as cheap as all: greedy facility location at the row prices.
+
+    Opening p costs `opening`·C_p, what rounding its count up costs on average; a demand uses the cheapest open point.
+    Points are added while that lowers the total, then ones that no longer pay are dropped.
+    """
+    value, fee = relaxed.priced, opening * tables.points.usd_per_hour
+    finite = np.where(np.isfinite(value), value, np.nanmax(np.where(np.isfinite(value), value, np.nan)) * 1e3)
+    can = np.isfinite(value)
+    opened: list[int] = []
+    # Demands of different models share no points, so their choices are independent.
+    for rows, columns in components(can):
+        part = finite[np.ix_(rows, columns)]
+        cost = fee[columns]
+        current = np.full(len(rows), part.max() * 10)
+        mine: list[int] = []
+        while len(mine) < most:
+            gain = np.maximum(current[:, None] - part, 0.0).sum(axis=0) - cost
+            gain[mine] = -np.inf
+            k = int(gain.argmax())
+            if gain[k] <= 0:
+                break
+            mine.append(k)
+            current = np.minimum(current, part[:, k])
+        for k in list(mine):
+            rest = [q for q in mine if q != k]
+            if rest and part[:, rest].min(axis=1).sum() - part[:, mine].min(axis=1).sum() < cost[k]:
+                mine = rest
+        opened += columns[mine].tolist()
+    return np.array(sorted(opened), dtype=np.intp)
+
+
+def components(can: npt.NDArray[np.bool_]) -> list[tuple[Index, Index]]:
+    """Demands and points that are connected by possible pairs; demands without any are in no part."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    W, P = can.shape
+    i, j = np.nonzero(can)
+    graph = coo_matrix((np.ones(len(i)), (i, j + W)), shape=(W + P, W + P))
+    number, label = connected_components(graph, directed=False)
+    parts = []
+    for k in range(number):
+        rows, columns = np.flatnonzero(label[:W] == k), np.flatnonzero(label[W:] == k)
+        if len(rows) and len(columns):
+            parts.append((rows, columns))
+    return parts
+
+
+def solve(
+    problem: Fleet, tables: FleetTables, options: Options, milp: Milp, seconds: dict[str, float], log: dict[str, Any]
+) -> Outcome[Choice]:
+    """Certified LP bound over the whole table, then the MILP on the few points that matter.
+
+    Returns:
+        The choice in terms of `tables`.
+    """
+    clock = time.perf_counter()
+    relaxed = relaxation(problem, tables)
+    seconds["column_generation"] = time.perf_counter() - clock
+    log |= {"lp_bound": relaxed.bound, "lp_rounds": relaxed.rounds, "lp_columns": relaxed.columns}
+    if not relaxed.feasible:
+        log["reason"] = "the linear relaxation over every point has no solution"
+        return Outcome("infeasible", None, seconds=seconds, log=log)
+    clock = time.perf_counter()
+    opened = np.union1d(select(tables, relaxed), _wanted(tables, relaxed))
+    restricted = _few_pairs(tables.restricted(opened), relaxed.priced[:, opened])
+    seconds["select"] = time.perf_counter() - clock
+    log["restricted_points"] = len(opened)
+    settings = Settings(options.time_limit or 25.0, max(options.gap, ENOUGH), options.seed, on_event=options.on_event)
+    report, choice, phases, size = milp(problem, restricted, settings, None)
+    seconds |= phases
+    log |= {"solver": report.message, "nodes": report.nodes}
+    if choice is None:
+        return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
+    bound = relaxed.bound
+    usd = report.objective if report.objective is not None else np.inf
+    answer = replace(choice, n=_spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
+    clock = time.perf_counter()
+    # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
+    rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
+    log["points_after_reduced_cost"] = len(rest)
+    goal = max(options.gap, 1e-6)
+    left = (options.time_limit or 25.0) - sum(v for k, v in phases.items() if k == "solve")
+    pairs = int(np.isfinite(tables.load[:, rest]).sum())
+    if (usd - bound) > goal * usd and pairs <= MOST_PAIRS and left > 1:
+        whole = tables.restricted(rest)
+        start = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
+        again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), start)
+        if again.bound is not None:
+            bound = max(bound, min(again.bound, usd))
+        elif again.status == "infeasible":
+            bound = usd
+        if better is not None and again.objective is not None and again.objective < usd - 1e-9:
+            usd = again.objective
+            answer = replace(better, n=_spread(better.n, rest, len(tables.points)), p=rest[better.p])
+        seconds["proof"] = sum(more.values())
+    gap = relative_gap(usd, bound)
+    done = gap is not None and gap <= 1e-6
+    return Outcome(
+        "optimal" if done else "feasible", answer, bound, None if done else (report.limit or "gap"), seconds,
+        size, log, report.events,
+    )  # fmt: skip
+
+
+def _spread(n: Index, columns: Index, points: int) -> Index:
+    """Counts of some points as counts of all."""
+    all_of_them = np.zeros((len(n), points), dtype=np.intp)
+    all_of_them[:, columns] = n
+    return all_of_them
+
+
+def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
+    """Points that carry whole deployments in the relaxation."""
+    load = np.zeros(len(tables.points))
+    np.add.at(load, relaxed.p, tables.load[relaxed.w, relaxed.p] * tables.rates[0][relaxed.w] * relaxed.value)
+    return np.flatnonzero(load >= 1.0)
+
+
+def _few_pairs(tables: FleetTables, priced: Array, most: int = 12) -> FleetTables:
+    """Only the `most` cheapest points of every demand."""
+    if priced.shape[1] <= most:
+        return tables
+    best = np.argpartition(priced, most - 1, axis=1)[:, :most]
+    keep = np.zeros(priced.shape, dtype=bool)
+    np.put_along_axis(keep, best, True, axis=1)
+    return replace(tables, load=np.where(keep, tables.load, np.inf))
