@@ -183,7 +183,7 @@ def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
 
 def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """The literal form by HiGHS, on instances small enough for it; its instances scheduled as the exact form does."""
-    from formulations.orchestration.plan import make_plan
+    from formulations.orchestration.making import make_plan
 
     if tables.case.trace is None:
         return Outcome("no_solution_found", None, log={"reason": "requests given as classes have no literal form"})
