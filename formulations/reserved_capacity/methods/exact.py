@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import Dispatch
+from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
-from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import ReservedCapacity
 from optmodels.formulation import Options

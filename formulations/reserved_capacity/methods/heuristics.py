@@ -15,7 +15,8 @@ import numpy as np
 
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
-from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.formulation import Method, Options
