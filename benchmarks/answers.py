@@ -92,11 +92,12 @@ def record(path: Path, time_limit: float, patterns: list[str]) -> None:
     import optmodels
 
     print(f"{Path(optmodels.__file__).parent.parent}: instances below {Path.cwd() / 'instances'}")
-    done = read(path) if path.exists() else {}
+    begun = path.exists() and path.stat().st_size > 0
+    done = read(path) if begun else {}
     total = 0.0
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        if not done:
+        if not begun:
             writer.writeheader()
         for instance, method in runs(patterns):
             if (instance, method) in done:
