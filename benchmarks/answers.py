@@ -23,11 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SAME = 1e-9  # relative; the same code on the same machine gives the same digits
-TIME_LIMIT_S = 300.0  # far above what any run takes on an idle machine
+TIME_LIMIT_S = 300.0  # far above what every run but those below takes
 COLUMNS = (
     "instance", "method", "status", "limit", "sense", "objective", "bound", "gap", "check", "variables", "integers",
     "constraints", "nonzeros", "time_limit_s", "seconds", "cpu_s",
 )  # fmt: skip
+UNPROVED_S = {("instances/reserved_capacity/gcp-prices-1y-3y.yaml", "full"): 20.0}  # not proved within minutes either
 ANSWERED = ("optimal", "feasible", "infeasible", "no_solution_found")
 
 Row = dict[str, str]
@@ -102,7 +103,7 @@ def record(path: Path, time_limit: float, patterns: list[str]) -> None:
         for instance, method in runs(patterns):
             if (instance, method) in done:
                 continue
-            row = answer(instance, method, time_limit)
+            row = answer(instance, method, min(time_limit, UNPROVED_S.get((instance, method), math.inf)))
             writer.writerow(row)
             file.flush()
             total += float(row["cpu_s"])
