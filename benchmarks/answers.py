@@ -143,7 +143,7 @@ def limited(*rows: Row) -> bool:
     Rows that were refused, failed or have a plan that breaks a limit are compared as they are.
     """
     sound = all(r["status"] in ANSWERED and r["check"] != "False" for r in rows)
-    return sound and any(r["limit"] == "time" or float(r["seconds"]) > float(r["time_limit_s"]) / 2 for r in rows)
+    return sound and any(r["limit"] == "time" or float(r["seconds"] or 0) > float(r["time_limit_s"]) / 2 for r in rows)
 
 
 def compare(old: dict[Key, Row], new: dict[Key, Row]) -> int:
