@@ -140,7 +140,7 @@ def differences(old: Row, new: Row) -> list[str]:
 def limited(*rows: Row) -> bool:
     """Whether time stopped one of them or may have: it took over half its limit, and some methods only stop searching.
 
-    Rows that were refused, failed or have a plan that breaks a limit are compared as they are.
+    Rows refused, failed or with a plan that breaks a limit are compared as they are. No seconds: not measured.
     """
     sound = all(r["status"] in ANSWERED and r["check"] != "False" for r in rows)
     return sound and any(r["limit"] == "time" or float(r["seconds"] or 0) > float(r["time_limit_s"]) / 2 for r in rows)
