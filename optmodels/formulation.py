@@ -7,6 +7,7 @@ listed, solved, compared and checked like the formulation's own.
 from __future__ import annotations
 
 import difflib
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -231,6 +232,34 @@ def _added_methods() -> tuple[Any, ...]:
     return tuple(sorted(entry_points(group=METHODS), key=lambda e: e.name))
 
 
+def register(formulation: Formulation) -> None:
+    """Make a formulation known to this process, as installing its package makes it known to every one."""
+    _registered()[formulation.name] = _Given(formulation)
+    get.cache_clear()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What `register` was given, in place of an entry point."""
+
+    formulation: Formulation
+
+    def load(self) -> Formulation:
+        return self.formulation
+
+
+def _not_installed(name: str) -> str | None:
+    """The folder in or around here whose package would bring a formulation, had it been installed."""
+    for folder in (name, "."):
+        try:
+            project = tomllib.loads((Path(folder) / "pyproject.toml").read_text(encoding="utf-8"))
+            if name in project["project"]["entry-points"][GROUP]:
+                return folder
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
 def names() -> list[str]:
     """Registered formulations."""
     return sorted(_registered())
@@ -244,6 +273,9 @@ def get(name: str) -> Formulation:
         InputError: unknown name.
     """
     found = _registered()
+    if name not in found and name.isidentifier() and (folder := _not_installed(name)) is not None:
+        expected = f"the name of an installed formulation: pip install -e {folder}"
+        raise InputError(Mistake(None, "formulation", name, expected))
     if name not in found:
         near = difflib.get_close_matches(str(name), found, n=1)
         hint = f"did you mean {near[0]}?" if near else None

@@ -184,13 +184,27 @@ def check(
 
 
 def new(
-    formulation: Annotated[str, typer.Argument(help="optmodels list formulations")],
-    file: Annotated[Path | None, typer.Argument(help="File to write (default: stdout).")] = None,
+    formulation: Annotated[
+        str, typer.Argument(help="optmodels list formulations; or the word formulation, for one of your own.")
+    ],
+    file: Annotated[
+        Path | None, typer.Argument(help="File to write (default: stdout); or the name of the new formulation.")
+    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> int:
-    """A commented instance template."""
+    """A commented instance template; or, as new formulation NAME, a package that solves, with its test."""
     from optmodels import api
+    from optmodels.errors import InputError, Mistake
 
+    if formulation == "formulation":
+        if file is None:
+            raise InputError(Mistake(None, "name", None, "a name for the new formulation"))
+        made = api.new_formulation(str(file), folder or Path())
+        sys.stdout.write(f"{made}\n")
+        return 0
+    if folder is not None:
+        raise InputError(Mistake(None, "folder", str(folder), "no folder beside an instance file"))
     text = api.new(formulation, file, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
     return 0
