@@ -34,6 +34,7 @@ coverage: setup  ## what the test suite reaches, in lines and branches
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 types: setup
 	$(BIN)/mypy
@@ -44,10 +45,10 @@ docs: setup  ## the documentation as a site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 study: setup  ## the papers' tables and figures recomputed, into results/
-	$(BIN)/python -m optmodels.study.llm_pilot
-	$(BIN)/python -m optmodels.study.skylb
-	$(BIN)/python -m optmodels.study.skylb_replay
-	$(BIN)/python -m optmodels.study.maaso
+	$(BIN)/python -m papers.llm_pilot
+	$(BIN)/python -m papers.skylb
+	$(BIN)/python -m papers.skylb_replay
+	$(BIN)/python -m papers.maaso
 
 bench: setup  ## timings and ratios, each benchmark's docstring says of what
 	$(BIN)/python benchmarks/cost_efficiency.py

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from formulations.cost_efficiency.points import build_tables
 from optmodels import formulation
 from optmodels.formulation import Options
-from optmodels.points.cost_efficiency import build_tables
-from optmodels.problem.load import load
+from optmodels.loading import load
 
 DEFAULT = Path("instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml")
 RIVALS = ("enumerate", "config_tree", "greedy", "greedy_dp")

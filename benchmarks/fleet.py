@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from formulations.fleet import exact
-from formulations.fleet_melange import build_melange
+from formulations.fleet.check import check
+from formulations.fleet.families import grid_problem, scaling
+from formulations.fleet.methods.exact import exact
+from formulations.fleet.methods.melange import build_melange
+from formulations.fleet.points import build_tables
+from formulations.fleet.queue_simulation import confirm
 from optmodels.formulation import Options
-from optmodels.plan.fleet_check import check
-from optmodels.points.fleet import build_tables
-from optmodels.points.queue_check import confirm
-from optmodels.problem.load import load
+from optmodels.loading import load
 from optmodels.solver import Settings, solve_model
-from optmodels.study.fleet_families import grid_problem, scaling
 
 
 def report(name, problem, options):

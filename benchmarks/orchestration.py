@@ -23,9 +23,9 @@ import numpy as np
 import yaml
 
 import optmodels
-from optmodels.points.orchestration import build_tables
-from optmodels.points.orchestration_flow import FlowModel
-from optmodels.problem.load import load
+from formulations.orchestration.flow import FlowModel
+from formulations.orchestration.points import build_tables
+from optmodels.loading import load
 from optmodels.solver.highs import Settings, solve_compiled
 
 FOLDER = Path(__file__).parents[1] / "instances" / "orchestration"

@@ -20,7 +20,7 @@ from typing import Any
 from optmodels import formulation
 from optmodels.catalog import geography
 from optmodels.formulation import Options
-from optmodels.problem.load import load
+from optmodels.loading import load
 
 
 def instance(regions: int, hours: int, terms: list[str], types: int = 2, **extra: Any) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from optmodels.problem.traces import Generated
 from optmodels.simulation.cluster import POLICIES, SPEEDS, Cluster, Requests, Shares, simulate
 from optmodels.simulation.reference import simulate_slowly
 from optmodels.simulation.summary import summary
 from optmodels.traces.generated import generate
+from optmodels.traces.spec import Generated
 
 INSTANCES, MODELS, SLOW = 64, 2, 300
 

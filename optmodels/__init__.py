@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from optmodels.api import check, compare, explain, export, listing, new, replay, report, save, solve, tables
-    from optmodels.problem.load import load
+    from optmodels.loading import load
     from optmodels.study.sweep import sweep
 
-_ELSEWHERE = {"load": "optmodels.problem.load", "sweep": "optmodels.study.sweep"}
+_ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
     "check", "compare", "explain", "export", "listing", "load", "new", "replay", "report", "save", "solve", "sweep",

@@ -18,10 +18,10 @@ from optmodels import formulation as registry
 from optmodels import shipped as ours
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.formulation import Formulation, checked_options
-from optmodels.plan.files import new_folder, safe_name, write_text
+from optmodels.io.write import new_folder, safe_name, write_text
+from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
-from optmodels.problem.base import Problem
-from optmodels.problem.load import load
+from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
@@ -523,7 +523,7 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     """Write replay.json and every run's requests into a new folder below `parent`."""
     import pandas as pd
 
-    from optmodels.plan.files import write_frame
+    from optmodels.io.write import write_frame
 
     name = Path(str(found["instance"] or found["formulation"])).stem
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
@@ -534,7 +534,7 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:
-    from optmodels.problem.files import read_document
+    from optmodels.io.read import read_document
 
     data, _ = read_document(path)
     return data

@@ -10,13 +10,16 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module, resources
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.outcome import CheckReport, Outcome
-from optmodels.solver.highs import Event
+
+if TYPE_CHECKING:
+    from optmodels.plan.outcome import CheckReport, Outcome
+    from optmodels.solver.highs import Event
 
 GROUP = "optmodels.formulations"
 METHODS = "optmodels.methods"
@@ -53,6 +56,42 @@ def checked_options(
     return Options(seed, time_limit, gap, on_event)
 
 
+class Part:
+    """Something in a formulation's folder, imported or read when it is first used: importing the folder stays light."""
+
+    def __init__(self, folder: str, where: str) -> None:
+        self.folder, self.where = folder, where
+
+    def load(self) -> Any:
+        """The object ``module:name``, or the text of a file."""
+        module, _, name = self.where.partition(":")
+        if not name:
+            return resources.files(self.folder).joinpath(module).read_text(encoding="utf-8")
+        return getattr(import_module(f"{self.folder}.{module}"), name)
+
+
+class Folder:
+    """The package of a formulation: its parts for a `Formulation`, and the names it exports."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, where: str) -> Any:
+        """A part by ``module:name`` or file name, as a field of a `Formulation`."""
+        return Part(self.name, where)
+
+    def exports(self, *where: str) -> Callable[[str], Any]:
+        """The package's module-level ``__getattr__``: these parts under their own names."""
+        found = {w.partition(":")[2]: Part(self.name, w) for w in where}
+
+        def exported(name: str) -> Any:
+            if name not in found:
+                raise AttributeError(f"module {self.name!r} has no attribute {name!r}")
+            return found[name].load()
+
+        return exported
+
+
 class Method(Protocol):
     """One way to find a plan; every heuristic, baseline and exact method has this shape."""
 
@@ -63,6 +102,8 @@ class Method(Protocol):
 @dataclass(frozen=True)
 class Formulation:
     """A planning problem as the toolkit sees it; third-party ones are full citizens.
+
+    A field may be a `Part` of the formulation's folder; reading it imports the part.
 
     Attributes:
         name: the ``formulation:`` of instance files.
@@ -85,6 +126,8 @@ class Formulation:
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
+        curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
+            error, for the verb ``tables``; None: the tables hold points only.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
@@ -114,6 +157,15 @@ class Formulation:
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
+    curves: Callable[[Any, float], tuple[Any, float]] | None = None
+
+    def __getattribute__(self, name: str) -> Any:
+        """The field; a part is imported now and kept."""
+        value = object.__getattribute__(self, name)
+        if isinstance(value, Part):
+            value = value.load()
+            object.__setattr__(self, name, value)
+        return value
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

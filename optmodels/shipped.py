@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.files import write_bytes, write_text
-from optmodels.problem.files import read_document
+from optmodels.io.read import read_document
+from optmodels.io.write import write_bytes, write_text
 
 
 def root() -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from formulations.cost_efficiency.points import build_tables
 from optmodels import catalog
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES
-from optmodels.points.cost_efficiency import build_tables
-from optmodels.problem.load import load
+from optmodels.loading import load
 
 GIB = 2.0**30
 MODELS = ("opt-6.7b", "opt-13b", "llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "qwen2.5-32b")

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from scipy.optimize import linprog
 
-from optmodels.problem.fleet import Fleet
+from formulations.fleet.problem import Fleet
 
 
 def fleet(rates, throughput, costs, **changes):

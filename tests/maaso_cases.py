@@ -7,8 +7,8 @@ from unittest import mock
 
 import numpy as np
 
-from optmodels.points.orchestration import OrchestrationTables, build_tables
-from optmodels.problem.orchestration import Orchestration
+from formulations.orchestration.points import OrchestrationTables, build_tables
+from formulations.orchestration.problem import Orchestration
 
 MODELS = ("llama-3.2-3b", "llama-2-7b")
 
@@ -47,7 +47,7 @@ def rows(seed: int, n: int, models: tuple[str, ...], rate: float = 1.0, low: flo
 
 def whole(p: Orchestration) -> OrchestrationTables:
     """Its tables with every usable candidate, also those that others do the work of."""
-    with mock.patch("optmodels.points.orchestration.dominated", lambda *_: {}):
+    with mock.patch("formulations.orchestration.points.dominated", lambda *_: {}):
         return build_tables(p)
 
 

@@ -10,12 +10,15 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
 
 
 def test_one_version():
     version = PROJECT["project"]["version"]
-    heading = re.search(r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    heading = re.search(
+        r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M
+    )
     assert heading is not None
     assert heading[1] == CITATION["version"] == version
 
@@ -23,7 +26,7 @@ def test_one_version():
 def test_the_citation_has_what_the_format_requires_and_dates_what_is_released():
     assert {"cff-version", "message", "title", "authors", "license"} <= CITATION.keys()
     assert CITATION["license"] == PROJECT["project"]["license"]
-    released = "(unreleased)" not in (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n## ")[2].partition("\n")[0]
+    released = "(unreleased)" not in CHANGELOG.partition("\n## ")[2].partition("\n")[0]
     assert ("date-released" in CITATION) == released
 
 

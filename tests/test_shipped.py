@@ -9,7 +9,7 @@ import pytest
 import optmodels
 from optmodels import shipped
 from optmodels.errors import InputError
-from optmodels.problem.load import load
+from optmodels.loading import load
 
 ROWS = [(r["formulation"], r["name"]) for r in optmodels.listing("instances")]
 EVERY = 10  # of those that refer to no file

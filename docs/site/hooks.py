@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """A formulation's README.md is its page: it lies beside its code, outside docs/."""
+    for readme in sorted(ROOT.glob("formulations/*/README.md")):
+        files.append(File.generated(config, f"formulations/{readme.parent.name}.md", abs_src_path=str(readme)))
+    return files
 
 
 def _functions(module: str) -> set[str]:
@@ -21,10 +29,14 @@ def _functions(module: str) -> set[str]:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Constraint names in a formulation's page lead to the function; links out of docs/ become plain text."""
     path = page.file.src_uri
+    markdown = re.sub(r"\]\((?:\.\./)+formulations/(\w+)/README\.md", r"](/formulations/\1.md", markdown)
+    if path.startswith("formulations/"):
+        markdown = re.sub(r"\]\(\.\./(\w+)/README\.md", r"](/formulations/\1.md", markdown)
+        markdown = markdown.replace("](../../docs/", "](/")
     markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./)+(?!formulations/|papers/|reference/)[^)]*\)", r"\1", markdown)
     markdown = re.sub(r"\[([^\]]+)\]\(\.\./\.\./[^)]*\)", r"\1", markdown)
     if path.startswith("formulations/"):
-        module = f"formulations.{Path(path).stem}"
+        module = f"formulations.{Path(path).stem}.model"
         names = _functions(module)
         markdown = re.sub(
             r"(?<!\[)`(\w+)`", lambda m: f"[`{m[1]}`][{module}.{m[1]}]" if m[1] in names else m[0], markdown

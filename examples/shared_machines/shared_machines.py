@@ -16,10 +16,11 @@ from typing import Any
 import pyomo.environ as pyo
 
 from formulations import fleet, reserved_capacity
+from formulations.fleet.points import FleetTables
+from formulations.reserved_capacity.model import held
+from formulations.reserved_capacity.points import ReservedTables
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels import load, tables
-from optmodels.points.fleet import FleetTables
-from optmodels.points.reserved_capacity import ReservedTables
-from optmodels.problem.reserved_capacity import HOURS_PER_MONTH
 from optmodels.solver import solve_model
 
 HERE = Path(__file__).parent
@@ -66,7 +67,7 @@ def lend(m: Any, shared: list[Lane], reserved: ReservedTables, batch: FleetTable
         j = shared[k].sink
         busy = sum(m.chat.data.work[i, j] * m.chat.f[i, j, h] for i in m.chat.data.users[j])
         bought = sum(m.chat.x[o, h] for o in m.chat.data.options[j])
-        return busy + m.lent[t, k] <= reserved_capacity.held(m.chat, j, int(reserved.quarter[h])) + bought
+        return busy + m.lent[t, k] <= held(m.chat, j, int(reserved.quarter[h])) + bought
 
     def only_used(_: Any, t: int, k: int) -> Any:
         """lent_tl ≤ machines of the lane that the fleet runs in the period."""

@@ -45,7 +45,7 @@ baselines:
 FIG1 = """\
 # LLM-Pilot Fig. 1, one budget: Balanced (512/512 tokens), {service}, on Table VI's pool. The paper does not state
 # the batch size; B = {batch} is the power of two at which its AO pair, Sim-D + Sim-A, comes nearest to the 110 tokens/s
-# that Table IX implies (python -m optmodels.study.llm_pilot --only fig1 prints the pair's predictions by batch size).
+# that Table IX implies (python -m papers.llm_pilot --only fig1 prints the pair's predictions by batch size).
 formulation: cost_efficiency
 schema: 1
 name: fig1-{service}-{budget:.1f}

@@ -163,9 +163,9 @@ def attribute(
     as_json: Json = False,
 ) -> None:
     """Divide a step's latency among its requests and tenants."""
+    from optmodels.io.read import read_model
     from optmodels.latency import attribution as a
     from optmodels.latency.fit.document import read_latency_model
-    from optmodels.problem.files import read_model
 
     _choice(fixed, ("equal", "tokens"), "--fixed")
     b = read_model(batch, a.Batch)

@@ -171,7 +171,7 @@ def _architecture(name: str) -> Architecture:
     """
     from optmodels import catalog
     from optmodels.catalog.types import Architecture
-    from optmodels.problem.files import read_model
+    from optmodels.io.read import read_model
 
     if name in catalog.llms():
         return catalog.llms()[name]
@@ -267,9 +267,9 @@ def operating_points(
     as_json: Json = False,
 ) -> None:
     """A fitted model at a workload, as operating points of an instance."""
+    from optmodels.io.write import write_frame
     from optmodels.latency.fit import operating
     from optmodels.latency.fit.document import read_latency_model
-    from optmodels.plan.files import write_frame
 
     _positive(("--capacity-tokens", capacity_tokens))
     w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))

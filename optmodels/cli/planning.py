@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 def check_formulation(arguments: list[str], formulation: str) -> None:
     """Refuse an instance of another formulation than the solve script's own."""
     from optmodels.errors import InputError, Mistake
-    from optmodels.problem.files import read_document
+    from optmodels.io.read import read_document
 
     for argument in arguments:
         path = Path(argument)

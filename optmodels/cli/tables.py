@@ -12,13 +12,13 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
     from optmodels import api, formulation
     from optmodels.cli.console import show
     from optmodels.errors import InputError, Mistake
-    from optmodels.plan.files import write_frame
+    from optmodels.io.write import write_frame
 
     if not 0 < max_error < 1:
         raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
     form = formulation.get(tables.case.problem.formulation)
     frame = next(iter(form.frames(tables, None).values()))
-    if not hasattr(tables, "curves"):  # points at fixed α, nothing to linearise
+    if form.curves is None:  # points at fixed α, nothing to linearise
         if out is not None:
             write_frame(out, frame, overwrite=force)
         if as_json:
@@ -27,7 +27,7 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
         else:
             show([frame.head(rows).to_string(index=False), "", f"{len(frame)} operating points, shown at most {rows}"])
         return 0
-    curves, worst = linearised(tables, max_error)
+    curves, worst = form.curves(tables, max_error)
     if out is not None:
         beside = out.with_name(f"{out.stem}-curves{out.suffix}")
         for file in (out, beside):  # both or neither
@@ -47,23 +47,3 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
           f" linearised at {len(curves)} nodes,"
           f" certified relative error ≤ {worst:.2g} (asked {max_error:.2g})"])  # fmt: skip
     return 0
-
-
-def linearised(tables: Any, max_error: float) -> tuple[Any, float]:
-    """Node table of the curves that may still be optimal (what the MILP sees), and the worst certified error."""
-    import pandas as pd
-
-    from optmodels.points.cost_efficiency import FAMILIES, linearise, prune
-
-    kept = prune(tables).tables.compact()
-    if not len(kept.curves):
-        return pd.DataFrame({"configuration": [], "family": [], "alpha": []}), 0.0
-    nodes = linearise(kept.curves, kept.limits, max_error)
-    n, J = nodes.alpha.shape
-    index = [i for i in range(n) for _ in range(J)]
-    frame = pd.DataFrame({
-        "configuration": index, "family": [FAMILIES[kept.configurations.family[i]] for i in index],
-        "alpha": nodes.alpha.ravel(), "ttft_s": nodes.ttft_s.ravel(), "tbt_s": nodes.tbt_s.ravel(),
-        "e2e_s": nodes.e2e_s.ravel(), "certified_error": [float(nodes.error[i]) for i in index],
-    })  # fmt: skip
-    return frame.drop_duplicates(["configuration", "alpha"]), float(nodes.error.max())

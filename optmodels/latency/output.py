@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from optmodels.plan.files import write_bytes, write_text
+from optmodels.io.write import write_bytes, write_text
 
 __all__ = ["write_bytes", "write_text", "yaml_text"]
 

@@ -444,7 +444,7 @@ def write(path: Path, measured: Measured, *, overwrite: bool = False) -> None:
     """
     import io
 
-    from optmodels.plan.files import write_bytes, write_text
+    from optmodels.io.write import write_bytes, write_text
 
     about = json.dumps(measured.about, ensure_ascii=False, default=str)
     if path.suffix == ".csv":

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
 
-from optmodels.catalog.types import Market
+from optmodels.catalog.types import Machine, Market
+from optmodels.latency.strategies import AO_FAMILIES, FAMILY_TITLES
+from optmodels.plan.lines import MachineLine
 from optmodels.plan.outcome import Document
 
+Pool = Mapping[tuple[str, str], Machine]  # (machine, region) → machine
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -69,3 +73,38 @@ class Deployments(Document):
     deployments: list[Deployment] = []
     purchases: list[Purchase] = []
     notes: list[str] = []
+
+
+def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
+    """A plan's line of machines, bought `times`."""
+    known = pool.get((line.machine, line.region))
+    return Purchase(
+        machine=line.machine, provider=known.provider if known else "", region=line.region, market=line.market,
+        count=line.count * times, usd_per_hour_each=line.usd_per_hour_each,
+        purpose="serving" if line.role == "main" else "attention offload",
+    )  # fmt: skip
+
+
+def strategy_notes(family: str | None, alpha: float, machines: list[MachineLine], passes: int) -> list[str]:
+    """What of a strategy has no setting in serving engines."""
+    if family == "multi_pass":
+        return [f"The plan serves the batch in {passes} passes, one after another: admit the next only when one ends."]
+    if family in AO_FAMILIES:
+        other = machines[-1]
+        return [
+            f"{FAMILY_TITLES[family]}: the plan computes the share α = {alpha:.4f} of attention on {other.count} ×"
+            f" {other.machine} ({other.market.replace('_', '-')}). No serving engine has this as a setting; it needs a"
+            " system built for it. Without it this deployment may run out of memory or miss its SLO."
+        ]
+    if family == "kvo_disk" and alpha > 0:
+        return [
+            f"KV offload to disk: the plan keeps the share α = {alpha:.4f} of the KV cache on an attached volume. No"
+            " setting of the engine does this while requests run; expect fewer requests at a time."
+        ]
+    if family == "kvo_ram" and alpha > 0:
+        return [
+            f"KV offload to host memory: the plan streams the share α = {alpha:.4f} of the running requests' KV cache"
+            " from host memory. An engine's KV offloading keeps evicted blocks there instead: measure before you rely"
+            " on the planned batch."
+        ]
+    return []

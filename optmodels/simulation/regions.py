@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmodels.errors import InputError, Mistake
-from optmodels.traces.types import Floats, Ints, Prefixes, Trace
+from optmodels.traces.types import Floats, Ints, Programs, Trace
 
 Select = Literal["round_robin", "least_load", "consistent_hashing", "prefix"]
 Push = Literal["blind", "outstanding", "pending"]
@@ -163,25 +163,6 @@ def policy(name: str, push: str | None = None, **changes: Any) -> Routing:
         raise InputError(Mistake(None, "push", push, f"one of {', '.join(PUSHES)}"))
     chosen: dict[str, Any] = changes if push is None else changes | {"push": push}
     return replace(POLICIES[name], **chosen)
-
-
-@dataclass(frozen=True)
-class Programs:
-    """Requests that wait for others, as closed-loop clients send them (SK §5.1: one program at a time).
-
-    Attributes:
-        parent: (n,) request whose answer this one waits for, or −1.
-        program: (n,) program a request belongs to; its first request has no parent.
-        following: (programs,) the client's next program, or −1.
-        think_s: (n,) from being released to being sent.
-        contents: blocks of prompt and answer together, for what the cache holds afterwards; None: prompts only.
-    """
-
-    parent: Ints
-    program: Ints
-    following: Ints
-    think_s: Floats
-    contents: Prefixes | None = None
 
 
 @dataclass(frozen=True)

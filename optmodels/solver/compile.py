@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +29,8 @@ class Compiled:
     lower: Array
     upper: Array
     integer: npt.NDArray[np.bool_]
-    variables: list[Any]  # Pyomo variables, in column order
-    row_names: list[str]
+    variables: Sequence[Any]  # Pyomo variables, or whatever has a ``name``, in column order
+    row_names: Sequence[str]
 
     @property
     def size(self) -> dict[str, int]:
@@ -42,6 +42,11 @@ class Compiled:
             "constraints": rows,
             "nonzeros": int(self.A.nnz),
         }
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the variables, in column order."""
+        return [v.name for v in self.variables]
 
     def violation(self, x: Array, tolerance: float = 1e-6) -> str | None:
         """The worst violated row, bound or integrality of x beyond `tolerance`, in words; None if there is none."""

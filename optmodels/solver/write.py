@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.plan.files import write_bytes
+from optmodels.io.write import write_bytes
 from optmodels.solver.compile import Compiled, compile_model
 
 FORMATS = ("mps", "lp")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from optmodels.plan.files import new_folder, write_frame, write_text
+from optmodels.io.write import new_folder, write_frame, write_text
 from optmodels.study.rows import finite
 
 MEASURES = ("objective", "gap_to_bound", "seconds_total", "seconds_to_first", "seconds_to_proof")

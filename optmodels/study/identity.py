@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from optmodels.problem.base import Problem
+from optmodels.problem import Problem
 
 
 def written_out(problem: Problem) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def resolved_digest(document: Mapping[str, Any], problem: Problem, folder: Path 
 
 def instance_digest(path: Path) -> str:
     """`digest` of an instance file."""
-    from optmodels.problem.files import read_document
+    from optmodels.io.read import read_document
 
     document, _ = read_document(path)
     return digest(document, path.parent)

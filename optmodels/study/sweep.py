@@ -21,11 +21,11 @@ from typing import Any
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Formulation, Options, checked_options
-from optmodels.plan.files import new_folder, safe_name, write_frame, write_text
-from optmodels.problem.base import Problem
-from optmodels.problem.files import read_document, validate
-from optmodels.problem.load import load
-from optmodels.problem.paths import Location, find, put
+from optmodels.io.paths import Location, find, put
+from optmodels.io.read import read_document, validate
+from optmodels.io.write import new_folder, safe_name, write_frame, write_text
+from optmodels.loading import load
+from optmodels.problem import Problem
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
 from optmodels.study.identity import canonical, named_file, resolved_digest, written_out
@@ -500,7 +500,7 @@ def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None
     )
     write_page([finite(document)], folder, overwrite=True)
     try:
-        from optmodels.reporting.sweep_plots import save_plots
+        from optmodels.study.sweep_plots import save_plots
     except ImportError:  # without the plot extra
         return
     save_plots(found, folder)

@@ -14,8 +14,8 @@ from itertools import chain, count
 from typing import Any
 
 from optmodels.errors import InputError, Mistake, printable
+from optmodels.io.write import safe_name
 from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.plan.files import safe_name
 
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
 

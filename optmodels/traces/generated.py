@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.problem.traces import MAX_REQUESTS, Generated, Mix
+from optmodels.traces.spec import MAX_REQUESTS, Generated, Mix
 from optmodels.traces.types import Floats, Ints, Label, Trace
 
 TABLE_I: dict[int, tuple[Mix, ...]] = {

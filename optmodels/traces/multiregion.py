@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from optmodels.simulation.regions import Programs
-from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
+from optmodels.traces.types import Floats, Ints, Label, Prefixes, Programs, Trace
 
 BLOCK_TOKENS = 16
 

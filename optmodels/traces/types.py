@@ -96,3 +96,22 @@ class Label:
     def take(self, chosen: Ints) -> Label:
         """The label of some requests."""
         return Label(self.names, self.codes[chosen])
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Requests that wait for others, as closed-loop clients send them (SK §5.1: one program at a time).
+
+    Attributes:
+        parent: (n,) request whose answer this one waits for, or −1.
+        program: (n,) program a request belongs to; its first request has no parent.
+        following: (programs,) the client's next program, or −1.
+        think_s: (n,) from being released to being sent.
+        contents: blocks of prompt and answer together, for what the cache holds afterwards; None: prompts only.
+    """
+
+    parent: Ints
+    program: Ints
+    following: Ints
+    think_s: Floats
+    contents: Prefixes | None = None

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from optmodels.cli.latency import register
 from optmodels.errors import InputError
+from optmodels.io.read import read_model
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.fit.document import read_latency_model
-from optmodels.problem.files import read_model
 
 app = typer.Typer()
 register(app)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from optmodels.catalog.types import Architecture, Gpu, MoE  # noqa: E402
 from optmodels.errors import InputError  # noqa: E402
+from optmodels.io.read import read_model  # noqa: E402
 from optmodels.latency.calibration import Calibration  # noqa: E402
 from optmodels.measure import campaign, predict, transformer  # noqa: E402
 from optmodels.measure.grid import Grid, Point, points  # noqa: E402
@@ -19,7 +20,6 @@ from optmodels.measure.parallel import Group  # noqa: E402
 from optmodels.measure.remote import Link, Remote, Task  # noqa: E402
 from optmodels.measure.session import Session, Setup, Step  # noqa: E402
 from optmodels.measure.transformer import Attention, Routing, Shard  # noqa: E402
-from optmodels.problem.files import read_model  # noqa: E402
 
 TINY = Architecture(
     title="tiny", layers=4, hidden=64, heads=8, kv_heads=2, head_dim=8, ffn=96, ffn_matrices=3, vocab=128,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, shorten
-from optmodels.problem.load import load
+from optmodels.loading import load
 from optmodels.units import convert
 
 REAL_TIME = {"kind": "real_time", "tps": 100.0, "ttft_s": 2.0, "tbt_s": 0.1}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from optmodels.errors import InputError
 from optmodels.latency.controllers import StaticController
-from optmodels.points.queueing import erlang_c, variability
+from optmodels.serving.queueing import erlang_c, variability
 from optmodels.simulation.cluster import POLICIES, QUEUES, SPEEDS, Cluster, Requests, Shares, simulate
 from optmodels.simulation.reference import simulate_slowly
 

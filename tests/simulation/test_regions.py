@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from regions_reference import Reference
 
 from optmodels.errors import InputError
-from optmodels.simulation.regions import POLICIES, PUSHES, Engine, Fleet, Programs, Routing, policy, simulate
-from optmodels.traces.types import Label, Prefixes, Trace
+from optmodels.simulation.regions import POLICIES, PUSHES, Engine, Fleet, Routing, policy, simulate
+from optmodels.traces.types import Label, Prefixes, Programs, Trace
 
 BT = 4
 

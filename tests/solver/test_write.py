@@ -10,7 +10,7 @@ from conftest import ROOT
 
 from optmodels import formulation
 from optmodels.errors import InputError
-from optmodels.problem.load import load
+from optmodels.loading import load
 from optmodels.solver import compile_model, solve_compiled
 from optmodels.solver.write import FORMATS, file_names, model_text, write_model
 

@@ -16,9 +16,9 @@ import optmodels
 from optmodels import formulation as registry
 from optmodels.formulation import Formulation, Options
 from optmodels.limits import ELEMENT, Limit, Restriction, changed, offers, restrictions
+from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Document, Outcome
-from optmodels.problem.base import Problem
-from optmodels.problem.load import load
+from optmodels.problem import Problem
 from optmodels.solver import solve_model
 from optmodels.solver.conflict import deletion_filter
 from optmodels.study.explanation import run as explained

@@ -14,8 +14,8 @@ import optmodels
 from optmodels import formulation, targets
 from optmodels.catalog import llms
 from optmodels.errors import InputError
+from optmodels.loading import load
 from optmodels.plan.deployment import Deployment, Deployments, Purchase
-from optmodels.problem.load import load
 from optmodels.targets import vllm
 
 INSTANCES = Path(__file__).parents[2] / "instances"

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optmodels.errors import InputError
-from optmodels.problem.files import validate
-from optmodels.problem.traces import Generated, TraceSpec, load_trace
+from optmodels.io.read import validate
 from optmodels.traces.generated import TABLE_I, generate
 from optmodels.traces.shape import part, sped_up
+from optmodels.traces.spec import Generated, TraceSpec, load_trace
 
 
 @pytest.mark.parametrize("cv", [0, 0.5, 1, 4])

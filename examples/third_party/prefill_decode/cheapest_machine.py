@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from formulations.fleet.methods.heuristics import finish, lp_rounding_choice
+from formulations.fleet.points import FleetTables
+from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
-from optmodels.heuristics.fleet import finish, lp_rounding_choice
 from optmodels.plan.outcome import Outcome
-from optmodels.points.fleet import FleetTables
-from optmodels.problem.fleet import Fleet
 
 
 def cheapest_machine(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Any]:

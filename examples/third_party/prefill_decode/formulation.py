@@ -26,7 +26,7 @@ from optmodels.latency.strategies import Hardware, Model
 from optmodels.latency.work import layer_work
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport, Document, Outcome
-from optmodels.problem.base import Problem
+from optmodels.problem import Problem
 from optmodels.solver import Settings, solve_model
 from optmodels.units import GIB, PositiveFraction, PositiveInt, Seconds
 

@@ -356,7 +356,7 @@ def read_latency_model(path: Path) -> LatencyModel:
     Raises:
         InputError: every problem with it.
     """
-    from optmodels.problem.files import read_model
+    from optmodels.io.read import read_model
 
     if not path.exists() and str(path) in catalog.latency_models():
         return LatencyModel.model_validate(catalog.latency_model_document(str(path)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.problem.files import MAX_BYTES
+from optmodels.io.read import MAX_BYTES
 
 
 @dataclass(frozen=True)

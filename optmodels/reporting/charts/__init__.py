@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import printable
-from optmodels.plan.files import safe_name, write_bytes, write_text
+from optmodels.io.write import safe_name, write_bytes, write_text
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.plan.files import safe_name, write_text
+from optmodels.io.write import safe_name, write_text
 from optmodels.reporting.charts import CONFIG, Chart
 from optmodels.reporting.page.articles import Article, Code
 from optmodels.reporting.page.documents import articles

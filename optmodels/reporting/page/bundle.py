@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from optmodels.errors import InputError
-from optmodels.plan.files import write_text
+from optmodels.io.write import write_text
 
 
 @cache

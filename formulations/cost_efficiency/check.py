@@ -1,0 +1,170 @@
+"""Independent check of a cost-efficiency plan: from the instance and the plan alone.
+
+Shares no code with tables, model or methods. Latencies are recomputed from the papers' equations
+(`optmodels.plan.latencies`), costs are added up from the price list; memory, splits, counts and every stated figure are
+recomputed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.catalog.types import Machine
+from optmodels.plan.findings import TOLERANCE, Findings
+from optmodels.plan.latencies import MemoryLimit, Run, latencies
+from optmodels.plan.outcome import CheckReport
+from optmodels.serving.static import Case, RealTime
+
+
+def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
+    """Verify a plan (as JSON data) against its instance."""
+    found = Findings()
+    p = found.read(CostPlan, plan, "a cost_efficiency plan")
+    if p is None:
+        return found.report()
+    case = problem.resolve()
+    pool = {(m.machine, m.region): m for m in case.machines}
+    lines = {line.role: line for line in p.machines}
+    main = pool.get((lines["main"].machine, lines["main"].region)) if "main" in lines else None
+    ao = pool.get((lines["ao"].machine, lines["ao"].region)) if "ao" in lines else None
+    if main is None or ("ao" in lines and ao is None) or len(lines) != len(p.machines):
+        found.add("machines are in the pool", ", ".join(line.machine for line in p.machines), "machines of the pool")
+        return found.report()
+    for line, machine in ((lines["main"], main), (lines.get("ao"), ao)):
+        if line is not None and machine is not None:
+            found.require(f"GPU of {line.machine}", line.gpu == machine.gpu, line.gpu, machine.gpu)
+            same = line.gpus_per_machine == machine.gpu_count
+            found.require(f"GPUs of {line.machine}", same, line.gpus_per_machine, machine.gpu_count)
+    count = _structure(found, problem, case, p, main, ao)
+    _money(found, problem, case, p, {"main": main, "ao": ao})
+    if case.operating_points:
+        point = next((o for o in case.operating_points if o.name == p.measured), None)
+        if point is None:
+            found.add("operating point is in the instance", str(p.measured), "a listed operating point")
+            return found.report()
+        used = (point.family, point.main, point.ao, point.count, point.alpha)
+        stated = (p.family, lines["main"].machine, lines["ao"].machine if ao else None, count, p.alpha)
+        found.require("plan is its operating point", used == stated, stated, used)
+        e2e = point.e2e_s if point.e2e_s is not None else case.tokens / (point.tps or 1.0)
+        ttft, tbt = point.ttft_s, point.tbt_s
+        memory: list[MemoryLimit] = []
+        found.require(
+            "no load is claimed of a measured point", p.prediction.ao_load is None, p.prediction.ao_load, None
+        )
+    else:
+        found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
+        run = Run(p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count)
+        true_run = latencies(found, case, run, main, ao)
+        ttft, tbt, e2e, memory = true_run.ttft_s, true_run.tbt_s, true_run.e2e_s, true_run.memory
+        if true_run.ao_load is None:
+            claimed = p.prediction.ao_load
+            found.require("load only of a shared AO machine", claimed is None, claimed, None)
+        else:
+            found.equal("predicted load of the AO machine", p.prediction.ao_load, true_run.ao_load)
+    tps = case.tokens / e2e
+    for name, stated_value, true in (
+        ("predicted TTFT", p.prediction.ttft_s, ttft), ("predicted TBT", p.prediction.tbt_s, tbt),
+        ("predicted E2E", p.prediction.e2e_s, e2e), ("predicted TPS", p.prediction.tps, tps),
+    ):  # fmt: skip
+        if true is not None:
+            found.equal(name, stated_value, true)
+        else:
+            found.require(f"{name} was not measured", stated_value is None, stated_value, None)
+    slo = problem.slo
+    if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
+        found.at_most("TTFT ≤ SLO", ttft, slo.ttft_s, "s")
+        found.at_most("TBT ≤ SLO", tbt, slo.tbt_s, "s")
+    found.at_most("TPS ≥ SLO", slo.tps, tps, "tokens/s")
+    cost = sum(line.count * line.usd_per_hour_each for line in p.machines)
+    found.equal("CE capped", p.ce_capped.tokens_per_usd, min(tps, slo.tps) * 3600 / cost, "tokens/USD")
+    found.equal("CE uncapped", p.ce_uncapped.tokens_per_usd, tps * 3600 / cost, "tokens/USD")
+    for name, stated_ce in (("capped", p.ce_capped), ("uncapped", p.ce_uncapped)):
+        found.equal(f"CE {name}, per USD/h", stated_ce.tps_per_usd_per_hour, stated_ce.tokens_per_usd / 3600)
+    slo_limits: list[MemoryLimit] = []
+    if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
+        slo_limits = [("TTFT", ttft, slo.ttft_s, "s", "<="), ("TBT", tbt, slo.tbt_s, "s", "<=")]
+    budget = problem.budget_usd_per_hour
+    _limits(found, p, [
+        *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,
+    ])  # fmt: skip
+    rated = slo.tps if problem.objective == "capped" else tps
+    found.equal("objective", p.usd_per_million_tokens, cost / (3600 * rated) * 1e6, "USD/1M tokens")
+    return found.report()
+
+
+def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:
+    """The plan's own table of limits says what is so."""
+    stated = [(line.name, line.unit, line.sense) for line in p.limits]
+    expected = [(name, unit, sense) for name, _, _, unit, sense in true]
+    found.require("the limits listed are those of the instance", stated == expected, stated, expected)
+    if stated != expected:
+        return
+    for line, (name, value, limit, unit, _) in zip(p.limits, true, strict=True):
+        found.equal(f"stated {name}", line.value, value, unit)
+        if limit is None or math.isinf(limit):
+            found.require(f"no limit on {name}", line.limit is None, line.limit, None)
+        else:
+            found.equal(f"stated limit of {name}", line.limit, limit, unit)
+        slack = None if limit is None else abs(value - limit) / max(abs(limit), 1e-12)
+        if slack is None or abs(slack - TOLERANCE) > TOLERANCE / 2:  # nearer than that, rounding decides
+            tight = slack is not None and slack <= TOLERANCE
+            found.require(f"{name} binds exactly if said so", line.binding == tight, line.binding, tight)
+
+
+def _structure(
+    found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine, ao: Machine | None
+) -> int:
+    """Counts, splits, parallelism and α are ones the instance allows; returns k, K, N or replicas."""
+    s = problem.strategies
+    found.require("family is allowed", p.family in s.families, p.family, s.families)
+    is_ao = p.family in ("ao", "ao_parallel", "ao_shared")
+    found.require("an AO machine exactly where the family has one", is_ao == (ao is not None), p.family, "ao families")
+    bought = {line.role: line.count for line in p.machines}
+    count = p.passes if p.family == "multi_pass" else bought["main"]
+    expected = {"main": 1 if p.family == "multi_pass" else count, "ao": count if p.family == "ao_parallel" else 1}
+    for role, number in bought.items():
+        found.require(f"number of {role} machines", number == expected[role], number, expected[role])
+    if not case.operating_points:
+        counts = {"multi_pass": s.multi_pass, "ao": (1,), "ao_parallel": s.parallel, "ao_shared": s.shared}
+        allowed = counts.get(p.family, s.replicas)
+        found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
+        gpus = p.tensor_parallel * p.replicas_per_machine
+        found.require("TP × replicas = GPUs of the machine", gpus == main.gpu_count, gpus, main.gpu_count)
+        found.require("TP is allowed", p.tensor_parallel in s.tensor_parallel, p.tensor_parallel, s.tensor_parallel)
+        heads = case.architecture.heads
+        found.require("TP divides the heads", heads % p.tensor_parallel == 0, p.tensor_parallel, heads)
+        if p.family not in ("high_end", "multi_pass"):
+            inside = s.alpha.min - 1e-9 <= p.alpha <= s.alpha.max + 1e-9
+            found.require("α is in the allowed range", inside, p.alpha, (s.alpha.min, s.alpha.max))
+        else:
+            found.require("no offloading in this family", p.alpha == 0, p.alpha, 0)
+    parts = count * p.replicas_per_machine
+    found.require("one part of the batch per replica and pass", len(p.batch_split) == parts, len(p.batch_split), parts)
+    whole = sum(p.batch_split) == problem.workload.batch and min(p.batch_split, default=0) >= 1
+    found.require("the parts are the batch", whole, p.batch_split, problem.workload.batch)
+    return count
+
+
+def _money(
+    found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, machines: Mapping[str, Machine | None]
+) -> None:
+    total = 0.0
+    for line in p.machines:
+        machine = machines[line.role]
+        assert machine is not None
+        allowed = problem.markets.main if line.role == "main" else problem.markets.ao
+        found.require(f"market of the {line.role} machine", line.market in allowed, line.market, allowed)
+        price = getattr(machine.prices, line.market)
+        found.equal(
+            f"price of {line.machine}", line.usd_per_hour_each, float("nan") if price is None else price, "USD/h"
+        )
+        total += line.count * line.usd_per_hour_each
+    found.equal("cost", p.usd_per_hour, total, "USD/h")
+    if problem.budget_usd_per_hour is not None:
+        found.at_most("cost ≤ budget", total, problem.budget_usd_per_hour, "USD/h")
+    spot = any(line.market == "spot" for line in p.machines)
+    found.require("uses_spot says whether a part is on spot", p.uses_spot == spot, p.uses_spot, spot)

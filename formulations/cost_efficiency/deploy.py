@@ -1,0 +1,32 @@
+"""A cost-efficiency plan as what to run and to buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.plan.deployment import Deployment, Deployments, purchase, strategy_notes
+
+
+def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments:
+    """One deployment; its attention-offload machines are purchases only."""
+    p, case = CostPlan.model_validate(plan), problem.resolve()
+    pool = {(m.machine, m.region): m for m in case.machines}
+    main = p.machines[0]
+    known = pool.get((main.machine, main.region))
+    parts = max(p.batch_split)
+    host = next((x.value for x in p.limits if x.name == "host RAM per replica"), None)
+    w = problem.workload
+    deployment = Deployment(
+        name=p.name or "plan", model=case.architecture.title, checkpoint=case.architecture.checkpoint,
+        provider=known.provider if known else "", region=main.region, machine=main.machine, market=main.market,
+        machines=main.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine, tensor_parallel=p.tensor_parallel,
+        replicas_per_machine=p.replicas_per_machine, max_num_seqs=parts,
+        max_model_len=w.input_tokens + w.output_tokens, weights=problem.precision.weights, kv=problem.precision.kv,
+        vram_usable=problem.memory.vram_usable, kv_offload_gib=host or None,
+        notes=strategy_notes(p.family, p.alpha, p.machines, p.passes),
+    )  # fmt: skip
+    return Deployments(name=p.name or "plan", deployments=[deployment],
+                       purchases=[purchase(m, pool) for m in p.machines])  # fmt: skip

@@ -1,0 +1,7 @@
+"""Every way to find a plan, by its stable name."""
+
+from formulations.cost_efficiency.methods import heuristics
+from formulations.cost_efficiency.methods.exact import exact
+
+METHODS = {"exact": exact, **heuristics.METHODS}
+TITLES = {"exact": "MILP by HiGHS after pruning with proof", **heuristics.TITLES}

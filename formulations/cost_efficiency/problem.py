@@ -1,0 +1,64 @@
+"""Instance schema of the cost-efficiency problem (LLM-Pilot §III): one workload, one pool, one best deployment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from optmodels.catalog.types import Entry
+from optmodels.limits import Limit
+from optmodels.serving.static import StaticBatch
+from optmodels.units import BudgetUsdPerHour
+
+Reading = Literal["capped", "uncapped"]
+
+
+class AoPair(Entry):
+    """A main machine and its attention-offload machine."""
+
+    main: str
+    ao: str
+
+
+class ScaleUp(Entry):
+    """InferSave's base machine and the one it scales up to."""
+
+    base: str
+    plus: str | None = None
+
+
+class Baselines(Entry):
+    """Machines that the fixed baselines of LP §V-A4 use; without them each has a rule of its own."""
+
+    high_end: str | None = None
+    kvo_disk: str | None = None
+    ao_cluster: AoPair | None = None
+    infersave: ScaleUp | None = None
+
+
+class CostEfficiency(StaticBatch):
+    """One workload, its SLO and budget, a pool of machines: find the deployment with the best cost efficiency."""
+
+    formulation: Literal["cost_efficiency"]
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
+    objective: Reading = "capped"
+    baselines: Baselines = Baselines()
+    alternatives: int = Field(default=3, strict=True, ge=0, le=100)
+
+    @property
+    def usd_per_hour_at_most(self) -> float:
+        """The budget; infinite where there is none."""
+        return math.inf if self.budget_usd_per_hour is None else self.budget_usd_per_hour
+
+    def named_machines(self) -> Mapping[str, str]:
+        """The machines of the baselines."""
+        b = self.baselines
+        named = {
+            "high_end": b.high_end, "kvo_disk": b.kvo_disk,
+            "ao_cluster.main": b.ao_cluster and b.ao_cluster.main, "ao_cluster.ao": b.ao_cluster and b.ao_cluster.ao,
+            "infersave.base": b.infersave and b.infersave.base, "infersave.plus": b.infersave and b.infersave.plus,
+        }  # fmt: skip
+        return {f"baselines.{role}": machine for role, machine in named.items() if machine}

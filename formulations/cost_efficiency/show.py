@@ -1,0 +1,141 @@
+"""How a cost-efficiency result reads in the terminal, and its tables as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.points import CostTables, skeleton_order
+from optmodels.catalog.types import MARKETS
+from optmodels.latency.strategies import FAMILIES
+from optmodels.reporting.text import plain
+from optmodels.serving.points import NONE
+
+
+def seconds(value: float | None) -> str:
+    """A latency for people: ms below a second."""
+    if value is None:
+        return "not measured"
+    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.4g} s"
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return "none"
+    return seconds(value) if unit == "s" else f"{value:.5g} {unit}".strip()
+
+
+def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
+    p = CostPlan.model_validate(plan)
+    pr = p.prediction
+    lines = [f"[bold]{plain(p.headline())}[/bold]"]
+    for m in p.machines:
+        role = "main machine" if m.role == "main" else "attention-offload machine"
+        where = f" in {plain(m.region)}" if m.region else ""
+        lines.append(
+            f"  {role}: {m.count} × {plain(m.machine)}{where}, {m.market.replace('_', '-')}"
+            f" at {m.usd_per_hour_each:.4g} USD/h each"
+        )
+    split = p.batch_split
+    shown = "+".join(map(str, split[:12])) + ("+…" if len(split) > 12 else "")
+    lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
+    load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
+    lines.append(
+        f"  predicted: TTFT {seconds(pr.ttft_s)}, TBT {seconds(pr.tbt_s)}, E2E {seconds(pr.e2e_s)},"
+        f" {pr.tps:.5g} tokens/s{load}"
+    )
+    lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")
+    for name, ce in (("capped at the SLO", p.ce_capped), ("uncapped", p.ce_uncapped)):
+        lines.append(
+            f"  CE {name}: {ce.tokens_per_usd:,.0f} tokens/USD = {ce.tps_per_usd_per_hour:.1f} tokens/s per USD/h"
+        )
+    return lines
+
+
+def summary(result: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a solve document."""
+    out: list[Any] = []
+    plan, report = result.get("plan"), result.get("report", {})
+    if plan is not None:
+        out += _plan_lines(plan)
+        table = Table("limit", "plan", "bound by", "", title="What binds", title_justify="left", title_style="bold")
+        for line in plan["limits"]:
+            margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)
+            table.add_row(
+                line["name"], _number(line["value"], line["unit"]), _number(line["limit"], line["unit"]), margin
+            )
+        out += ["", table]
+        spotless = report.get("without_spot")
+        if plan["uses_spot"]:
+            text = "none feasible" if spotless is None else _short(spotless)
+            out += ["", f"[bold]Best without spot:[/bold] {text}"]
+        if report.get("next"):
+            out += ["", "[bold]Next distinct plans:[/bold]"] + [
+                f"  {i}. {_short(n)}" for i, n in enumerate(report["next"], 2)
+            ]
+    if report.get("families"):
+        table = Table("family", "best candidate, or what killed the nearest", title="By family", title_justify="left",
+                      title_style="bold")  # fmt: skip
+        for f in report["families"]:
+            table.add_row(f["title"], _short(f["plan"]) if f["plan"] else _killed(f))
+        out += ["", table]
+    missing = report.get("unmodelled") or []
+    if missing:
+        out += ["", f"[dim]{len(missing)} machines took no part: {plain('; '.join(missing[:4]))}"
+                    f"{' …' if len(missing) > 4 else ''}[/dim]"]  # fmt: skip
+    return out
+
+
+def _margin(line: Mapping[str, Any]) -> str:
+    if line["limit"] in (None, 0):
+        return ""
+    ratio = line["value"] / line["limit"]
+    return f"{(1 - ratio) * 100:.0f} % free" if line["sense"] == "<=" else f"{(ratio - 1) * 100:.0f} % above"
+
+
+def _short(plan: Mapping[str, Any]) -> str:
+    p = CostPlan.model_validate(plan)
+    return plain(f"{p.headline()}; {p.usd_per_hour:.4f} USD/h, {p.prediction.tps:.5g} tokens/s")
+
+
+def _killed(family: Mapping[str, Any]) -> str:
+    if not family["killed_by"]:
+        return f"[dim]{plain(family['reason'])}[/dim]"
+    causes = []
+    for k in family["killed_by"]:
+        sign = "<" if k["name"] == "TPS" else ">"
+        causes.append(f"{k['name']} {_number(k['value'], k['unit'])} {sign} {_number(k['limit'], k['unit'])}")
+    near = family["nearest"]
+    count = f" ×{near['count']}" if near["count"] > 1 else ""
+    return f"[red]{plain('; '.join(causes))}[/red] ({plain(' + '.join(near['machines']))}{count})"
+
+
+def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
+    """Data frames by file name: every configuration at its best α with its cheapest price, best first."""
+    import numpy as np
+    import pandas as pd
+
+    o, s, c = tables.optimum, tables.skeletons, tables.configurations
+    order = np.array(list(skeleton_order(tables, o.e2e_s)), dtype=np.intp)
+    of = s.configuration[order]
+    name = np.array([*(m.machine for m in tables.machines), ""], dtype=object)
+    market = np.array([*MARKETS, ""], dtype=object)
+    cost = s.usd_per_hour[order]
+    frame = pd.DataFrame({
+        "family": np.array(FAMILIES, dtype=object)[c.family[of]],
+        "main": name[c.main[of]], "main_market": market[s.main_market[order]],
+        "ao": name[np.where(c.ao[of] == NONE, -1, c.ao[of])],
+        "ao_market": market[np.where(s.ao_market[order] == NONE, -1, s.ao_market[order])],
+        "tensor_parallel": c.tp[of], "replicas": c.dp[of], "count": c.count[of], "batch_per_replica": c.batch[of],
+        "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tbt_s": o.tbt_s[of], "e2e_s": o.e2e_s[of],
+        "tps": tables.case.tokens / o.e2e_s[of], "usd_per_hour": cost,
+        "usd_per_million_tokens": tables.objective(o.e2e_s[of], cost),
+        "feasible": o.feasible[of] & (cost <= tables.limits.usd_per_hour),
+    })  # fmt: skip
+    return {"operating_points": frame.sort_values("feasible", ascending=False, kind="stable").head(MAX_ROWS)}
+
+
+MAX_ROWS = 5000

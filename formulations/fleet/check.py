@@ -1,0 +1,714 @@
+"""Independent check of a fleet plan: from the instance and the plan alone.
+
+Shares no code with tables, formulation or heuristics. Latencies are recomputed step by step as in the check of the
+cost-efficiency plan, waiting from the Erlang B recursion, survival by adding up the binomial; loads, counts, shares,
+costs, stock, quota, budget, spot shares, replicas, reserve, changes, the table of limits and every stated figure are
+recomputed. Not recomputed: what one more unit of a limit is worth (that takes solving again; names, units and sign are
+checked), and the longest service time a modelled deployment is planned for (a longer one than needed only makes the
+waiting that is checked longer).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
+from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile
+from optmodels.errors import InputError
+from optmodels.plan.findings import Findings
+from optmodels.plan.latencies import Run, latencies
+from optmodels.plan.outcome import CheckReport
+
+SLACK = 1e-6
+
+
+def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
+    """Verify a plan (as JSON data) against its instance."""
+    found = Findings()
+    p = found.read(FleetPlan, plan, "a fleet plan")
+    if p is None:
+        return found.report()
+    case = problem.resolve()
+    demands = {d.name: d for d in case.demands}
+    found.require("objective is the instance's", p.objective == problem.objective, p.objective, problem.objective)
+    names = [q.name for q in p.periods]
+    expected = [q.name for q in case.periods]
+    if names != expected:
+        found.require("periods are the instance's", False, names, expected)
+        return found.report()
+    for q in p.periods:
+        for d in q.deployments:
+            if not _well_formed(found, problem, case, demands, d, f"{q.name}: {d.name}"):
+                return found.report()
+    models = _models(case)
+    total_hours = sum(q.hours for q in case.periods)
+    machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
+    top = min((w.priority for w in case.workloads), default=1)
+    for t, q in enumerate(p.periods):
+        share = case.periods[t].hours / total_hours
+        found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
+        cost = 0.0
+        served = dict.fromkeys(demands, 0.0)
+        on_spot = dict.fromkeys(demands, 0.0)
+        late = 0.0
+        for d in q.deployments:
+            where = f"{q.name}: {d.name}"
+            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where)
+            for s in d.serves:
+                served[s.demand] += s.share
+                if any(m.market == "spot" for m in d.machines):
+                    on_spot[s.demand] += s.share
+                w = case.workload(demands[s.demand].workload)
+                if s.misses_slo and w.soft is not None:
+                    late += s.requests_per_s * 3.6 * w.soft.usd_per_1000_requests
+        unserved_usd = 0.0
+        rates = {name: demand.requests_per_s[t] for name, demand in demands.items()}
+        rests = [u.demand for u in q.unserved]
+        possible = len(set(rests)) == len(rests) and all(rates.get(name, 0.0) > 0 for name in rests)
+        found.require(f"{q.name}: unserved demands each once, of this period", possible, rests, sorted(demands))
+        for name, demand in demands.items():
+            w = case.workload(demand.workload)
+            rate = demand.requests_per_s[t]
+            if rate <= 0:
+                continue
+            got = min(served[name], 1.0)
+            found.at_most(f"{q.name}: share of {name} served", served[name], 1.0)
+            least = _least(problem, w)
+            if got < least - SLACK:
+                found.add(f"{q.name}: {name} served", got, least)
+            found.at_most(f"{q.name}: spot share of {name}", on_spot[name], w.spot_share_max)
+            rest = next((u for u in q.unserved if u.demand == name), None)
+            found.close(f"{q.name}: unserved share of {name}", rest.share if rest else 0.0, 1 - got, scale=1.0)
+            if rest is not None:
+                missed = (1 - got) * rate
+                found.close(f"{q.name}: unserved requests/s of {name}", rest.requests_per_s, missed, "1/s", scale=rate)
+                price = 3.6 * w.unserved_usd_per_1000_requests
+                found.close(
+                    f"{q.name}: cost of not serving {name}", rest.usd_per_hour, missed * price, "USD/h", rate * price
+                )
+            unserved_usd += (1 - got) * rate * 3.6 * w.unserved_usd_per_1000_requests
+            tokens += share * got * rate * 3600 * demand.tokens * w.weight
+            plain += share * got * rate * 3600 * demand.tokens
+            served_all += share * got * rate
+            rate_all += share * rate
+            first += share * got * rate * w.weight if w.priority == top else 0.0
+        demanded = sum(rates.values())
+        answered = sum(rates[name] * min(served[name], 1.0) for name in demands)
+        found.close(f"{q.name}: requests/s", q.requests_per_s, demanded, "1/s")
+        found.close(f"{q.name}: requests/s served", q.served_requests_per_s, answered, "1/s", scale=demanded)
+        found.close(f"{q.name}: cost", q.usd_per_hour, cost, "USD/h")
+        if problem.budget_usd_per_hour is not None:
+            found.at_most(f"{q.name}: cost ≤ budget", cost, problem.budget_usd_per_hour, "USD/h")
+        _stock(found, problem, case, q)
+        _replicas(found, case, models, q)
+        _reserve(found, problem, models, q)
+        machine += share * cost
+        penalty += share * (late + unserved_usd)
+    change = _changes(found, problem, case, p)
+    _limits(found, problem, case, demands, models, p)
+    _worth(found, problem, p)
+    _spot(found, problem, models, p)
+    total = machine + penalty + change
+    for name, stated_value, true, unit in (
+        ("cost of machines", p.usd_per_hour, machine, "USD/h"),
+        ("penalties", p.penalty_usd_per_hour, penalty, "USD/h"),
+        ("cost of changes", p.change_usd_per_hour, change, "USD/h"),
+        ("total cost", p.total_usd_per_hour, total, "USD/h"),
+        ("served share", p.served_share, served_all / rate_all if rate_all else 0.0, ""),
+        ("tokens per USD", p.tokens_per_usd, tokens / total if total else 0.0, "tokens/USD"),
+        ("served of the highest priority", p.first_priority_served_per_s, first, "requests/s"),
+    ):  # fmt: skip
+        found.close(name, stated_value, true, unit, scale=max(total, 1.0) if unit == "USD/h" else 1.0)
+    if plain > 0 and p.usd_per_million_tokens is not None:
+        found.close("USD per million tokens", p.usd_per_million_tokens, total / plain * 1e6, "USD")
+    else:
+        same = (p.usd_per_million_tokens is None) == (plain <= 0)
+        found.require("USD per million tokens where there are tokens", same, p.usd_per_million_tokens, plain)
+    return found.report()
+
+
+def _point(case: FleetCase, name: str | None) -> FleetPoint | None:
+    """A measured point by name; the points are indexed once per instance."""
+    global _indexed
+    if _indexed[0] is not case:
+        _indexed = case, {x.name: x for x in case.points or ()}
+    return _indexed[1].get(name or "")
+
+
+_indexed: tuple[FleetCase | None, dict[str, FleetPoint]] = (None, {})
+
+
+def _least(problem: Fleet, w: FleetWorkload) -> float:
+    if w.serve_at_least is not None:
+        return w.serve_at_least
+    return 0.0 if problem.objective != "min_cost" or w.unserved_usd_per_1000_requests > 0 else 1.0
+
+
+def _models(case: FleetCase) -> dict[str, str]:
+    """What may share deployments, by workload: its architecture and precision (nothing of measured points)."""
+    return {
+        w.name: "" if case.points is not None
+        else case.architectures[w.name].model_dump_json() + w.precision.model_dump_json()
+        for w in case.workloads
+    }  # fmt: skip
+
+
+def _well_formed(
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], d: DeploymentLine, where: str
+) -> bool:
+    """What has to hold before figures can be recomputed at all; False stops the check."""
+    before = len(found.violations)
+    q, s = problem.queueing, problem.strategies
+    levels = (problem.max_load,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
+    found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
+    for line in d.serves:
+        found.require(f"{where}: demand is in the instance", line.demand in demands, line.demand, "workload/bucket")
+    if len({line.demand for line in d.serves}) != len(d.serves):
+        found.add(f"{where}: each demand once", len(d.serves), len({line.demand for line in d.serves}))
+    capped = (d.service_cap_s is None) == (q.model == "none")
+    found.require(f"{where}: a longest service time exactly with queueing", capped, d.service_cap_s, q.model)
+    roles = [m.role for m in d.machines]
+    if case.points is not None:
+        point = _point(case, d.point)
+        found.require(f"{where}: measured point is in the instance", point is not None, d.point, "a listed point")
+        if point is not None:
+            found.require(f"{where}: batch", d.batch == point.slots, d.batch, point.slots)
+        found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
+        claimed = [d.family, d.tensor_parallel, d.replicas_per_machine, d.loads, d.passes]
+        found.require(f"{where}: nothing modelled is claimed", claimed == [None] * 4 + [1], claimed, None)
+        for line in d.serves:
+            figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
+            found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)
+        return len(found.violations) == before
+    found.require(f"{where}: no measured point in this instance", d.point is None, d.point, None)
+    workloads = {w.name for w in case.workloads}
+    found.require(f"{where}: a workload's model is loaded", d.loads in workloads, d.loads, sorted(workloads))
+    found.require(f"{where}: family is allowed", d.family in s.families, d.family, s.families)
+    expected = ["main", "ao"] if d.family in ("ao", "ao_parallel", "ao_shared") else ["main"]
+    found.require(f"{where}: machines of its family", roles == expected, roles, expected)
+    found.require(f"{where}: batch", d.batch in s.batches, d.batch, s.batches)
+    pool = {(m.machine, m.region): m for m in case.machines}
+    for m in d.machines:
+        known = pool.get((m.machine, m.region))
+        found.require(f"{where}: machine is in the pool", known is not None, m.machine, "a machine of the pool")
+    regions = {m.region for m in d.machines}
+    found.require(f"{where}: one region", len(regions) == 1, sorted(regions), 1)
+    if len(found.violations) > before:
+        return False
+    bought = [m.count for m in d.machines]
+    k = d.passes if d.family == "multi_pass" else bought[0]
+    counts = {"multi_pass": s.multi_pass, "ao": (1,), "ao_parallel": s.parallel, "ao_shared": s.shared}
+    allowed = counts.get(d.family or "", s.replicas)
+    found.require(f"{where}: k, K, N or replicas allowed", k in allowed, k, allowed)
+    right = {"multi_pass": [1], "ao_parallel": [k, k], "ao": [1, 1], "ao_shared": [k, 1]}.get(d.family or "", [k])
+    found.require(f"{where}: number of machines", bought == right, bought, right)
+    found.require(f"{where}: passes", d.family == "multi_pass" or d.passes == 1, d.passes, 1)
+    tp, gpu_count = d.tensor_parallel, pool[d.machines[0].machine, d.machines[0].region].gpu_count
+    found.require(f"{where}: TP is allowed", tp in s.tensor_parallel, tp, s.tensor_parallel)
+    gpus = (tp or 0) * (d.replicas_per_machine or 0)
+    found.require(f"{where}: TP × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
+    heads = case.architectures[d.loads or ""].heads
+    found.require(f"{where}: TP divides the heads", bool(tp) and heads % (tp or 1) == 0, tp, heads)
+    offloads = d.family not in ("high_end", "multi_pass")
+    low, high = (s.alpha.min, s.alpha.max) if offloads else (0.0, 0.0)
+    for line in d.serves:
+        inside = line.alpha is not None and low - 1e-9 <= line.alpha <= high + 1e-9
+        found.require(f"{where}: α of {line.demand}", inside, line.alpha, (low, high))
+        figures = [line.ttft_s, line.tbt_s, line.e2e_s]
+        found.require(f"{where}: latencies of {line.demand} are stated", None not in figures, figures, "seconds")
+    return len(found.violations) == before
+
+
+def _deployment(
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    t: int, d: DeploymentLine, where: str,
+) -> float:  # fmt: skip
+    """Checks one line; returns the true USD/h of one deployment."""
+    prices = {(m.machine, m.region): m for m in case.machines}
+    q = problem.queueing
+    each = 0.0
+    point: FleetPoint | None = None
+    if d.point is not None:
+        point = _point(case, d.point)
+        assert point is not None
+        if point.usd_per_hour is not None:
+            each = point.usd_per_hour
+        else:
+            each = point.count * (getattr(prices[point.machine, point.region].prices, point.market) or math.nan)
+        bought = [(m.machine, m.region, m.market, m.count) for m in d.machines]
+        own = [(point.machine or point.name, point.region, point.market, point.count)]
+        found.require(f"{where}: machines", bought == own, bought, own)
+        listed = prices.get((point.machine or point.name, point.region))
+        price = None if listed is None else getattr(listed.prices, point.market)
+        line = d.machines[0]
+        each_true = each / point.count if price is None else price
+        found.close(f"{where}: price of {line.machine}", line.usd_per_hour_each, each_true, "USD/h")
+        hardware = (None, 1) if listed is None else (listed.gpu, listed.gpu_count)
+        found.require(
+            f"{where}: GPUs", (line.gpu, line.gpus_per_machine) == hardware, (line.gpu, line.gpus_per_machine), hardware
+        )
+        if q.model != "none":
+            services = [point.slots / v for k, v in point.requests_per_s.items() if v > 0 and k in demands]
+            cap = d.service_cap_s or 0.0
+            known = any(abs(cap - x) <= SLACK * x for x in services) or (not services and cap == 0)
+            found.require(f"{where}: longest service time is one of the point's", known, cap, services)
+    else:
+        for m in d.machines:
+            listed = prices[m.machine, m.region]
+            hardware = (listed.gpu, listed.gpu_count)
+            found.require(
+                f"{where}: GPUs", (m.gpu, m.gpus_per_machine) == hardware, (m.gpu, m.gpus_per_machine), hardware
+            )
+            allowed = problem.markets.main if m.role == "main" else problem.markets.ao
+            found.require(f"{where}: market", m.market in allowed, m.market, allowed)
+            price = getattr(listed.prices, m.market)
+            found.close(
+                f"{where}: price of {m.machine}", m.usd_per_hour_each, math.nan if price is None else price, "USD/h"
+            )
+            each += m.count * (price or 0.0)
+    found.close(f"{where}: cost of one", d.usd_per_hour_each, each, "USD/h")
+    load = 0.0
+    longest = 0.0
+    loaded = {models[d.loads]} if d.loads is not None else set()
+    for s in d.serves:
+        demand = demands[s.demand]
+        w = case.workload(demand.workload)
+        found.require(f"{where}: share of {s.demand}", 0 <= s.share <= 1 + SLACK, s.share, "0 … 1")
+        found.close(f"{where}: requests/s of {s.demand}", s.requests_per_s, s.share * demand.requests_per_s[t], "1/s")
+        if point is not None:
+            throughput = point.requests_per_s.get(s.demand, 0.0)
+            if throughput <= 0:
+                found.add(f"{where}: sustains {s.demand}", 0.0, "requests/s > 0", "1/s")
+                continue
+            e2e = point.slots / throughput
+            if q.model != "none":
+                _slo(found, problem, d, s, w, demand, 0.0, None, e2e, where, measured=True)
+            else:
+                found.require(f"{where}: no waiting, no SLO missed", s.wait_s == 0 and not s.misses_slo, s.wait_s, 0)
+        else:
+            loaded.add(models[w.name])
+            ttft, tbt, e2e = _latencies(found, case, d, s, w, demand, where)
+            for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TBT", s.tbt_s, tbt), ("E2E", s.e2e_s, e2e)):
+                found.close(
+                    f"{where}: predicted {label} of {s.demand}", stated if stated is not None else math.nan, true, "s"
+                )
+            _slo(found, problem, d, s, w, demand, ttft, tbt, e2e, where)
+        mine = s.share * demand.requests_per_s[t] * e2e / (d.batch * d.load_level)
+        found.close(f"{where}: load by {s.demand}", s.load, mine, "deployments", scale=1.0)
+        load += mine
+        longest = max(longest, e2e)
+    found.require(f"{where}: one model per deployment", len(loaded) <= 1, len(loaded), 1)
+    found.at_most(f"{where}: load ≤ deployments", load, d.count, "deployments")
+    found.close(f"{where}: utilisation", d.utilisation, load * d.load_level / d.count, scale=1.0)
+    found.close(f"{where}: headroom", d.headroom, 1 - load / d.count, scale=1.0)
+    if q.model != "none" and d.serves:
+        found.at_most(f"{where}: service time ≤ what waiting is planned for", longest, d.service_cap_s or math.inf, "s")
+    return each
+
+
+def _latencies(
+    found: Findings, case: FleetCase, d: DeploymentLine, s: ShareLine, w: FleetWorkload, demand: Demand, where: str
+) -> tuple[float, float, float]:
+    """Latencies of one bucket at the deployment's batch, by the single-workload check's own arithmetic."""
+    main = next(m for m in d.machines if m.role == "main")
+    ao = next((m for m in d.machines if m.role == "ao"), None)
+    if d.family is None or s.alpha is None or d.tensor_parallel is None or d.replicas_per_machine is None:
+        stated = f"{d.family}, {d.tensor_parallel}, {d.replicas_per_machine}, {s.alpha}"
+        found.add(f"{where}: {s.demand}: family, parallelism, offload ratio", stated, "all of them stated")
+        return math.nan, math.nan, math.nan
+    one = case.single(w, demand, main.region, d.batch)
+    try:
+        inner = one.resolve()
+    except InputError as error:
+        found.add(f"{where}: {s.demand}", str(error), "a valid bucket")
+        return math.nan, math.nan, math.nan
+    pool = {m.machine: m for m in inner.machines}
+    count = d.passes if d.family == "multi_pass" else main.count
+    parts = count * d.replicas_per_machine
+    run = Run(d.family, -(-d.batch // parts), s.alpha, d.tensor_parallel, d.replicas_per_machine, d.passes, count)
+    inner_found = Findings()
+    try:
+        true = latencies(inner_found, inner, run, pool[main.machine], pool[ao.machine] if ao else None)
+    except (ArithmeticError, KeyError, ValueError) as error:
+        found.add(f"{where}: {s.demand} can be served by this deployment", type(error).__name__, "latencies")
+        return math.nan, math.nan, math.nan
+    for v in inner_found.violations:
+        found.add(f"{where}: {s.demand}: {v.requirement}", v.value, v.limit, v.unit)
+    return true.ttft_s, true.tbt_s, true.e2e_s
+
+
+def _slo(
+    found: Findings, problem: Fleet, d: DeploymentLine, s: ShareLine, w: FleetWorkload, demand: Demand,
+    ttft: float, tbt: float | None, e2e: float, where: str, measured: bool = False,
+) -> None:  # fmt: skip
+    """Latency limits with waiting at the planned load."""
+    shown = w.slo.ttft_s if w.slo.ttft_s is not None else w.slo.deadline_s
+    percentile = shown.percentile if isinstance(shown, Percentile) else None
+    wait = _wait(problem, d.batch, d.load_level, d.service_cap_s or 0.0, percentile)
+    found.close(f"{where}: waiting of {s.demand}", s.wait_s, wait, "s", scale=1e-3)
+    up_to = w.soft.up_to if w.soft is not None else 1.0
+    cap = d.service_cap_s or 0.0
+    worst = 0.0
+    for label, limit, base in (("TTFT", w.slo.ttft_s, ttft), ("deadline", w.slo.deadline_s, e2e)):
+        if limit is None:
+            continue
+        seconds = limit.at_most if isinstance(limit, Percentile) else limit
+        percentile = limit.percentile if isinstance(limit, Percentile) else None
+        value = base + _wait(problem, d.batch, d.load_level, cap, percentile)
+        worst = max(worst, value / seconds)
+        found.at_most(f"{where}: {label} of {s.demand}", value, seconds * up_to, "s")
+    if not measured:
+        if w.slo.tbt_s is not None and tbt is not None:
+            worst = max(worst, tbt / w.slo.tbt_s)
+            found.at_most(f"{where}: TBT of {s.demand}", tbt, w.slo.tbt_s * up_to, "s")
+        if w.slo.tps is not None:
+            tps = d.batch * demand.tokens / e2e
+            worst = max(worst, w.slo.tps / tps)
+            found.at_most(f"{where}: TPS of {s.demand}", w.slo.tps, tps * up_to, "tokens/s")
+    missed = w.soft is not None and not measured and worst > 1
+    if not 0 < worst - 1 < SLACK:
+        said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
+        found.require(said, s.misses_slo == missed, s.misses_slo, missed)
+
+
+def _wait(problem: Fleet, servers: int, load: float, service_s: float, percentile: float | None) -> float:
+    """Allen–Cunneen waiting from the Erlang B recursion; seconds."""
+    q = problem.queueing
+    if q.model == "none":
+        return 0.0
+    offered, b = servers * load, 1.0
+    for k in range(1, servers + 1):
+        b = offered * b / (k + offered * b)
+    c = b / (1 - load * (1 - b))
+    ca, cs = {"mdc": (1.0, 0.0), "mmc": (1.0, 1.0)}.get(q.model, (max(q.arrival_scv, 1.0), q.service_scv))
+    factor = (ca + cs) / 2
+    if q.model == "mdc":
+        factor += (1 - load) * (servers - 1) * (math.sqrt(4 + 5 * servers) - 2) / (32 * load * servers)
+        factor = min(factor, 1.0)
+    mean = c * service_s / (servers * (1 - load)) * factor
+    if percentile is None:
+        return mean
+    return mean / c * math.log(c / (1 - percentile)) if c > 1 - percentile else 0.0
+
+
+def _counted(q: PeriodLine) -> dict[tuple[str, str, str], int]:
+    counts: dict[tuple[str, str, str], int] = {}
+    for d in q.deployments:
+        for m in d.machines:
+            key = (m.machine, m.region, m.market)
+            counts[key] = counts.get(key, 0) + m.count * d.count
+    return counts
+
+
+def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> None:
+    pool = {(m.machine, m.region): m for m in case.machines}
+    counts = _counted(q)
+
+    def size(key: tuple[str, str, str], unit: str) -> int:
+        m = pool.get(key[:2])
+        if m is None or unit == "machines":
+            return 1
+        return m.gpu_count if unit == "gpus" else (m.vcpu or 0)
+
+    for each, lines in ((True, problem.stock), (False, problem.quota)):
+        for line in lines:
+            mine = {
+                k: v * size(k, line.unit) for k, v in counts.items()
+                if fnmatch.fnmatchcase(k[0], line.machine) and fnmatch.fnmatchcase(k[1], line.region)
+                and line.market in (None, k[2])
+            }  # fmt: skip
+            sums: dict[Any, int] = {}
+            for k, v in mine.items():
+                key = k[:2] if each else "all"
+                sums[key] = sums.get(key, 0) + v
+            for key, v in sums.items():
+                what = key[0] if each else line.label
+                found.at_most(f"{q.name}: {'stock' if each else 'quota'} of {what}", v, line.at_most, line.unit)
+
+
+def _able(case: FleetCase, models: Mapping[str, str], q: PeriodLine, workload: str) -> tuple[int, int]:
+    """(at least, at most) deployments that can serve a workload: those that do, and those that load its model."""
+    least = most = 0
+    for d in q.deployments:
+        point = _point(case, d.point)
+        if point is not None:
+            can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
+        else:
+            can = models.get(d.loads or "") == models[workload]
+        does = any(s.demand.split("/")[0] == workload for s in d.serves) or d.loads == workload
+        least += d.count if does else 0
+        most += d.count if can else 0
+    return least, most
+
+
+def _replicas(found: Findings, case: FleetCase, models: Mapping[str, str], q: PeriodLine) -> None:
+    for w in case.workloads:
+        able = _able(case, models, q, w.name)[1] if w.min_replicas else 0
+        if able < w.min_replicas:
+            found.add(f"{q.name}: replicas for {w.name}", able, w.min_replicas, "deployments")
+
+
+_Machines = tuple[tuple[str, str, str, int], ...]
+
+
+def _pools(models: Mapping[str, str], q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
+    """Deployments of one machine set that load one model; of measured points, that cost the same."""
+    pools: dict[Any, tuple[_Machines, list[DeploymentLine]]] = {}
+    for d in q.deployments:
+        machines = tuple((m.machine, m.region, m.market, m.count) for m in d.machines)
+        if spot and not any(m.market == "spot" for m in d.machines):
+            continue
+        own = models[d.loads] if d.loads is not None else d.usd_per_hour_each
+        pools.setdefault((machines, own), (machines, []))[1].append(d)
+    return pools
+
+
+def _too_many(count: int, lost: int, u: float) -> float:
+    """Probability that more than `lost` of `count` are lost, each with probability u."""
+    if lost >= count or u <= 0:
+        return 0.0
+    if u >= 1 or lost < 0:
+        return 1.0
+    logs = (
+        math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        + k * math.log(u) + (count - k) * math.log1p(-u)
+        for k in range(lost + 1, count + 1)
+    )  # fmt: skip
+    return min(1.0, math.fsum(math.exp(x) for x in logs))
+
+
+def _needed(lines: list[DeploymentLine], full: float) -> float:
+    """Deployments that carry the load of a pool when they are `full`."""
+    return sum(d.load_level * sum(s.load for s in d.serves) for d in lines) / full
+
+
+def _reserve(found: Findings, problem: Fleet, models: Mapping[str, str], q: PeriodLine) -> None:
+    r = problem.reserve
+    if r is None:
+        return
+    pools = _pools(models, q, r.machines == "spot")
+    if r.survive_probability is not None:
+        found.at_most(f"{q.name}: pools on spot", len(pools), r.pools)
+    for machines, members in pools.values():
+        count = sum(d.count for d in members)
+        needed = _needed(members, r.load_after_loss)
+        name = " + ".join(m[0] for m in machines)
+        if r.lost is not None:
+            found.at_most(f"{q.name}: load of {name} after losing {r.lost}", needed, count - r.lost, "deployments")
+        else:
+            miss = _too_many(count, math.floor(count - needed + 1e-7), _lost_share(problem, machines))
+            allowed = (1 - (r.survive_probability or 0.0)) / r.pools
+            found.at_most(f"{q.name}: probability that {name} loses too many", miss, allowed)
+
+
+def _spot(found: Findings, problem: Fleet, models: Mapping[str, str], p: FleetPlan) -> None:
+    """Pools on spot, and the probability that all keep their load (independent pools, binomial losses)."""
+    number = len({key for q in p.periods for key in _pools(models, q, True)})
+    found.require("number of pools on spot", p.pools_on_spot == number, p.pools_on_spot, number)
+    if not problem.interruptions:
+        none = p.survival_probability is None
+        found.require("no survival probability without interruptions", none, p.survival_probability, None)
+        return
+    full = problem.reserve.load_after_loss if problem.reserve is not None else 1.0
+    low = high = 1.0  # a pool whose spare capacity is a whole number but for rounding may count either way
+    for q in p.periods:
+        joint = [1.0, 1.0]
+        for machines, members in _pools(models, q, True).values():
+            count, u = sum(d.count for d in members), _lost_share(problem, machines)
+            spare = count - _needed(members, full)
+            for i, rounding in enumerate((-SLACK, SLACK)):
+                joint[i] *= 1 - _too_many(count, math.floor(spare + rounding), u)
+        low, high = min(low, joint[0]), min(high, joint[1])
+    stated, slack = p.survival_probability, SLACK * (1 - low) + 1e-12
+    if stated is None or not low - slack <= stated <= high + slack:
+        found.add("survival probability", "none" if stated is None else stated, high)
+
+
+_Limit = tuple[tuple[float, float], float, str, str, bool]  # (least, greatest) value, bound, unit, sense, whole
+
+
+def _limits(
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    p: FleetPlan,
+) -> None:  # fmt: skip
+    """Every period's own table of limits says what is so.
+
+    A stock line may be absent only where the plan uses none of its machines: machines that cannot serve anything
+    have no line.
+    """
+    cheapest = min((d.usd_per_hour_each for q in p.periods for d in q.deployments), default=math.inf)
+    pool = {(m.machine, m.region): m for m in case.machines}
+    resources = dict.fromkeys(pool, 0)
+    for x in case.points or ():
+        resources.setdefault((x.machine or x.name, x.region), 0)
+    moved = _moved(problem, case, p)
+    for t, q in enumerate(p.periods):
+        true: dict[str, list[_Limit]] = {}
+        optional: set[str] = set()
+
+        def put(
+            name: str, value: tuple[float, float], bound: float, unit: str, sense: str = "<=", whole: bool = False,
+            into: dict[str, list[_Limit]] = true,
+        ) -> None:  # fmt: skip
+            into.setdefault(name, []).append((value, bound, unit, sense, whole))
+
+        cost = sum(d.count * d.usd_per_hour_each for d in q.deployments)
+        if problem.budget_usd_per_hour is not None:
+            put("budget", (cost, cost), problem.budget_usd_per_hour, "USD/h")
+        counts = _counted(q)
+        for kind, lines in (("stock", problem.stock), ("quota", problem.quota)):
+            for line in lines:
+                in_market = "" if line.market is None else f" ({line.market})"
+                suffix = in_market + ("" if line.unit == "machines" else f", {line.unit}")
+                sums: dict[str, float] = {}
+                if kind == "quota":
+                    where = "" if line.region == "*" else f" in {line.region}"
+                    sums[f"quota of {line.machine}{where}{suffix}"] = 0.0
+                for machine, region in resources:
+                    if not (fnmatch.fnmatchcase(machine, line.machine) and fnmatch.fnmatchcase(region, line.region)):
+                        continue
+                    m = pool.get((machine, region))
+                    size = 1 if m is None or line.unit == "machines" else m.gpu_count
+                    if m is not None and line.unit == "vcpus":
+                        size = m.vcpu or 0
+                    used = size * sum(
+                        v for k, v in counts.items() if k[:2] == (machine, region) and line.market in (None, k[2])
+                    )
+                    if kind == "quota":
+                        name = next(iter(sums))
+                    else:
+                        name = f"stock of {machine}" + ("" if region in ("", "*") else f" in {region}") + suffix
+                        if not used:
+                            optional.add(name)
+                    sums[name] = sums.get(name, 0.0) + used
+                for name, taken in sums.items():
+                    put(name, (taken, taken), line.at_most, line.unit, whole=True)
+        for w in case.workloads:
+            mine = [name for name, d in demands.items() if d.workload == w.name]
+            if w.min_replicas:
+                able = _able(case, models, q, w.name)
+                put(f"replicas for {w.name}", able, w.min_replicas, "deployments", ">=", True)
+            shares = dict.fromkeys(mine, 0.0)
+            on_spot = dict.fromkeys(mine, 0.0)
+            for d in q.deployments:
+                spot = any(m.market == "spot" for m in d.machines)
+                for s in d.serves:
+                    if s.demand in shares:
+                        shares[s.demand] += s.share
+                        on_spot[s.demand] += s.share if spot else 0.0
+            if w.spot_share_max < 1:
+                most = max(on_spot.values(), default=0.0)
+                put(f"spot share of {w.name}", (most, most), w.spot_share_max, "")
+            asked = [min(shares[name], 1.0) for name in mine if demands[name].requests_per_s[t] > 0]
+            if asked and _least(problem, w) < 1:
+                put(f"served share of {w.name}", (min(asked), min(asked)), _least(problem, w), "", ">=")
+        up, down = moved[t]
+        for verb, number, bound in (("started", up, problem.change.max_starts), ("stopped", down,
+                                                                                problem.change.max_stops)):  # fmt: skip
+            if bound is not None:
+                total = sum(number.values())
+                put(f"machines {verb}", (total, total), bound, "machines", whole=True)
+        _stated(found, q, true, optional, cheapest)
+
+
+def _stated(
+    found: Findings, q: PeriodLine, true: dict[str, list[_Limit]], optional: set[str], cheapest: float
+) -> None:  # fmt: skip
+    """One period's table of limits against the true one."""
+    stated = [line.name for line in q.limits]
+    expected = [name for name, lines in true.items() for _ in lines]
+    missing = [name for name in expected if stated.count(name) < expected.count(name)
+               and not (name in optional and name not in stated)]  # fmt: skip
+    invented = [name for name in stated if stated.count(name) > expected.count(name)]
+    found.require(
+        f"{q.name}: the limits listed are those of the instance", not missing and not invented, stated, expected
+    )
+    for line in q.limits:
+        if not true.get(line.name):
+            continue
+        (low, high), bound, unit, sense, whole = true[line.name].pop(0)
+        where = f"{q.name}: {line.name}"
+        slack = SLACK * max(abs(high), abs(bound), 1.0 if unit == "" else 0.0)
+        found.require(f"{where}: value", low - slack <= line.value <= high + slack, line.value, high)
+        found.close(f"{where}: bound", math.nan if line.limit is None else line.limit, bound, unit)
+        same = (line.unit, line.sense) == (unit, sense)
+        found.require(f"{where}: unit and sense", same, (line.unit, line.sense), (unit, sense))
+        room = bound - line.value if sense == "<=" else line.value - bound
+        edge = cheapest if line.name == "budget" else 0.5 if whole else SLACK * max(1.0, abs(bound))
+        if abs(room - edge) > SLACK * max(1.0, abs(bound)) / 2:  # nearer than that, rounding decides
+            found.require(f"{where}: binds exactly if said so", line.binding == (room < edge), line.binding, room)
+
+
+def _worth(found: Findings, problem: Fleet, p: FleetPlan) -> None:
+    """Lines of worth name binding stocks, quotas and the budget; none where a ratio is the objective."""
+    binding = {line.name: line.unit for q in p.periods for line in q.limits if line.binding}
+    listed = [line.name for line in p.periods[0].limits]
+    named = [line.limit for line in p.worth]
+    found.require("no worth of limits with max_ce", problem.objective != "max_ce" or not named, named, [])
+    for line in p.worth:
+        can = line.limit == "budget" or line.limit.startswith(("stock of ", "quota of "))
+        found.require(f"worth of {line.limit}: a limit that binds", can and line.limit in binding, line.limit, binding)
+        units = {"machines": "machine", "gpus": "GPU", "vcpus": "vCPU"}
+        unit = units.get(binding.get(line.limit, ""), "USD/h")
+        found.require(f"worth of {line.limit}: unit", line.unit == unit, line.unit, unit)
+        once = named.count(line.limit) <= max(listed.count(line.limit), 1)
+        found.require(f"worth of {line.limit}: once", once, named.count(line.limit), 1)
+        if problem.objective == "min_cost":
+            found.at_most(f"worth of {line.limit} ≤ all it costs", line.gain, p.total_usd_per_hour, "USD/h")
+
+
+def _lost_share(problem: Fleet, machines: _Machines) -> float:
+    up = 1.0
+    for machine, region, market, count in machines:
+        if market != "spot":
+            continue
+        match = (
+            x for x in problem.interruptions
+            if fnmatch.fnmatchcase(machine, x.machine) and fnmatch.fnmatchcase(region, x.region)
+        )  # fmt: skip
+        rule = next(match, None)
+        if rule is not None:
+            up /= (1 + rule.per_hour * rule.recovery_s / 3600) ** count
+    return 1 - up
+
+
+_Moved = list[tuple[dict[tuple[str, str, str], int], dict[tuple[str, str, str], int]]]
+
+
+def _moved(problem: Fleet, case: FleetCase, p: FleetPlan) -> _Moved:
+    """Machines started and stopped before every period."""
+    c = problem.change
+    counts = [_counted(q) for q in p.periods]
+    matters = bool(c.start_usd or c.stop_usd) or c.max_starts is not None or c.max_stops is not None
+    if problem.running is not None:
+        before: dict[tuple[str, str, str], int] = {}
+        for r in problem.running:
+            before[r.machine, r.region, r.market] = before.get((r.machine, r.region, r.market), 0) + r.count
+    elif len(case.periods) > 1 and matters:
+        before = counts[-1]
+    else:
+        return [({}, {}) for _ in counts]
+    moved: _Moved = []
+    for now in counts:
+        change = {k: now.get(k, 0) - before.get(k, 0) for k in {**before, **now}}
+        moved.append(({k: v for k, v in change.items() if v > 0}, {k: -v for k, v in change.items() if v < 0}))
+        before = now
+    return moved
+
+
+def _changes(found: Findings, problem: Fleet, case: FleetCase, p: FleetPlan) -> float:
+    """USD per hour of starting and stopping machines; checks the limits on them and what is stated."""
+    c, usd = problem.change, 0.0
+    for q, (up, down) in zip(p.periods, _moved(problem, case, p), strict=True):
+        for verb, number, bound, stated in (
+            ("started", up, c.max_starts, q.starts), ("stopped", down, c.max_stops, q.stops)
+        ):  # fmt: skip
+            true = {f"{k[0]}{' in ' + k[1] if k[1] else ''} ({k[2]})": v for k, v in number.items()}
+            found.require(f"{q.name}: machines {verb} as stated", stated == true, stated, true)
+            if bound is not None:
+                found.at_most(f"{q.name}: machines {verb}", sum(number.values()), bound, "machines")
+        usd += c.start_usd * sum(up.values()) + c.stop_usd * sum(down.values())
+    return usd / (sum(q.hours for q in case.periods) if len(case.periods) > 1 else c.horizon_hours)

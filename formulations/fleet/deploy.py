@@ -1,0 +1,75 @@
+"""A fleet plan as what to run and to buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from formulations.fleet.plan import FleetPlan
+from formulations.fleet.problem import Fleet, FleetCase
+from optmodels.catalog.types import Architecture, Market
+from optmodels.latency.work import Precision, layer_work
+from optmodels.plan.deployment import Deployment, Deployments, Purchase, purchase, strategy_notes
+from optmodels.units import GIB
+
+
+def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
+    """The deployments of the most expensive period; purchases as many as any period uses at once."""
+    p, case = FleetPlan.model_validate(plan), problem.resolve()
+    pool = {(m.machine, m.region): m for m in case.machines}
+    peak = max(p.periods, key=lambda q: q.usd_per_hour)
+    notes = []
+    if len(p.periods) > 1:
+        others = "; ".join(
+            f"{q.name}: " + ", ".join(f"{d.count} × {d.name}" for d in q.deployments)
+            for q in p.periods if q.name != peak.name
+        )  # fmt: skip
+        notes.append(
+            f"Deployments are those of the most expensive period, {peak.name}. Scale by the clock to {others}."
+        )
+    made = []
+    for d in peak.deployments:
+        main = d.machines[0]
+        known = pool.get((main.machine, main.region))
+        served = [s.demand for s in d.serves]
+        architecture, precision = _model(case, d.loads)
+        alpha = max((s.alpha or 0.0 for s in d.serves), default=0.0)
+        mine = strategy_notes(d.family, alpha, d.machines, d.passes)
+        if d.point is not None:
+            mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
+        mine += [f"Routing: {s.share:.1%} of {s.demand} goes here." for s in d.serves if s.share < 1 - 1e-6]
+        longest = max((x.tokens for x in case.demands if x.name in served), default=1)
+        host = None
+        if d.family == "kvo_ram" and alpha > 0 and architecture is not None:
+            work = layer_work(architecture, precision[0], precision[1])
+            host = alpha * d.batch * longest * work.kv_bytes_per_token_all_layers / GIB
+        made.append(Deployment(
+            name=d.name, model=architecture.title if architecture else "", provider=known.provider if known else "",
+            checkpoint=architecture.checkpoint if architecture else "", region=main.region, machine=main.machine,
+            market=main.market, machines=main.count * d.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
+            tensor_parallel=d.tensor_parallel or 1, replicas_per_machine=d.replicas_per_machine or 1,
+            max_num_seqs=d.batch, max_model_len=int(longest) if longest > 1 else None,
+            kv_offload_gib=host,
+            weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
+        ))  # fmt: skip
+    most: dict[tuple[str, str, Market, str], Purchase] = {}
+    for q in p.periods:
+        now: dict[tuple[str, str, Market, str], Purchase] = {}
+        for d in q.deployments:
+            for m in d.machines:
+                bought = purchase(m, pool, d.count)
+                key = (bought.machine, bought.region, bought.market, bought.purpose)
+                count = bought.count + (now[key].count if key in now else 0)
+                now[key] = bought.model_copy(update={"count": count})
+        for key, bought in now.items():
+            if key not in most or bought.count > most[key].count:
+                most[key] = bought
+    notes += [f"Not served: {u.share:.1%} of {u.demand}." for u in peak.unserved]
+    return Deployments(name=p.name or "plan", deployments=made, purchases=list(most.values()), notes=notes)
+
+
+def _model(case: FleetCase, workload: str | None) -> tuple[Architecture | None, tuple[Precision, Precision]]:
+    if workload is None or workload not in case.architectures:
+        return None, ("fp16", "fp16")
+    precision = case.workload(workload).precision
+    return case.architectures[workload], (precision.weights, precision.kv)

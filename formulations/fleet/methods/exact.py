@@ -1,0 +1,372 @@
+"""The method ``exact``: dominance pruning, the MILP by HiGHS, column generation where the table is too large.
+
+`worth` and `explain` say what binds in its plan, or why there is none; `column_pruning` is the MILP on few points.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from formulations.fleet.methods import columns as fleet_columns
+from formulations.fleet.methods import heuristics
+from formulations.fleet.model import build, extract
+from formulations.fleet.plan import Choice, FleetPlan, WorthLine, make_plan
+from formulations.fleet.points import FleetTables, changes_matter, prune
+from formulations.fleet.problem import Fleet
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
+from optmodels.solver import Compiled, Report, Settings, compile_model, solve_compiled
+from optmodels.solver.conflict import irreducible
+from optmodels.solver.highs import Event, Limit, Status
+
+MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
+MOST_WORTHS = 8  # limits solved again for their worth
+
+
+@dataclass
+class _Solved:
+    report: Report
+    compiled: Compiled
+    model: Any
+    seconds: dict[str, float]
+
+
+def _solve(
+    problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None, ratio: float = 0.0
+) -> _Solved:
+    clock = time.perf_counter()
+    model = build(problem, tables, ratio)
+    built = time.perf_counter()
+    compiled = compile_model(model)
+    columns = None
+    if start is not None:
+        offered = pyo.ComponentMap((model.n[t, p], float(start.n[t, p])) for t in model.T for p in model.P)
+        columns = {i: offered[v] for i, v in enumerate(compiled.variables) if v in offered}
+    done = time.perf_counter()
+    solved = solve_compiled(compiled, settings, columns)
+    if solved.x is not None:
+        for v, value in zip(compiled.variables, solved.x, strict=True):
+            v.set_value(float(value), skip_validation=True)
+    seconds = {"build": built - clock, "compile": done - built, "solve": time.perf_counter() - done}
+    return _Solved(solved, compiled, model, seconds)
+
+
+def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """Prune, build, solve by HiGHS; columns are generated where the table is too large; infeasibility is explained."""
+    clock = time.perf_counter()
+    pruned, counts = prune(tables)
+    seconds = {"prune": time.perf_counter() - clock}
+    log: dict[str, Any] = {"columns": counts}
+    missing = {
+        name: why for name, why in tables.blocked.items()
+        if tables.case.serve_at_least(tables.case.workload(name.split("/")[0])) > 0
+    }  # fmt: skip
+    if missing:
+        log["conflict"] = [f"{name}: {why}" for name, why in missing.items()]
+        log["reason"] = "no operating point serves " + "; ".join(log["conflict"])
+        return Outcome("infeasible", None, seconds=seconds, log=log)
+    short = [w for w in tables.case.workloads if w.min_replicas and not _servable(pruned, w.name)]
+    if short:
+        log["conflict"] = [f"replicas for {w.name} at least {w.min_replicas}: no point can serve it" for w in short]
+        log["reason"] = "; ".join(log["conflict"])
+        return Outcome("infeasible", None, seconds=seconds, log=log)
+    if not len(pruned.points):
+        log["reason"] = "no operating point serves any bucket"
+        return Outcome("infeasible", None, seconds=seconds, log=log)
+    if problem.objective == "max_ce":
+        return _dinkelbach(problem, pruned, options, seconds, log)
+    parts = separate(problem, pruned)
+    if len(parts) > 1:
+        return _by_part(problem, pruned, parts, options, seconds, log)
+    outcome = _one_part(problem, pruned, options, seconds, log)
+    if isinstance(outcome.plan, Choice):
+        return replace(outcome, plan=make_plan(pruned, outcome.plan))
+    return outcome
+
+
+def _servable(tables: FleetTables, workload: str) -> bool:
+    rows = [k for k, d in enumerate(tables.demands) if d.workload == workload]
+    return not rows or bool(np.isfinite(tables.load[rows]).any())
+
+
+def separate(problem: Fleet, tables: FleetTables) -> list[tuple[Any, Any]]:
+    """Demands and points of parts that share neither points nor limits; one part unless the objective is a sum.
+
+    Demands of one workload stay together.
+    """
+    coupled = len(tables.limits) > 0 or problem.budget_usd_per_hour is not None or problem.running is not None
+    coupled |= len(tables.case.periods) > 1 and changes_matter(problem)
+    coupled |= problem.reserve is not None and problem.reserve.survive_probability is not None
+    whole = [(np.arange(len(tables.demands)), np.arange(len(tables.points)))]
+    if coupled or problem.objective != "min_cost":
+        return whole
+    groups: dict[int, int] = {}
+    of = {name: k for k, name in enumerate(dict.fromkeys(d.workload for d in tables.demands))}
+    linked = np.zeros((len(of), len(tables.points)), dtype=bool)
+    for w, d in enumerate(tables.demands):
+        linked[of[d.workload]] |= np.isfinite(tables.load[w])
+        groups[w] = of[d.workload]
+    parts = []
+    for workloads, columns in fleet_columns.components(linked):
+        inside = set(workloads.tolist())
+        parts.append((np.array([w for w in groups if groups[w] in inside], dtype=np.intp), columns))
+    return parts if sum(len(rows) for rows, _ in parts) == len(tables.demands) else whole
+
+
+def _by_part(
+    problem: Fleet, tables: FleetTables, parts: list[tuple[Any, Any]], options: Options, seconds: dict[str, float],
+    log: dict[str, Any],
+) -> Outcome[FleetPlan]:  # fmt: skip
+    """Solve parts that share nothing one by one; cost and bound add up."""
+    began = time.perf_counter()
+    T, P = len(tables.case.periods), len(tables.points)
+    n = np.zeros((T, P), dtype=np.intp)
+    pieces: list[Choice] = []
+    statuses, bound, limit = [], 0.0, None
+    size: dict[str, int] = {}
+    for k, (rows, columns) in enumerate(parts):
+        left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
+        share = None if left is None else max(left, 0.1) / (len(parts) - k)
+        part = tables.restricted(columns).of_demands(rows)
+        mine: dict[str, float] = {}
+        details: dict[str, Any] = {}
+        found = _one_part(problem, part, replace(options, time_limit=share, on_event=None), mine, details, plain=True)
+        for key, v in mine.items():
+            seconds[key] = seconds.get(key, 0.0) + v
+        for key, count in found.size.items():
+            size[key] = size.get(key, 0) + count
+        statuses.append(found.status)
+        limit = limit or found.limit
+        bound += found.bound if found.bound is not None else -math.inf
+        if not isinstance(found.plan, Choice):
+            status = found.status if found.status == "infeasible" else "no_solution_found"
+            return Outcome(status, None, None, found.limit, seconds, size, log | details)
+        n[:, columns] += found.plan.n
+        pieces.append(replace(found.plan, w=rows[found.plan.w], p=columns[found.plan.p]))
+        if options.on_event is not None:
+            options.on_event(Event(time.perf_counter() - began, None, bound, 0))
+    choice = Choice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
+    plan = make_plan(tables, choice)
+    log["parts"] = len(parts)
+    proved = math.isfinite(bound) and plan.total_usd_per_hour - bound <= 1e-6 * plan.total_usd_per_hour
+    return Outcome(
+        "optimal" if proved or set(statuses) == {"optimal"} else "feasible", plan,
+        bound if math.isfinite(bound) else None, None if proved else limit, seconds, size, log,
+    )  # fmt: skip
+
+
+def _one_part(
+    problem: Fleet, tables: FleetTables, options: Options, seconds: dict[str, float], log: dict[str, Any],
+    plain: bool = False,
+) -> Outcome[Any]:  # fmt: skip
+    """One model, or column generation where that is too large; `plain`: only the `Choice`, without worths."""
+    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
+    pairs = int(np.isfinite(tables.load).sum()) * len(tables.case.periods)
+    if pairs > MANY_PAIRS and fleet_columns.applies(problem):
+        return fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
+    first = heuristics.lp_rounding_choice(problem, tables) if problem.objective == "min_cost" else None
+    solved = _solve(problem, tables, settings, first)
+    seconds |= solved.seconds
+    report_ = solved.report
+    log |= {"solver": report_.message, "nodes": report_.nodes}
+    if report_.status == "infeasible" and not options.answer_only:
+        clock = time.perf_counter()
+        log |= explain(problem, tables, solved, options)
+        seconds["explain"] = time.perf_counter() - clock
+    answer: Any = extract(solved.model, tables) if report_.x is not None else None
+    if answer is not None and not plain:
+        plan = make_plan(tables, answer)
+        clock = time.perf_counter()
+        if not options.answer_only:
+            plan.worth = worth(problem, tables, plan, solved, settings)
+        seconds["worth"] = time.perf_counter() - clock
+        answer = plan
+    return Outcome(
+        report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
+    )
+
+
+def _restricted_milp(
+    problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None
+) -> tuple[Report, Choice | None, dict[str, float], dict[str, int]]:
+    solved = _solve(problem, tables, settings, start)
+    choice = extract(solved.model, tables) if solved.report.x is not None else None
+    return solved.report, choice, solved.seconds, solved.compiled.size
+
+
+def _dinkelbach(
+    problem: Fleet, tables: FleetTables, options: Options, seconds: dict[str, float], log: dict[str, Any]
+) -> Outcome[FleetPlan]:
+    """max N/D exactly: solve max N − q·D for q = the best ratio so far until nothing is better.
+
+    If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported.
+    """
+    began = time.perf_counter()
+    ratio, best, bound, rounds = 0.0, None, math.inf, 0
+    cheapest = (
+        float(tables.points.usd_per_hour.min())
+        * float(min(q.hours for q in tables.case.periods))
+        / sum(q.hours for q in tables.case.periods)
+    )
+    start: Choice | None = None
+    seconds |= {"build": 0.0, "compile": 0.0, "solve": 0.0}
+    size: dict[str, int] = {}
+    status: Status = "no_solution_found"
+    limit: Limit | None = None
+    while rounds < 50:
+        left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
+        if left is not None and left <= 0:
+            limit = "time"
+            break
+        solved = _solve(problem, tables, Settings(left, min(options.gap, 1e-3), options.seed), start, ratio)
+        rounds += 1
+        for k, v in solved.seconds.items():
+            seconds[k] += v
+        size, r = solved.compiled.size, solved.report
+        if r.status == "infeasible" and best is None:
+            log |= {} if options.answer_only else explain(problem, tables, solved, options)
+            return Outcome("infeasible", None, None, None, seconds, size, log)
+        if r.bound is not None:
+            bound = min(bound, ratio + max(0.0, -r.bound) / cheapest)
+        if r.x is None:
+            limit = r.limit
+            break
+        start = extract(solved.model, tables)
+        plan = make_plan(tables, start)
+        if best is None or plan.tokens_per_usd > best.tokens_per_usd:
+            best = plan
+        if plan.tokens_per_usd <= ratio * (1 + 1e-9):
+            limit = r.limit
+            break
+        ratio = plan.tokens_per_usd
+    if best is not None:
+        proved = bound <= best.tokens_per_usd * (1 + 1e-6)
+        status = "optimal" if proved else "feasible"
+        limit = None if proved else (limit or "gap")
+    log |= {"dinkelbach_rounds": rounds}
+    return Outcome(
+        status,
+        best,
+        bound if math.isfinite(bound) else None,
+        limit,
+        seconds,
+        size,
+        log,
+    )
+
+
+# --------------------------------------------------------------------------------------------- what binds, and why
+
+
+def worth(problem: Fleet, tables: FleetTables, plan: FleetPlan, solved: _Solved, settings: Settings) -> list[WorthLine]:
+    """The gain from one more unit of every binding stock, quota or budget, by solving again with it."""
+    binding = {line.name for q in plan.periods for line in q.limits if line.binding}
+    rows = [r for r, name in enumerate(tables.limit_names) if name in binding][:MOST_WORTHS]
+    compiled = solved.compiled
+    if solved.report.status != "optimal" or len(compiled.costs) > 1:
+        return []
+    exact_ = solved.seconds["solve"] <= 5.0
+    position = {name: i for i, name in enumerate(compiled.row_names)}
+    lines = []
+    units = {"gpus": "GPU", "vcpus": "vCPU"}
+    groups = [
+        (
+            tables.limit_names[r],
+            units.get(tables.limit_names[r].rsplit(", ")[-1], "machine"),
+            [f"stock[{t},{r}]" for t in solved.model.T],
+        )
+        for r in rows
+    ]
+    if "budget" in binding:
+        groups.append(("budget", "USD/h", [f"within_budget[{t}]" for t in solved.model.T]))
+    for name, unit, members in groups:
+        upper = compiled.row_upper.copy()
+        upper[[position[k] for k in members if k in position]] += 1.0
+        changed = replace(compiled, row_upper=upper)
+        base = solved.report.objective
+        if not exact_:
+            changed = replace(changed, integer=np.zeros_like(compiled.integer))
+            relaxed = solve_compiled(replace(compiled, integer=changed.integer), Settings(10.0))
+            base = relaxed.objective
+        again = solve_compiled(changed, replace(settings, on_event=None, time_limit=10.0))
+        if again.objective is None or base is None:
+            continue
+        gain = (base - again.objective) * float(compiled.signs[0])
+        if exact_ and again.status != "optimal":
+            continue
+        lines.append(WorthLine(limit=name, unit=unit, gain=max(gain, 0.0), exact=exact_))
+    return lines
+
+
+def explain(problem: Fleet, tables: FleetTables, solved: _Solved, options: Options) -> dict[str, Any]:
+    """An irreducible set of buckets and limits that cannot hold together, in the instance's words.
+
+    Returns:
+        ``conflict`` (lines) and ``reason`` (one sentence) for the log.
+    """
+    case, compiled = tables.case, solved.compiled
+    groups: dict[str, list[int]] = {}
+    for i, row in enumerate(compiled.row_names):
+        name, _, rest = row.partition("[")
+        index = [int(v) for v in rest.rstrip("]").split(",")] if rest else []
+        label = _label(problem, tables, name, index)
+        if label is not None:
+            groups.setdefault(label, []).append(i)
+    # Rows that Pyomo cannot express (no point can serve the workload) are named by the blocked buckets.
+    found, proved = irreducible(compiled, groups, time_limit=options.time_limit or 30.0)
+    if not found:
+        return {"reason": "no plan exists, and no smaller set of limits was found"}
+    lines = sorted(found, key=lambda k: (k.startswith("bucket "), k))
+    text = "; ".join(lines[:6]) + (f"; and {len(lines) - 6} more" if len(lines) > 6 else "")
+    log: dict[str, Any] = {"conflict": lines, "conflict_irreducible": proved,
+                           "reason": f"these cannot hold together: {text}"}  # fmt: skip
+    if any(k.startswith("budget") for k in lines) and problem.objective == "min_cost":
+        free = problem.model_copy(update={"budget_usd_per_hour": None})
+        freed = replace(tables, case=replace(case, problem=free))
+        again = _solve(free, freed, Settings(10.0, 1e-4), None).report
+        if again.bound is not None:
+            log["reason"] += f". Without the budget the cheapest fleet costs {again.bound:.4f} USD/h or more"
+    return log
+
+
+def _label(problem: Fleet, tables: FleetTables, name: str, index: list[int]) -> str | None:
+    case = tables.case
+    match name:
+        case "demand_met":
+            d = tables.demands[index[1]]
+            return f"bucket {d.name} ({max(d.requests_per_s):.4g} requests/s)"
+        case "stock":
+            return f"{tables.limit_names[index[1]]} at most {tables.limits[index[1]]:g}"
+        case "within_budget":
+            return f"budget at most {problem.budget_usd_per_hour:g} USD/h"
+        case "spot_share":
+            w = case.workload(tables.demands[index[1]].workload)
+            return f"spot share of {w.name} at most {w.spot_share_max:g}"
+        case "min_replicas":
+            w = case.workloads[index[1]]
+            return f"replicas for {w.name} at least {w.min_replicas}"
+        case "survives":
+            return "reserve"
+        case "few_pools":
+            assert problem.reserve is not None
+            return f"at most {problem.reserve.pools} pools under the reserve"
+        case "starts_limit":
+            return f"machines started at most {problem.change.max_starts}"
+        case "stops_limit":
+            return f"machines stopped at most {problem.change.max_stops}"
+        case _:
+            return None
+
+
+def column_pruning(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """The MILP on the points that are among the three with the cheapest tokens for some bucket."""
+    part = tables.restricted(heuristics.best_columns(tables, 3))
+    found = exact(problem, part, options)
+    status = {"optimal": "feasible", "infeasible": "no_solution_found"}.get(found.status, found.status)
+    return replace(found, status=status, bound=None, limit=None)  # type: ignore[arg-type]

@@ -1,0 +1,429 @@
+"""Methods for fleets beside the MILP; each `(problem, tables, options) -> Outcome`.
+
+They plan every period by itself and claim no bound. A plan that breaks a limit is not returned: the reason names it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.methods.columns import relaxation
+from formulations.fleet.plan import Choice, FleetPlan, make_plan, objective_value
+from formulations.fleet.points import FleetTables, prune
+from formulations.fleet.problem import Fleet
+from formulations.fleet.reserve import largest_pools
+from optmodels.formulation import Method, Options
+from optmodels.plan.outcome import Outcome
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Share = tuple[int, int, int, float]  # period, demand, point, share
+EDGE = 1e-9
+
+
+# ------------------------------------------------------------------------------------------------------- shared
+
+
+def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Choice:
+    """Counts for given shares: loads rounded up, then what the reserve and the minimum replicas need."""
+    listed = list(shares)
+    t, w, p = (np.array([s[k] for s in listed], dtype=np.intp) for k in range(3))
+    value = np.array([s[3] for s in listed], dtype=float)
+    T, P = len(tables.case.periods), len(tables.points)
+    choice = Choice(np.zeros((T, P), dtype=np.intp), t, w, p, value)
+    used = choice.used(tables)
+    n = np.ceil(used - 1e-7).astype(np.intp)
+    points = tables.points
+    if problem.reserve is not None:
+        r = problem.reserve
+        for i in range(T):
+            for pool in sorted(set(points.pool[n[i] > 0].tolist())):
+                mine = np.flatnonzero(points.pool == pool)
+                if r.machines == "spot" and not points.spot[mine[0]]:
+                    continue
+                needed = float((used[i, mine] * points.rho[mine]).sum()) / r.load_after_loss
+                at = mine[n[i, mine] > 0][0]
+                spare = _spare(problem, float(points.unavailable[mine].max()))
+                for _ in range(1000):
+                    if int(n[i, mine].sum()) - spare(int(n[i, mine].sum())) >= needed - EDGE:
+                        break
+                    n[i, at] += 1
+    for i in range(T):
+        for work in tables.case.workloads:
+            rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]
+            can = np.flatnonzero(np.isfinite(tables.load[rows]).any(axis=0))
+            if work.min_replicas and len(can):
+                missing = work.min_replicas - int(n[i, can].sum())
+                n[i, can[points.usd_per_hour[can].argmin()]] += max(missing, 0)
+    return Choice(n, t, w, p, value)
+
+
+def _spare(problem: Fleet, unavailable: float) -> Callable[[int], int]:
+    r = problem.reserve
+    assert r is not None
+    if r.lost is not None:
+        return lambda n: r.lost or 0
+    assert r.survive_probability is not None
+    table = largest_pools(unavailable, (1 - r.survive_probability) / r.pools, 10_000)
+    return lambda n: next((k for k, size in table if n <= size), n)
+
+
+def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan) -> list[str]:
+    """Limits of the instance that a choice breaks, in words."""
+    found = []
+    for q in plan.periods:
+        for line in q.limits:
+            over = line.value - line.limit if line.sense == "<=" else line.limit - line.value  # type: ignore[operator]
+            if over > 1e-6 * max(1.0, abs(line.limit or 0.0)):
+                sign = ">" if line.sense == "<=" else "<"
+                found.append(f"{line.name} {line.value:.5g} {sign} {line.limit:.5g} {line.unit}".strip())
+        for u in q.unserved:
+            w = tables.case.workload(u.demand.split("/")[0])
+            if tables.case.serve_at_least(w) > 1 - u.share + 1e-7:
+                found.append(f"{u.demand}: {u.share:.1%} not served")
+    r = problem.reserve
+    if r is not None and r.survive_probability is not None:
+        spots = [len({int(x) for x in tables.points.pool[(row > 0) & tables.points.spot]}) for row in choice.n]
+        if max(spots, default=0) > r.pools:
+            found.append(f"spot pools {max(spots)} > {r.pools}")
+    return found
+
+
+def finish(
+    problem: Fleet, tables: FleetTables, choice: Choice | None, clock: float, why: str = "no feasible fleet found"
+) -> Outcome[FleetPlan]:
+    """A heuristic's answer: a plan that breaks no limit, or nothing with the reason."""
+    seconds = {"solve": time.perf_counter() - clock}
+    if choice is None:
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": why})
+    if problem.objective == "max_ce" and not choice.n.any():
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "nothing served"})
+    plan = make_plan(tables, choice)
+    faults = broken(problem, tables, choice, plan)
+    if faults:
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "breaks " + "; ".join(faults[:4])})
+    return Outcome("feasible", plan, seconds=seconds)
+
+
+def _better(problem: Fleet, a: FleetPlan, b: FleetPlan | None) -> bool:
+    if b is None:
+        return True
+    va, vb = objective_value(a), objective_value(b)
+    return va < vb if problem.objective == "min_cost" else va > vb
+
+
+class _Room:
+    """What is left of stock, quotas, budget and open deployments in one period."""
+
+    def __init__(self, problem: Fleet, tables: FleetTables, t: int) -> None:
+        self.tables, self.rates = tables, tables.rates[t]
+        self.consumption, self.left = tables.consumption, tables.limits.astype(float).copy()
+        self.money = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
+        self.spare = np.zeros(len(tables.points))
+
+    def deployments(self, p: int) -> float:
+        """How many more of p can be bought."""
+        a, cost = self.consumption[p], self.tables.points.usd_per_hour[p]
+        most = np.floor(self.money / cost + EDGE)
+        for r in np.flatnonzero(a):
+            most = min(most, np.floor(self.left[r] / a[r] + EDGE))
+        return max(most, 0.0)
+
+    def take(self, p: int, load: float) -> None:
+        """Put load on p, buying what that needs."""
+        bought = max(0.0, np.ceil(load - self.spare[p] - EDGE))
+        self.spare[p] += bought - load
+        self.left -= self.consumption[p] * bought
+        self.money -= self.tables.points.usd_per_hour[p] * bought
+
+
+def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
+    """Every demand, by priority and then size, on the point with the cheapest tokens that still has room."""
+    case, points = tables.case, tables.points
+    shares: list[Share] = []
+    for t in range(len(case.periods)):
+        room = _Room(problem, tables, t)
+        unit = points.usd_per_hour * tables.load * room.rates[:, None] if len(points) else tables.load
+        unit = unit + np.where(np.isfinite(tables.load), tables.usd_per_share(t), 0.0)
+        work = [case.workload(d.workload) for d in tables.demands]
+        cheapest = unit.min(axis=1) if len(points) else np.zeros(0)
+        order = sorted(
+            (w for w in range(len(work)) if room.rates[w] > 0 and len(points)),
+            key=lambda w: (work[w].priority, -cheapest[w] if np.isfinite(cheapest[w]) else 0.0, w),
+        )
+        for w in order:
+            rest, spot_left = 1.0, work[w].spot_share_max
+            worth_it = work[w].unserved_usd_per_1000_requests * 3.6 * room.rates[w]
+            optional = case.serve_at_least(work[w]) < 1 and problem.objective == "min_cost"
+            for p in np.argsort(unit[w], kind="stable"):
+                if rest <= EDGE or not np.isfinite(unit[w, p]) or (optional and unit[w, p] > worth_it):
+                    break
+                load = room.rates[w] * tables.load[w, p]
+                share = min(rest, (room.spare[p] + room.deployments(int(p))) / load if load > 0 else rest)
+                if points.spot[p]:
+                    share = min(share, spot_left)
+                    spot_left -= share
+                if share > EDGE:
+                    room.take(int(p), share * load)
+                    shares.append((t, w, int(p), share))
+                    rest -= share
+    return shares
+
+
+def greedy(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """Cheapest per token: every demand on the point with the cheapest tokens that still has room; counts rounded up."""
+    clock = time.perf_counter()
+    if problem.objective == "max_ce" and not any(tables.case.serve_at_least(w) for w in tables.case.workloads):
+        return finish(problem, tables, _best_single(problem, tables), clock)
+    return finish(problem, tables, complete(problem, tables, greedy_shares(problem, tables)), clock)
+
+
+def _best_single(problem: Fleet, tables: FleetTables) -> Choice | None:
+    """The one deployment with the most tokens per dollar, filled with the demands that give most per load."""
+    if not len(tables.points):
+        return None
+    best: tuple[float, list[Share]] = (0.0, [])
+    tokens = np.array([d.tokens * tables.case.workload(d.workload).weight for d in tables.demands])
+    t = 0
+    for p in range(len(tables.points)):
+        load = tables.load[:, p] * tables.rates[t]
+        good = np.flatnonzero(np.isfinite(load) & (load > 0))
+        if not len(good):
+            continue
+        value = tokens[good] * tables.rates[t][good]
+        order = good[np.argsort(-value / load[good], kind="stable")]
+        shares, free, total = [], 1.0, 0.0
+        for w in order:
+            share = min(1.0, free / load[w])
+            shares.append((t, int(w), p, share))
+            total += share * tokens[w] * tables.rates[t][w]
+            free -= share * load[w]
+            if free <= EDGE:
+                break
+        ratio = total / float(tables.points.usd_per_hour[p])
+        if ratio > best[0]:
+            best = ratio, shares
+    return complete(problem, tables, best[1]) if best[1] else None
+
+
+# ---------------------------------------------------------------------------------------------------- greedy + DP
+
+
+def _path(
+    problem: Fleet, tables: FleetTables, t: int, rows: Index, columns: Index
+) -> list[tuple[float, float, dict[tuple[int, int], float]]]:
+    """Deployments bought one after the other by value per dollar: (USD/h, value, shares) after each purchase."""
+    case = tables.case
+    rates = tables.rates[t][rows]
+    load = tables.load[np.ix_(rows, columns)] * rates[:, None]
+    cost = tables.points.usd_per_hour[columns]
+    last = max(w.priority for w in case.workloads)
+    work = [case.workload(tables.demands[w].workload) for w in rows]
+    if problem.objective == "min_cost":
+        value = (load * cost).min(axis=1)  # what serving it is worth: its cheapest cost
+        value = np.where(np.isfinite(value), value, 0.0)
+    else:
+        value = np.array([w.weight * 1e3 ** (last - w.priority) for w in work]) * rates
+    with np.errstate(divide="ignore", invalid="ignore"):
+        density = np.where(np.isfinite(load) & (load > 0), value[:, None] / load, 0.0)
+    order = np.argsort(-density, axis=0, kind="stable")
+    sorted_load = np.take_along_axis(np.where(np.isfinite(load), load, np.inf), order, axis=0)
+    sorted_density = np.take_along_axis(density, order, axis=0)
+    rest = np.where(np.isfinite(load).any(axis=1), 1.0, 0.0)
+    room = _Room(problem, tables, t)
+    path: list[tuple[float, float, dict[tuple[int, int], float]]] = [(0.0, 0.0, {})]
+    shares: dict[tuple[int, int], float] = {}
+    spent = gained = 0.0
+    while rest.max(initial=0.0) > 1e-7 and len(path) < 5000:
+        left = np.where(np.isfinite(sorted_load), sorted_load, 0.0) * rest[order]
+        before = np.cumsum(left, axis=0) - left
+        filled = np.clip(1.0 - before, 0.0, left)
+        gain = (filled * sorted_density).sum(axis=0) / cost
+        chosen = None
+        for k in np.argsort(-gain, kind="stable")[:20]:
+            if gain[k] > 0 and room.deployments(int(columns[k])) >= 1:
+                chosen = int(k)
+                break
+        if chosen is None:
+            break
+        room.take(int(columns[chosen]), 1.0)
+        for row, amount in zip(order[:, chosen], filled[:, chosen], strict=True):
+            if amount > 1e-12:
+                share = amount / load[row, chosen]
+                key = (int(rows[row]), int(columns[chosen]))
+                shares[key] = shares.get(key, 0.0) + share
+                rest[row] = max(rest[row] - share, 0.0)
+        spent += float(cost[chosen])
+        gained += float(gain[chosen] * cost[chosen])
+        path.append((spent, gained, dict(shares)))
+    return path
+
+
+def greedy_dp(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """Greedy purchases per model, and dynamic programming over the split of the budget between models.
+
+    For every group of demands that share points, deployments are bought one by one by value per dollar, which gives
+    value against money; a DP over a budget grid picks how much of the money each group gets.
+    """
+    from formulations.fleet.methods.columns import components
+
+    clock = time.perf_counter()
+    tables = _best_columns(tables, 12)
+    shares: list[Share] = []
+    for t in range(len(tables.case.periods)):
+        active = np.isfinite(tables.load) & (tables.rates[t] > 0)[:, None]
+        paths = [_path(problem, tables, t, rows, columns) for rows, columns in components(active)]
+        for k, step in enumerate(_split(problem, paths)):
+            shares += [(t, w, p, min(v, 1.0)) for (w, p), v in paths[k][step][2].items()]
+    return finish(problem, tables, complete(problem, tables, shares), clock)
+
+
+def _split(problem: Fleet, paths: list[list[tuple[float, float, Any]]], grid: int = 400) -> list[int]:
+    """How far to go on every path: all the way without a budget, else by DP over budget levels."""
+    whole = [len(path) - 1 for path in paths]
+    budget = problem.budget_usd_per_hour
+    if budget is None or sum(path[-1][0] for path in paths) <= budget:
+        return whole
+    step = budget / grid if budget > 0 else 1.0
+    value = np.zeros(grid + 1)
+    taken = np.zeros((len(paths), grid + 1), dtype=np.intp)
+    for k, path in enumerate(paths):
+        levels = np.array([int(np.ceil(q[0] / step - 1e-9)) for q in path])
+        gains = np.array([q[1] for q in path])
+        new = np.full(grid + 1, -np.inf)
+        for b in range(grid + 1):
+            fits = np.flatnonzero(levels <= b)
+            options = gains[fits] + value[b - levels[fits]]
+            j = int(options.argmax())
+            new[b], taken[k, b] = options[j], fits[j]
+        value = new
+    chosen, b = [0] * len(paths), grid
+    for k in range(len(paths) - 1, -1, -1):
+        chosen[k] = int(taken[k, b])
+        b -= int(np.ceil(paths[k][chosen[k]][0] / step - 1e-9))
+    return chosen
+
+
+def _best_columns(tables: FleetTables, most: int) -> FleetTables:
+    """Only the `most` points with the cheapest tokens for every demand."""
+    return tables.restricted(best_columns(tables, most))
+
+
+def best_columns(tables: FleetTables, most: int) -> Index:
+    """Points that are among the `most` with the cheapest tokens for some demand."""
+    unit = tables.load * tables.points.usd_per_hour
+    if unit.shape[1] <= most:
+        return np.arange(unit.shape[1])
+    best = np.argpartition(unit, most - 1, axis=1)[:, :most]
+    ok = np.take_along_axis(np.isfinite(unit), best, axis=1)
+    return np.unique(best[ok])
+
+
+# --------------------------------------------------------------------------------------------------- LP rounding
+
+
+def lp_rounding_choice(problem: Fleet, tables: FleetTables) -> Choice | None:
+    """The linear relaxation's shares with counts rounded up, then deployments closed while others have room."""
+    shares: list[Share] = []
+    for t in range(len(tables.case.periods)):
+        relaxed = relaxation(problem, tables, t)
+        if not relaxed.feasible:
+            return None
+        shares += [(t, int(w), int(p), float(v)) for w, p, v in zip(relaxed.w, relaxed.p, relaxed.value, strict=True)]
+    return complete(problem, tables, _consolidate(tables, shares))
+
+
+def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
+    """Move the load of emptiest last deployments into free room elsewhere, while that closes a deployment."""
+    points = tables.points
+    kept: list[Share] = []
+    for t in range(len(tables.case.periods)):
+        rates = tables.rates[t]
+        by: dict[tuple[int, int], float] = {}
+        for i, demand, point, v in shares:
+            if i == t:
+                by[demand, point] = by.get((demand, point), 0.0) + v
+        used = np.zeros(len(points))
+        for (w, p), v in by.items():
+            used[p] += rates[w] * tables.load[w, p] * v
+        for p in sorted(np.flatnonzero(used > EDGE).tolist(), key=lambda p: (used[p] % 1.0) / points.usd_per_hour[p]):
+            over = used[p] - np.floor(used[p] + 1e-9)
+            if over <= 1e-9:
+                continue
+            free = np.ceil(used - 1e-9) - used
+            free[p] = 0.0
+            moves: list[tuple[int, int, float]] = []
+            left = over
+            for w in sorted((w for w, q in by if q == p), key=lambda w: (tables.load[w, p], w)):
+                for q in np.argsort(tables.load[w], kind="stable"):
+                    if left <= 1e-12 or not np.isfinite(tables.load[w, q]):
+                        break
+                    if free[q] <= 1e-12 or (points.spot[q] and not points.spot[p]):
+                        continue
+                    own, there = rates[w] * tables.load[w, p], rates[w] * tables.load[w, q]
+                    already = sum(v for a, _, v in moves if a == w)
+                    share = min(by[w, p] - already, left / own, free[q] / there)
+                    if share > 1e-12:
+                        moves.append((w, int(q), share))
+                        free[q] -= share * there
+                        left -= share * own
+            if left <= 1e-9:
+                for w, q, share in moves:
+                    by[w, p] -= share
+                    by[w, q] = by.get((w, q), 0.0) + share
+                    used[p] -= share * rates[w] * tables.load[w, p]
+                    used[q] += share * rates[w] * tables.load[w, q]
+        kept += [(t, w, p, v) for (w, p), v in by.items() if v > EDGE]
+    return kept
+
+
+def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """The linear relaxation with counts rounded up; deployments are closed while others have room for their load."""
+    clock = time.perf_counter()
+    if problem.objective != "min_cost":
+        return finish(problem, tables, None, clock, "only for objective: min_cost")
+    pruned, _ = prune(tables)
+    choice = lp_rounding_choice(problem, pruned)
+    return finish(problem, pruned, choice, clock, "the linear relaxation has no solution")
+
+
+def single_type(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """The best fleet of one machine type in one market: greedy on its points alone, for every type."""
+    clock = time.perf_counter()
+    use = tables.use
+    best: FleetPlan | None = None
+    why = "no machine type serves every bucket within the limits"
+    alone = np.asarray((use > 0).sum(axis=1)).ravel() == 1
+    for g in range(len(tables.resources)):
+        columns = np.flatnonzero(alone & (np.asarray(use[:, [g]].todense()).ravel() > 0))
+        if not len(columns):
+            continue
+        part = tables.restricted(columns)
+        outcome = greedy(problem, part, options)
+        if outcome.plan is not None and _better(problem, outcome.plan, best):
+            best = outcome.plan
+    seconds = {"solve": time.perf_counter() - clock}
+    if best is None:
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": why})
+    return Outcome("feasible", best, seconds=seconds)
+
+
+METHODS: dict[str, Method] = {
+    "greedy": greedy,
+    "greedy_dp": greedy_dp,
+    "lp_rounding": lp_rounding,
+    "single_type": single_type,
+}
+TITLES = {
+    "greedy": "cheapest tokens first, counts rounded up",
+    "greedy_dp": "deployment by deployment by value per dollar, DP over the budget between models",
+    "lp_rounding": "linear relaxation rounded up, then consolidated",
+    "single_type": "best fleet of one machine type",
+    "column_pruning": "MILP on the points with the cheapest tokens of each bucket",
+    "melange": "Mélange's sliced assignment: whole slices of a bucket, no limits, no queueing",
+}

@@ -1,0 +1,702 @@
+"""Operating points of a fleet: deployments as columns, and the load each demand puts on each of them.
+
+A *point* is a deployment: model, machine set with its markets, strategy, parallelism, batch, load level. Its capacity
+is one. A demand w (a bucket of a workload) puts `load[w, p]` on it per request/s: deployment-seconds per request,
+E2E/batch at the best α within the SLO, divided by the load ρ at which the point is planned. Waiting at ρ counts
+against the SLO, so a point planned fuller serves fewer demands. Infinite load: p cannot serve w within its SLO.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from formulations.fleet.problem import (
+    Demand,
+    Fleet,
+    FleetCase,
+    FleetPoint,
+    LatencyLimit,
+    Percentile,
+    StockLine,
+)
+from optmodels.catalog.types import MARKETS, Market, Prices
+from optmodels.latency.strategies import FAMILIES
+from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
+from optmodels.serving.points import build_tables as build_single
+from optmodels.serving.queueing import variability, waiting
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+Resource = tuple[str, str, Market]  # machine, region, market
+
+
+@dataclass(frozen=True)
+class Points:
+    """Deployments, one row each; shape (P,)."""
+
+    usd_per_hour: Array
+    spot: Mask  # some part is bought on the spot market
+    unavailable: Array  # long-run share of time that an interruption takes it away
+    rho: Array  # load it is planned for
+    slots: Index  # requests in service at a time: its batch
+    service_cap_s: Array  # longest service time of the demands it serves; infinite without queueing
+    pool: Index  # equal machine set and model: shares a reserve
+    block: Index  # where it comes from: blocks[block], or NONE for a measured point
+    configuration: Index  # row of the block's configurations, or of case.points
+    main_market: Index
+    ao_market: Index
+
+    def __len__(self) -> int:
+        return len(self.usd_per_hour)
+
+    def take(self, rows: Index | Mask) -> Points:
+        """The given rows."""
+        return Points(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """What a demand sees on a point, shape (W, P); NaN where not modelled or impossible. Seconds."""
+
+    alpha: Array
+    ttft_s: Array  # without waiting
+    tbt_s: Array
+    e2e_s: Array
+
+    def take(self, columns: Index | Mask) -> Latencies:
+        """The given points."""
+        return Latencies(**{f.name: getattr(self, f.name)[:, columns] for f in fields(self)})
+
+    def rows(self, rows: Index) -> Latencies:
+        """The given demands."""
+        return Latencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class FleetTables:
+    """Everything a method may look at."""
+
+    case: FleetCase
+    points: Points
+    load: Array  # (W, P), deployments per request/s; inf: impossible
+    penalty: Array | None  # (W, P), USD per request that misses a soft SLO
+    latencies: Latencies | None
+    blocks: tuple[StaticTables, ...]
+    resources: tuple[Resource, ...]
+    use: sp.csr_matrix  # (P, G) machines of each resource in a deployment
+    limit_rows: Array  # (R, G) weights of stock and quota rows
+    limits: Array  # (R,)
+    limit_names: tuple[str, ...]
+    blocked: dict[str, str]  # demands without any point → why
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """Rows of `load`."""
+        return self.case.demands
+
+    @property
+    def rates(self) -> Array:
+        """Requests/s, shape (T, W)."""
+        return np.array([d.requests_per_s for d in self.demands]).T
+
+    @property
+    def consumption(self) -> Array:
+        """What a deployment takes from every stock and quota, shape (P, R)."""
+        return np.asarray(self.use @ self.limit_rows.T)
+
+    def restricted(self, columns: Index | Mask) -> FleetTables:
+        """The same tables with only some points."""
+        rows = np.asarray(columns)
+        index: Index = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp)
+        return replace(
+            self, points=self.points.take(index), load=self.load[:, index], use=self.use[index],
+            penalty=None if self.penalty is None else self.penalty[:, index],
+            latencies=None if self.latencies is None else self.latencies.take(index),
+        )  # fmt: skip
+
+    def of_demands(self, rows: Index) -> FleetTables:
+        """The same tables with only some demands and their workloads."""
+        demands = tuple(self.demands[w] for w in rows)
+        names = {d.workload for d in demands}
+        case = replace(self.case, demands=demands, workloads=tuple(w for w in self.case.workloads if w.name in names))
+        return replace(
+            self, case=case, load=self.load[rows], penalty=None if self.penalty is None else self.penalty[rows],
+            latencies=None if self.latencies is None else self.latencies.rows(rows),
+        )  # fmt: skip
+
+    def usd_per_share(self, period: int) -> Array:
+        """Penalty of serving all of a demand by a point, USD/h, shape (W, P)."""
+        if self.penalty is None:
+            return np.zeros_like(self.load)
+        return self.penalty * self.rates[period][:, None] * 3600.0
+
+    def machines_of(self, point: int) -> Iterator[tuple[Resource, int]]:
+        """Machines of a deployment with their number: the main ones, then those for attention."""
+        x = self.points
+        if x.block[point] == NONE:
+            row = self.use[point]
+            yield self.resources[row.indices[0]], int(row.data[0])
+            return
+        tables, c = self.blocks[x.block[point]], int(x.configuration[point])
+        markets = MARKETS[x.main_market[point]], None if x.ao_market[point] == NONE else MARKETS[x.ao_market[point]]
+        yield from _bought(tables, c, *markets)
+
+
+def build_tables(problem: Fleet) -> FleetTables:
+    """Points of a fleet problem after exact pruning within equal machine sets.
+
+    Of the points with the same machines, markets and model only those are kept that no other one beats for every
+    demand (`nondominated`); they cost the same, so an optimum stays.
+    """
+    return build_case(problem.resolve())
+
+
+def build_case(case: FleetCase) -> FleetTables:
+    """`build_tables` of a resolved problem."""
+    return _measured(case) if case.points is not None else _modelled(case)
+
+
+OUTSIDE = ("budget_usd_per_hour", "stock", "quota")  # limits that the points do not depend on
+OUTSIDE_WORKLOAD = ("serve_at_least", "min_replicas", "spot_share_max")
+OUTSIDE_CHANGE = ("max_starts", "max_stops")
+
+
+def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
+    """Tables of a problem that differs from theirs only in limits outside of the points; else None."""
+    case = tables.case
+    old = case.problem
+    if len(problem.workloads) != len(old.workloads):
+        return None
+    back: dict[str, Any] = {f: getattr(old, f) for f in OUTSIDE}
+    back["workloads"] = tuple(
+        w.model_copy(update={f: getattr(o, f) for f in OUTSIDE_WORKLOAD})
+        for w, o in zip(problem.workloads, old.workloads, strict=True)
+    )
+    back["change"] = problem.change.model_copy(update={f: getattr(old.change, f) for f in OUTSIDE_CHANGE})
+    if dict(problem.model_copy(update=back)) != dict(old):  # fields, not caches
+        return None
+    case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
+    names, weights, limits = _limit_rows(case, tables.resources)
+    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names)
+
+
+# ------------------------------------------------------------------------------------------------------ modelled
+
+
+@dataclass
+class _Rows:
+    """Configurations × load levels of one model in one region, before markets."""
+
+    block: Index
+    configuration: Index
+    slots: Index
+    rho: Array
+    cap_s: Array
+    load: Array  # (D, n)
+    penalty: Array
+    latencies: dict[str, Array]  # (D, n)
+
+    def take(self, keep: Index) -> _Rows:
+        return _Rows(
+            self.block[keep], self.configuration[keep], self.slots[keep], self.rho[keep], self.cap_s[keep],
+            self.load[:, keep], self.penalty[:, keep], {k: v[:, keep] for k, v in self.latencies.items()},
+        )  # fmt: skip
+
+
+def _modelled(case: FleetCase) -> FleetTables:
+    blocks: list[StaticTables] = []
+    found: list[tuple[list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
+    blocked: dict[str, str] = {}
+    regions = sorted({m.region for m in case.machines})
+    for workloads in _by_model(case).values():
+        rows_of = [i for i, d in enumerate(case.demands) if d.workload in workloads]
+        if not rows_of:
+            continue
+        why: dict[int, tuple[float, str]] = {}
+        for region in regions:
+            rows = _region_rows(case, rows_of, region, blocks, why)
+            if rows is not None:
+                found.append((rows_of, rows, *_markets(rows, blocks)))
+        served = {i for mine, rows, *_ in found if mine == rows_of for k, i in enumerate(mine)
+                  if np.isfinite(rows.load[k]).any()}  # fmt: skip
+        for i in rows_of:
+            if i not in served:
+                blocked[case.demands[i].name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
+    return _assemble(case, blocks, found, blocked)
+
+
+def _by_model(case: FleetCase) -> dict[str, list[str]]:
+    """Workloads that may share deployments: the same model at the same precision."""
+    groups: dict[str, list[str]] = {}
+    for w in case.workloads:
+        key = case.architectures[w.name].model_dump_json() + w.precision.model_dump_json()
+        groups.setdefault(key, []).append(w.name)
+    return groups
+
+
+def _region_rows(
+    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]]
+) -> _Rows | None:
+    """Every configuration, batch and load level of one model in one region; dominated ones cut per machine set."""
+    parts: list[_Rows] = []
+    for batch in sorted(set(case.problem.strategies.batches)):
+        block = len(blocks)
+        strict: list[Optimum] = []
+        relaxed: list[Optimum | None] = []
+        tables: StaticTables | None = None
+        for i in demands:
+            d, w = case.demands[i], case.workload(case.demands[i].workload)
+            tables = build_single(case.single(w, d, region, batch))
+            strict.append(optimise(tables.curves, tables.limits))
+            relaxed.append(None)
+            if w.soft is not None:
+                slack = case.single(w, d, region, batch, w.soft.up_to).resolve().limits
+                relaxed[-1] = optimise(tables.curves, slack)
+            _remember(tables, strict[-1], batch, d, why, i)
+        assert tables is not None
+        if not len(tables.configurations):
+            continue
+        blocks.append(tables)
+        parts += list(_levels(case, demands, strict, relaxed, batch, block))
+    if not parts:
+        return None
+    joined: dict[str, Any] = {
+        f: np.concatenate([getattr(r, f) for r in parts]) for f in ("block", "configuration", "slots", "rho", "cap_s")
+    }
+    joined |= {f: np.concatenate([getattr(r, f) for r in parts], axis=1) for f in ("load", "penalty")}
+    rows = _Rows(
+        **joined,
+        latencies={k: np.concatenate([r.latencies[k] for r in parts], axis=1) for k in parts[0].latencies},
+    )
+    rows = rows.take(np.flatnonzero(np.isfinite(rows.load).any(axis=0)))
+    # Cut within equal machine sets.
+    sets = np.array([_machine_set(blocks[b], c) for b, c in zip(rows.block, rows.configuration, strict=True)])
+    if not len(sets):
+        return None
+    keep: list[int] = []
+    _, group = np.unique(sets, axis=0, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        keys = [rows.load[:, mine].T, rows.penalty[:, mine].T]
+        if case.problem.reserve is not None:
+            keys.append(rows.load[:, mine].T * rows.rho[mine][:, None])
+        keep += mine[nondominated(np.concatenate(keys, axis=1))].tolist()
+    return rows.take(np.array(sorted(keep), dtype=np.intp))
+
+
+def _machine_set(tables: StaticTables, c: int) -> tuple[int, int, int, int]:
+    """(main, how many, AO, how many) of a configuration, as in the cost-efficiency plan."""
+    x = tables.configurations
+    family, count = FAMILIES[x.family[c]], int(x.count[c])
+    mains = 1 if family == "multi_pass" else count
+    aos = 0 if x.ao[c] == NONE else (count if family == "ao_parallel" else 1)
+    return int(x.main[c]), mains, int(x.ao[c]), aos
+
+
+def _bought(
+    tables: StaticTables, c: int, main_market: Market, ao_market: Market | None
+) -> Iterator[tuple[Resource, int]]:
+    """Machines of a configuration with their number: the main ones, then those for attention."""
+    main, mains, ao, aos = _machine_set(tables, c)
+    yield (tables.machines[main].machine, tables.machines[main].region, main_market), mains
+    if ao_market is not None:
+        yield (tables.machines[ao].machine, tables.machines[ao].region, ao_market), aos
+
+
+def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
+    """(seconds, percentile or None for the mean) of a limit; infinite where there is none."""
+    if limit is None:
+        return np.inf, None
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+
+
+def _levels(
+    case: FleetCase, demands: list[int], strict: list[Optimum], relaxed: list[Optimum | None], batch: int, block: int
+) -> Iterator[_Rows]:
+    """Rows of one batch, one set per load level and service class."""
+    q = case.problem.queueing
+    n = len(strict[0].feasible)
+    workloads = [case.workload(case.demands[i].workload) for i in demands]
+    pick: list[dict[str, Array]] = []
+    for o, r in zip(strict, relaxed, strict=True):
+        use_relaxed = np.zeros(n, dtype=bool) if r is None else ~o.feasible & r.feasible
+        ok = o.feasible | use_relaxed
+        pick.append({
+            name: np.where(ok, np.where(use_relaxed, getattr(r or o, source), getattr(o, source)), np.nan)
+            for name, source in (("alpha", "alpha"), ("ttft_s", "ttft_s"), ("tbt_s", "tbt_s"), ("e2e_s", "e2e_s"))
+        })  # fmt: skip
+    latencies = {k: np.stack([p[k] for p in pick]) for k in pick[0]}
+    e2e = latencies["e2e_s"]
+    if q.model == "none":
+        levels = [(case.problem.max_load, np.full(n, np.inf))]
+    else:
+        ranked = np.sort(np.where(np.isfinite(e2e), e2e, -1.0), axis=0)  # (D, n), impossible ones first
+        possible = (ranked >= 0).sum(axis=0)
+        caps = []
+        for k in range(1, q.service_classes + 1):
+            which = np.maximum(np.ceil(possible * k / q.service_classes).astype(int) - 1, 0)
+            caps.append(ranked[np.minimum(len(demands) - possible + which, len(demands) - 1), np.arange(n)])
+        levels = [(rho, cap) for rho in sorted(set(q.load_levels)) if rho < 1 for cap in _distinct(caps)]
+    for rho, cap in levels:
+        factor = variability(q.model, q.arrival_scv, q.service_scv, batch, rho)
+        load, penalty = np.full((len(demands), n), np.inf), np.zeros((len(demands), n))
+        for k, w in enumerate(workloads):
+            with np.errstate(invalid="ignore"):
+                can = np.isfinite(e2e[k]) & (e2e[k] <= cap * (1 + 1e-12))
+            excess = np.zeros(n)
+            for limit, base in ((w.slo.ttft_s, latencies["ttft_s"][k]), (w.slo.deadline_s, e2e[k])):
+                seconds, percentile = _limit(limit)
+                if np.isfinite(seconds):
+                    wait = 0.0 if q.model == "none" else waiting(batch, rho, factor, percentile) * cap
+                    excess = np.fmax(excess, (base + wait) / seconds)
+            if w.slo.tbt_s is not None:
+                excess = np.fmax(excess, latencies["tbt_s"][k] / w.slo.tbt_s)
+            if w.slo.tps is not None:
+                d = case.demands[demands[k]]
+                excess = np.fmax(excess, w.slo.tps * e2e[k] / (batch * d.tokens))
+            can &= excess <= (1.0 if w.soft is None else w.soft.up_to) * (1 + 1e-9)
+            load[k, can] = e2e[k, can] / (batch * rho)
+            if w.soft is not None:
+                penalty[k] = np.where(excess > 1 + 1e-9, w.soft.usd_per_1000_requests / 1000.0, 0.0)
+        yield _Rows(
+            np.full(n, block, dtype=np.intp), np.arange(n), np.full(n, batch, dtype=np.intp), np.full(n, rho),
+            cap, load, penalty, latencies,
+        )  # fmt: skip
+
+
+def _distinct(caps: list[Array]) -> list[Array]:
+    kept: list[Array] = []
+    for cap in caps:
+        if not any(np.array_equal(cap, other) for other in kept):
+            kept.append(cap)
+    return kept
+
+
+def _remember(
+    tables: StaticTables, o: Optimum, batch: int, d: Demand, why: dict[int, tuple[float, str]], i: int
+) -> None:
+    """Keep the nearest miss of a demand, in words, for the case that nothing serves it."""
+    if not len(o.feasible):
+        return
+    if o.feasible.any():  # then it is waiting that leaves no point
+        why[i] = (0.0, f"batch {batch} meets its SLO without waiting, but not with waiting at any of the load levels")
+        return
+    limits = tables.limits
+    fits = in_memory(tables.curves)
+    if not fits.any():
+        if i not in why:
+            why[i] = (np.inf, "the model and its KV cache fit no deployment's memory")
+        return
+    tokens = batch * d.tokens
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = np.stack([o.ttft_s / limits.ttft_s, o.tbt_s / limits.tbt_s, o.e2e_s / limits.e2e_s])
+    ratios[:, ~fits] = np.inf
+    worst = ratios.max(axis=0)
+    c = int(np.nanargmin(np.where(np.isnan(worst), np.inf, worst)))
+    machine = tables.machines[tables.configurations.main[c]].machine
+    texts = []
+    if ratios[0, c] > 1:
+        texts.append(f"TTFT {o.ttft_s[c]:.4g} s > {limits.ttft_s:.4g} s")
+    if ratios[1, c] > 1:
+        texts.append(f"TBT {o.tbt_s[c]:.4g} s > {limits.tbt_s:.4g} s")
+    if ratios[2, c] > 1:
+        slo = tokens / limits.e2e_s
+        texts.append(f"{tokens / o.e2e_s[c]:.4g} tokens/s < {slo:.4g} tokens/s (TPS or deadline)")
+    if worst[c] < why.get(i, (np.inf, ""))[0] or i not in why:
+        why[i] = (float(worst[c]), f"nearest is {machine} at batch {batch}: {', '.join(texts)}")
+
+
+def _markets(
+    rows: _Rows, blocks: list[StaticTables]
+) -> tuple[Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]:
+    """Expand rows by market: (row, skeleton of its block, USD/h, machines) of every offer."""
+    by_block: dict[int, tuple[Index, Index]] = {}
+    for b in np.unique(rows.block):
+        of = blocks[b].skeletons.configuration
+        order = np.argsort(of, kind="stable")
+        by_block[int(b)] = order, np.searchsorted(of[order], np.arange(len(blocks[b].configurations) + 1))
+    row_of: list[int] = []
+    skeleton: list[int] = []
+    cost: list[float] = []
+    machines: list[tuple[tuple[Resource, int], ...]] = []
+    for r, (b, c) in enumerate(zip(rows.block, rows.configuration, strict=True)):
+        order, start = by_block[int(b)]
+        tables = blocks[b]
+        for s in order[start[c] : start[c + 1]]:
+            row_of.append(r)
+            skeleton.append(int(s))
+            cost.append(float(tables.skeletons.usd_per_hour[s]))
+            ao = tables.skeletons.ao_market[s]
+            machines.append(tuple(_bought(
+                tables, c, MARKETS[tables.skeletons.main_market[s]], None if ao == NONE else MARKETS[ao]
+            )))  # fmt: skip
+    return np.array(row_of, dtype=np.intp), np.array(skeleton, dtype=np.intp), np.array(cost), machines
+
+
+def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blocked: dict[str, str]) -> FleetTables:
+    W = len(case.demands)
+    total = sum(len(row) for _, _, row, *_ in found)
+    load, penalty = np.full((W, total), np.inf), np.zeros((W, total))
+    latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+    columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
+    every: list[tuple[tuple[Resource, int], ...]] = []
+    pools: dict[tuple[int, object], int] = {}
+    at = 0
+    for model, (mine, rows, row, skeleton, cost, machines) in enumerate(found):
+        here = slice(at, at + len(row))
+        load[mine, here] = rows.load[:, row]
+        penalty[mine, here] = rows.penalty[:, row]
+        for k, v in rows.latencies.items():
+            latencies[k][mine, here] = v[:, row]
+        block = rows.block[row]
+        markets = [
+            (blocks[b].skeletons.main_market[s], blocks[b].skeletons.ao_market[s])
+            for b, s in zip(block, skeleton, strict=True)
+        ]
+        part = {
+            "usd_per_hour": cost, "rho": rows.rho[row], "slots": rows.slots[row], "service_cap_s": rows.cap_s[row],
+            "block": block, "configuration": rows.configuration[row],
+            "main_market": np.array([a for a, _ in markets], dtype=np.intp),
+            "ao_market": np.array([b for _, b in markets], dtype=np.intp),
+            "pool": np.array([pools.setdefault((model, m), len(pools)) for m in machines], dtype=np.intp),
+            "spot": np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
+            "unavailable": np.array([_unavailable(case, m) for m in machines]),
+        }  # fmt: skip
+        for name, values in part.items():
+            columns[name].append(values)
+        every += machines
+        at += len(row)
+    if not found:
+        empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(Points)}
+        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market")
+        points = Points(**(empty | {k: np.zeros(0, dtype=np.intp) for k in index} | {"spot": np.zeros(0, dtype=bool)}))
+    else:
+        joined: dict[str, Any] = {k: np.concatenate(v) for k, v in columns.items()}
+        points = Points(**joined)
+    resources, use = _use(every)
+    names, weights, limits = _limit_rows(case, resources)
+    soft = any(w.soft is not None for w in case.workloads)
+    return FleetTables(
+        case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
+        weights, limits, names, blocked,
+    )  # fmt: skip
+
+
+def _unavailable(case: FleetCase, machines: tuple[tuple[Resource, int], ...]) -> float:
+    """Share of time a deployment is lost to interruptions of any of its spot machines: 1 − Π 1/(1 + r·T)."""
+    available = 1.0
+    for (machine, region, market), count in machines:
+        if market != "spot":
+            continue
+        for rule in case.problem.interruptions:
+            if fnmatch.fnmatchcase(machine, rule.machine) and fnmatch.fnmatchcase(region, rule.region):
+                available *= (1.0 / (1.0 + rule.per_hour * rule.recovery_s / 3600.0)) ** count
+                break
+    return 1.0 - available
+
+
+def _use(machines: list[tuple[tuple[Resource, int], ...]]) -> tuple[tuple[Resource, ...], sp.csr_matrix]:
+    index: dict[Resource, int] = {}
+    i, j, v = [], [], []
+    for p, used in enumerate(machines):
+        for resource, count in used:
+            i.append(p)
+            j.append(index.setdefault(resource, len(index)))
+            v.append(float(count))
+    return tuple(index), sp.csr_matrix((v, (i, j)), shape=(len(machines), len(index)))
+
+
+def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple[str, ...], Array, Array]:
+    """Stock rows (one for every matching machine and region) and quota rows, with weights over resources."""
+    by_key = {(m.machine, m.region): m for m in case.machines}
+
+    def weight(r: Resource, line: StockLine) -> float:
+        m = by_key.get((r[0], r[1]))
+        if line.unit == "gpus":
+            return float(m.gpu_count) if m is not None else 1.0
+        if line.unit == "vcpus":
+            return float(m.vcpu or 0) if m is not None else 1.0
+        return 1.0
+
+    names: list[str] = []
+    rows: list[Array] = []
+    limits: list[float] = []
+    for kind, lines in (("stock", case.problem.stock), ("quota", case.problem.quota)):
+        for line in lines:
+            match = [
+                g for g, (machine, region, market) in enumerate(resources)
+                if fnmatch.fnmatchcase(machine, line.machine) and fnmatch.fnmatchcase(region, line.region)
+                and line.market in (None, market)
+            ]  # fmt: skip
+            groups = {None: match} if kind == "quota" else {}
+            if kind == "stock":
+                for g in match:
+                    groups.setdefault(resources[g][:2], []).append(g)  # type: ignore[arg-type]
+            for key, members in groups.items():
+                row = np.zeros(len(resources))
+                for g in members:
+                    row[g] = weight(resources[g], line)
+                rows.append(row)
+                limits.append(float(line.at_most))
+                label = line.label if key is None else StockLine(
+                    machine=key[0], region=key[1] or "*", market=line.market, at_most=line.at_most
+                ).label  # fmt: skip
+                names.append(f"{kind} of {label}" + ("" if line.unit == "machines" else f", {line.unit}"))
+    return tuple(names), np.array(rows).reshape(len(rows), len(resources)), np.array(limits)
+
+
+# ------------------------------------------------------------------------------------------------------ measured
+
+
+def _measured(case: FleetCase) -> FleetTables:
+    """Points from measured throughputs; load = 1/(ρ·requests/s), the throughputs being within the SLO."""
+    assert case.points is not None
+    demand = {d.name: i for i, d in enumerate(case.demands)}
+    W, q = len(case.demands), case.problem.queueing
+    prices = {(m.machine, m.region): m.prices for m in case.machines}
+    levels = [case.problem.max_load] if q.model == "none" else sorted({r for r in q.load_levels if r < 1})
+    n = len(case.points)
+    rate = np.zeros((W, n))
+    for k, p in enumerate(case.points):
+        for name, value in p.requests_per_s.items():
+            if name in demand:
+                rate[demand[name], k] = value
+    cost = np.array([_price(p, prices) for p in case.points])
+    machines: list[tuple[tuple[Resource, int], ...]] = [
+        (((p.machine or p.name, p.region, p.market), p.count),) for p in case.points
+    ]
+    slots = np.array([p.slots for p in case.points], dtype=np.intp)
+    with np.errstate(divide="ignore"):
+        busy = 1.0 / rate  # (W, n) deployment-seconds per request
+    loads, caps, of, rhos = [], [], [], []
+    for rho in levels:
+        if q.model == "none":
+            loads.append(busy / rho)
+            caps.append(np.full(n, np.inf))
+            of.append(np.arange(n))
+            rhos.append(np.full(n, rho))
+            continue
+        service = busy * slots  # seconds in a slot
+        for k in range(1, q.service_classes + 1):
+            cap = np.array([
+                np.quantile(col[np.isfinite(col)], k / q.service_classes, method="inverted_cdf")
+                if np.isfinite(col).any() else 0.0 for col in service.T
+            ])  # fmt: skip
+            load = busy / rho
+            load[service > cap * (1 + 1e-12)] = np.inf
+            for i, d in enumerate(case.demands):
+                slo = case.workload(d.workload).slo
+                for limit, base in ((slo.ttft_s, 0.0), (slo.deadline_s, service[i])):
+                    seconds, percentile = _limit(limit)
+                    if np.isfinite(seconds):
+                        wait = cap * np.array([
+                            waiting(c, rho, variability(q.model, q.arrival_scv, q.service_scv, c, rho), percentile)
+                            for c in slots.tolist()
+                        ])  # fmt: skip
+                        load[i, base + wait > seconds] = np.inf
+            loads.append(load)
+            caps.append(cap)
+            of.append(np.arange(n))
+            rhos.append(np.full(n, rho))
+    index = np.concatenate(of)
+    every = [machines[k] for k in index]
+    pools: dict[object, int] = {}
+    points = Points(
+        usd_per_hour=cost[index], spot=np.array([any(r[2] == "spot" for r, _ in m) for m in every], dtype=bool),
+        unavailable=np.array([_unavailable(case, m) for m in every]), rho=np.concatenate(rhos), slots=slots[index],
+        service_cap_s=np.concatenate(caps),
+        pool=np.array([pools.setdefault((m, cost[k]), len(pools)) for m, k in zip(every, index, strict=True)],
+                      dtype=np.intp),
+        block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
+        main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
+        ao_market=np.full(len(index), NONE, dtype=np.intp),
+    )  # fmt: skip
+    load = np.concatenate(loads, axis=1)
+    blocked = {d.name: "no point sustains it" for i, d in enumerate(case.demands) if not np.isfinite(load[i]).any()}
+    resources, use = _use(every)
+    names, weights, limits = _limit_rows(case, resources)
+    return FleetTables(case, points, load, None, None, (), resources, use, weights, limits, names, blocked)
+
+
+def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:
+    if p.usd_per_hour is not None:
+        return p.usd_per_hour
+    each = prices[p.machine, p.region].get(p.market)
+    assert each is not None
+    return float(p.count * each)
+
+
+# ------------------------------------------------------------------------------------------------------- pruning
+
+
+def nondominated(keys: Array, chunk: int = 256) -> Index:
+    """Rows that no other row is at most in every column (of equal rows the first); shape (n, K), inf allowed.
+
+    Sorted by the sum over columns (infinities last), a row can only be dominated by an earlier one, and by a kept
+    one if by any, because domination is transitive.
+    """
+    n = len(keys)
+    if n <= 1:
+        return np.arange(n)
+    finite = np.where(np.isfinite(keys), keys, 0.0)
+    order = np.lexsort((np.arange(n), finite.sum(axis=1), (~np.isfinite(keys)).sum(axis=1)))
+    kept = np.zeros((0, keys.shape[1]))
+    rows: list[int] = []
+    for start in range(0, n, chunk):
+        part = order[start : start + chunk]
+        beaten = np.zeros(len(part), dtype=bool)
+        for lo in range(0, len(kept), 512):
+            beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
+        fresh: list[int] = []
+        for i in part[~beaten]:
+            if not fresh or not (keys[fresh] <= keys[i]).all(axis=1).any():
+                fresh.append(int(i))
+        rows += fresh
+        kept = np.concatenate([kept, keys[fresh]]) if fresh else kept
+    return np.array(sorted(rows), dtype=np.intp)
+
+
+def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str, int]]:
+    """Cut points that another one can replace one for one, so that an optimum stays.
+
+    q replaces p if it costs no more, serves every demand of p with no more load and penalty, takes no more of any
+    stock or quota, and counts against no limit that p does not (spot shares, reserve, machines that run now).
+    """
+    p = tables.points
+    counts = {"points": len(p)}
+    can = np.isfinite(tables.load).any(axis=0)
+    problem = tables.case.problem
+    same: list[Array] = []  # columns that must agree
+    keys = [p.usd_per_hour[:, None], tables.load.T, tables.consumption]
+    if tables.penalty is not None:
+        keys.append(tables.penalty.T)
+    spot_limited = any(w.spot_share_max < 1 for w in tables.case.workloads)
+    if spot_limited:
+        keys.append(p.spot[:, None].astype(float))
+    if problem.reserve is not None:
+        keys += [tables.load.T * p.rho[:, None]]
+        same.append(p.pool.astype(float))
+    if problem.running is not None or (len(tables.case.periods) > 1 and changes_matter(problem)):
+        same.append(p.pool.astype(float))
+    for column in same:
+        keys += [column[:, None], -column[:, None]]
+    matrix = np.concatenate(keys, axis=1)
+    rows = np.flatnonzero(can)
+    if len(rows) ** 2 * matrix.shape[1] / 4 <= most:
+        rows = rows[nondominated(matrix[rows])]
+    counts["kept"] = len(rows)
+    return tables.restricted(rows), counts
+
+
+def changes_matter(problem: Fleet) -> bool:
+    """Whether starting or stopping machines costs or is limited."""
+    c = problem.change
+    return bool(c.start_usd or c.stop_usd or c.max_starts is not None or c.max_stops is not None)

@@ -1,0 +1,681 @@
+"""Instance schema of fleet planning: many workloads in buckets of length, pools with limits, one bill.
+
+A *demand* is one bucket of one workload, named ``workload/bucket``. Operating points are modelled from the latency
+curves of the cost-efficiency problem, or measured (``points:``, ``points_table:``, Mélange's JSON).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
+from optmodels import catalog
+from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
+from optmodels.errors import InputError, Mistake
+from optmodels.io.read import read_model
+from optmodels.latency.calibration import Calibration
+from optmodels.latency.strategies import FAMILIES, Family, Variant
+from optmodels.limits import ELEMENT, Limit, Price
+from optmodels.problem import Problem
+from optmodels.serving.static import (
+    AlphaRange,
+    Batch,
+    Latency,
+    Markets,
+    MemoryRules,
+    PoolChoice,
+    PrecisionChoice,
+    RealTime,
+    Several,
+    StaticBatch,
+    Strategies,
+    Workload,
+    select_machines,
+)
+from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
+
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0)]
+Goal = Literal["min_cost", "max_ce", "max_served"]
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Bucket(Entry):
+    """Requests of one length: their own rate, or a share of the workload's."""
+
+    name: str = Field(default="", max_length=100, description="default: 1024x256 (input x output tokens)")
+    input_tokens: PositiveInt | None = None
+    output_tokens: PositiveInt | None = None
+    requests_per_s: Rate | None = None
+    share: Fraction | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Bucket:
+        if (self.requests_per_s is None) == (self.share is None):
+            raise ValueError("exactly one of requests_per_s and share")
+        if not self.name and (self.input_tokens is None or self.output_tokens is None):
+            raise ValueError("a name, or input_tokens and output_tokens")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Its name in plans and messages."""
+        return self.name or f"{self.input_tokens}x{self.output_tokens}"
+
+
+class Percentile(Entry):
+    """A latency limit that a share of the requests meets."""
+
+    at_most: Seconds
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+LatencyLimit = Seconds | Percentile
+OF_REQUESTS = " (percentile {percentile:g})"
+
+
+class FleetSlo(Entry):
+    """Limits of one workload: a number bounds the mean, ``{at_most: 1.0, percentile: 0.95}`` a percentile.
+
+    TTFT and the deadline include waiting; TBT has none (requests wait before their first token). `tps` is the
+    throughput of one deployment at its batch, as in LLM-Pilot eq 6.
+    """
+
+    ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = None
+    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s")] = None
+    tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = None
+    deadline_s: Annotated[
+        LatencyLimit | None, Limit("time of a request", "most", "s", inner="at_most", detail=OF_REQUESTS)
+    ] = Field(default=None, description="of a whole request, waiting included")
+
+
+class SoftSlo(Entry):
+    """The SLO may be missed by a factor of at most `up_to`, at a price."""
+
+    usd_per_1000_requests: Positive
+    up_to: Annotated[float, Field(gt=1, le=100, allow_inf_nan=False)] = 2.0
+
+
+class FleetWorkload(Entry):
+    """One workload: a model, its requests by bucket or from a trace, what it is promised and what it is worth."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/]+$", description="without /")]
+    model: str | Architecture | None = Field(default=None, description="not needed with measured points")
+    precision: PrecisionChoice = PrecisionChoice()
+    requests_per_s: Rate | None = Field(default=None, description="of all buckets together, where they have shares")
+    buckets: tuple[Bucket, ...] | None = None
+    trace: Trace | None = None
+    slo: FleetSlo = FleetSlo()
+    soft: SoftSlo | None = None
+    weight: Positive = 1.0
+    priority: Annotated[int, Field(strict=True, ge=1, le=9)] = Field(default=1, description="1 is served first")
+    serve_at_least: Annotated[
+        Fraction | None, Limit("served share", "least", "%", off=0.0, implied=lambda p, w: p.served_unless_said(w))
+    ] = Field(default=None, description="default: 1 for min_cost, 0 otherwise")
+    unserved_usd_per_1000_requests: Rate = 0.0
+    min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
+        default=0, description="deployments that can serve this workload"
+    )
+    spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
+        default=1.0, description="of every bucket's requests"
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> FleetWorkload:
+        if (self.buckets is None) == (self.trace is None):
+            raise ValueError("exactly one of buckets and trace")
+        if self.buckets is not None:
+            labels = [b.label for b in self.buckets]
+            if not labels:
+                raise ValueError("at least one bucket")
+            twice = next((n for n in labels if labels.count(n) > 1), None)
+            if twice is not None:
+                raise ValueError(f"each bucket once: {twice!r} is there twice")
+            if any(b.share is not None for b in self.buckets) and self.requests_per_s is None:
+                raise ValueError("requests_per_s of the workload, of which the buckets have shares")
+        return self
+
+
+class StockLine(Entry):
+    """A limit on machines by name pattern, region pattern and market (none: all markets together)."""
+
+    machine: Name = "*"
+    region: str = "*"
+    market: Market | None = None
+    at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)]
+    unit: Literal["machines", "gpus", "vcpus"] = "machines"
+
+    @property
+    def label(self) -> str:
+        """Its name in plans and messages."""
+        where = "" if self.region == "*" else f" in {self.region}"
+        return f"{self.machine}{where}{'' if self.market is None else f' ({self.market})'}"
+
+
+class Interruption(Entry):
+    """How often spot machines are taken away, and how long a replacement takes."""
+
+    machine: Name = "*"
+    region: str = "*"
+    per_hour: Rate
+    recovery_s: Seconds = 600.0
+
+
+class Reserve(Entry):
+    """Capacity held against losing deployments, per pool of equal machine sets serving one model.
+
+    Either every pool keeps its load after losing any `lost` deployments (N−k), or every used pool on `machines`
+    keeps it with a probability so high that all do together with at least `survive_probability` (union bound over
+    at most `pools` used pools; losses by `interruptions`).
+    """
+
+    lost: Annotated[int, Field(strict=True, ge=1, le=20)] | None = None
+    survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = None
+    pools: PositiveInt = 4
+    machines: Literal["spot", "all"] = "spot"
+    load_after_loss: Annotated[PositiveFraction, Limit("load after a loss", "most", "%", off=1.0)] = Field(
+        default=1.0, description="how full the survivors may be"
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Reserve:
+        if (self.lost is None) == (self.survive_probability is None):
+            raise ValueError("exactly one of lost and survive_probability")
+        if self.survive_probability is not None and self.machines != "spot":
+            raise ValueError("machines: spot with survive_probability, because only spot machines are interrupted")
+        return self
+
+
+class Running(Entry):
+    """Machines that run now."""
+
+    machine: Name
+    region: str = ""
+    market: Market = "on_demand"
+    count: PositiveInt
+
+
+class Change(Entry):
+    """What starting and stopping machines costs or may amount to, from the running fleet and between periods."""
+
+    start_usd: Rate = 0.0
+    stop_usd: Rate = 0.0
+    max_starts: Annotated[Count | None, Limit("machines started", "most")] = Field(
+        default=None, description="machines per period change"
+    )
+    max_stops: Annotated[Count | None, Limit("machines stopped", "most")] = None
+    horizon_hours: Positive = Field(default=24.0, description="over which a change of a one-period plan is paid off")
+
+
+class Period(Entry):
+    """A part of the day with its own rates; the day repeats."""
+
+    name: Name
+    hours: Positive
+    rate_factor: Rate = 1.0
+    rate_factors: dict[str, Rate] = Field(default={}, description="by workload, in place of rate_factor")
+
+
+class Queueing(Entry):
+    """Waiting before a deployment's batch slots, by Allen–Cunneen: load levels that keep percentiles."""
+
+    model: Literal["none", "mdc", "mmc", "ggc"] = "none"
+    arrival_scv: Rate = Field(default=1.0, description="squared coefficient of variation between arrivals (ggc)")
+    service_scv: Rate = Field(default=1.0, description="of the service time within a bucket (ggc)")
+    load_levels: tuple[PositiveFraction, ...] = Field(default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95), min_length=1)
+    service_classes: Annotated[int, Field(strict=True, ge=1, le=16)] = Field(
+        default=3, description="upper limits on the service time of the buckets that share a deployment"
+    )
+
+
+class FleetStrategies(Entry):
+    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem."""
+
+    families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
+        default=("high_end", "kvo_ram", "ao"), min_length=1
+    )
+    batches: tuple[PositiveInt, ...] = Field(default=(1, 4, 16, 64), min_length=1)
+    replicas: tuple[PositiveInt, ...] = (1,)
+    multi_pass: tuple[Several, ...] = (2, 4)
+    parallel: tuple[Several, ...] = (2, 4)
+    shared: tuple[Several, ...] = (2, 4)
+    tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
+    alpha: AlphaRange = AlphaRange()
+
+
+class FleetLatency(Entry):
+    """Latency model of the operating points."""
+
+    variant: Variant = "roofline"
+    calibration: str | Calibration | None = None
+
+
+class FleetPoint(Entry):
+    """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone."""
+
+    name: Name
+    usd_per_hour: Annotated[Positive | None, Price(off=ELEMENT)] = Field(
+        default=None, description="or machine: of the pool, and market"
+    )
+    machine: str = ""
+    region: str = ""
+    market: Market = "on_demand"
+    count: PositiveInt = 1
+    slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
+    requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
+
+
+class Melange(Entry):
+    """Mélange's own configuration, and its slice factor for the `melange` method."""
+
+    file: str | None = None
+    slice_factor: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+
+
+class Fleet(Problem):
+    """Many workloads, one bill: integer counts of deployments and the share of each workload on each."""
+
+    formulation: Literal["fleet"]
+    objective: Goal = "min_cost"
+    workloads: tuple[FleetWorkload, ...] = ()
+    gpus: dict[str, Gpu] = {}
+    pool: PoolChoice | tuple[PoolChoice, ...] | None = None
+    markets: Markets = Markets()
+    strategies: FleetStrategies = FleetStrategies()
+    latency: FleetLatency = FleetLatency()
+    memory: MemoryRules = MemoryRules()
+    points: tuple[FleetPoint, ...] | None = None
+    points_table: str | None = Field(default=None, description="CSV or Parquet: a point per row, a column per demand")
+    melange: Melange = Melange()
+    queueing: Queueing = Queueing()
+    max_load: Annotated[PositiveFraction, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
+        default=1.0, description="without queueing: how full a deployment may be"
+    )
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
+    stock: tuple[StockLine, ...] = Field(default=(), description="each matching machine and region by itself")
+    quota: tuple[StockLine, ...] = Field(default=(), description="all matching machines together")
+    interruptions: tuple[Interruption, ...] = ()
+    reserve: Annotated[
+        Reserve | None,
+        Limit("deployments a pool can lose", "least", inner="lost", tight=20),
+        Limit("chance that all pools keep their load", "least", "%", inner="survive_probability", tight=1 - 1e-6),
+    ] = None
+    running: tuple[Running, ...] | None = None
+    change: Change = Change()
+    periods: tuple[Period, ...] = ()
+
+    def resolve(self) -> FleetCase:
+        """Look up models, machines, traces and measured points.
+
+        Raises:
+            InputError: every unknown name, every contradiction, each with its path.
+        """
+        if self._resolved is None or self._resolved.problem is not self:
+            self._resolved = _resolve(self)
+        return self._resolved
+
+    def served_unless_said(self, w: FleetWorkload) -> float:
+        """Share of every bucket that must be served where `serve_at_least` is not given."""
+        return 1.0 if self.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
+
+    _resolved: FleetCase | None = None
+
+    def inline(self) -> Fleet:
+        """The same problem with catalogue entries, traces and measured points written out."""
+        case = self.resolve()
+        workloads = tuple(
+            w.model_copy(update={
+                "model": case.architectures.get(w.name), "trace": None, "requests_per_s": None,
+                "buckets": _written_out(w, case),
+            })
+            for w in case.workloads
+        )  # fmt: skip
+        update: dict[str, object] = {"workloads": workloads, "gpus": dict(case.gpus)}
+        if case.machines:
+            update["pool"] = PoolChoice(machines=case.machines)
+        update["latency"] = self.latency.model_copy(update={"calibration": case.calibration})
+        if case.points is not None and sum(len(q.requests_per_s) for q in case.points) <= MAX_INLINE:
+            update |= {"points": case.points, "points_table": None}
+            update["melange"] = self.melange.model_copy(update={"file": None, "slice_factor": case.slice_factor})
+        copy = self.model_copy(update=update)
+        copy._resolved, copy._folder = None, self._folder
+        return copy
+
+
+def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
+    """A workload's buckets with rates of their own; those of a trace as they were found."""
+    if w.buckets is None:
+        return tuple(
+            Bucket(
+                name=d.bucket, input_tokens=d.input_tokens, output_tokens=d.output_tokens,
+                requests_per_s=d.base_requests_per_s,
+            )
+            for d in case.demands if d.workload == w.name
+        )  # fmt: skip
+    whole = w.requests_per_s or 0.0
+    return tuple(
+        b if b.share is None else b.model_copy(update={"share": None, "requests_per_s": b.share * whole})
+        for b in w.buckets
+    )
+
+
+MAX_INLINE = 200_000  # measured throughputs beyond which a result keeps the reference to its table
+
+
+@dataclass(frozen=True)
+class Demand:
+    """One bucket of one workload."""
+
+    workload: str
+    bucket: str
+    input_tokens: int | None
+    output_tokens: int | None
+    base_requests_per_s: float
+    requests_per_s: tuple[float, ...]  # by period
+
+    @property
+    def name(self) -> str:
+        """``workload/bucket``."""
+        return f"{self.workload}/{self.bucket}"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a request; 1 where lengths are unknown (measured points need none)."""
+        return (self.input_tokens or 0) + (self.output_tokens or 0) or 1
+
+
+@dataclass(frozen=True)
+class FleetCase:
+    """A problem with every reference resolved; what tables are built from."""
+
+    problem: Fleet
+    workloads: tuple[FleetWorkload, ...]
+    demands: tuple[Demand, ...]
+    architectures: Mapping[str, Architecture]  # by workload
+    machines: tuple[Machine, ...]
+    gpus: Mapping[str, Gpu]
+    calibration: Calibration | None
+    points: tuple[FleetPoint, ...] | None
+    periods: tuple[Period, ...]
+    slice_factor: int
+
+    @cached_property
+    def _by_name(self) -> dict[str, FleetWorkload]:
+        return {w.name: w for w in self.workloads}
+
+    def workload(self, name: str) -> FleetWorkload:
+        """A workload by name."""
+        return self._by_name[name]
+
+    def serve_at_least(self, w: FleetWorkload) -> float:
+        """Share of every bucket that must be served."""
+        if w.serve_at_least is not None:
+            return w.serve_at_least
+        return self.problem.served_unless_said(w)
+
+    def single(
+        self, workload: FleetWorkload, demand: Demand, region: str | None, batch: int, slack: float = 1.0
+    ) -> StaticBatch:
+        """The serving of one bucket at one batch in one region (None: the whole pool).
+
+        Its limits leave out waiting; `slack` multiplies the latency limits (soft SLOs).
+        """
+        p, slo = self.problem, workload.slo
+        lengths = Workload(batch=batch, input_tokens=demand.input_tokens or 1, output_tokens=demand.output_tokens or 1)
+        tokens = batch * (lengths.input_tokens + lengths.output_tokens)
+        tps = max(slo.tps or 0.0, tokens / (_seconds(slo.deadline_s) or 1e9)) / slack
+        latencies = {"ttft_s": _seconds(slo.ttft_s), "tbt_s": slo.tbt_s}
+        limits: RealTime | Batch
+        if any(v is not None for v in latencies.values()):
+            limits = RealTime(kind="real_time", tps=tps, **{k: (v or 1e9) * slack for k, v in latencies.items()})
+        else:
+            limits = Batch(kind="batch", tps=tps)
+        s = p.strategies
+        machines = tuple(m for m in self.machines if region is None or m.region == region)
+        one = StaticBatch(
+            formulation="fleet", schema_version=1, model=self.architectures[workload.name],
+            precision=workload.precision, workload=lengths, slo=limits, gpus=dict(self.gpus),
+            pool=PoolChoice(machines=machines), markets=p.markets,
+            strategies=Strategies(
+                families=s.families, replicas=s.replicas, multi_pass=s.multi_pass, parallel=s.parallel,
+                shared=s.shared, tensor_parallel=s.tensor_parallel, alpha=s.alpha,
+            ),
+            latency=Latency(variant=p.latency.variant, calibration=self.calibration), memory=p.memory,
+        )  # fmt: skip
+        one._folder = p._folder
+        return one
+
+
+def _seconds(limit: LatencyLimit | None) -> float | None:
+    return limit.at_most if isinstance(limit, Percentile) else limit
+
+
+def _resolve(p: Fleet) -> FleetCase:
+    wrong: list[Mistake] = []
+
+    def unknown(path: str, value: str, what: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(value, known, n=1)
+        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+        hint = f"did you mean {near[0]}?" if near else None
+        wrong.append(Mistake(None, path, value, f"{what}: {listing}", hint=hint))
+
+    workloads, points, slice_factor = p.workloads, p.points, p.melange.slice_factor or 4
+    if p.melange.file is not None:
+        if workloads or points or p.points_table or p.pool:
+            wrong.append(Mistake(None, "melange.file", p.melange.file, "no workloads, points or pool beside it"))
+        else:
+            try:
+                config = read_model(p.beside(p.melange.file, "melange.file"), MelangeConfig)
+                workloads, points = from_melange(config)
+                slice_factor = p.melange.slice_factor or config.slice_factor
+            except InputError as error:
+                wrong.extend(error.mistakes)
+    names = [w.name for w in workloads]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            wrong.append(Mistake(None, f"workloads[{i}].name", name, "each workload once"))
+    if not workloads and not wrong:
+        wrong.append(Mistake(None, "workloads", None, "at least one workload"))
+    periods = p.periods or (Period(name="always", hours=24.0),)
+    for i, period in enumerate(p.periods):
+        if period.name in [q.name for q in p.periods[:i]]:
+            wrong.append(Mistake(None, f"periods[{i}].name", period.name, "each period once"))
+        for name in period.rate_factors:
+            if name not in names:
+                unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
+    demands = _demands(p, workloads, periods, wrong)
+    machines: tuple[Machine, ...] = ()
+    if p.pool is not None:
+        several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
+        for i, choice in enumerate(several):
+            path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
+            machines += select_machines(choice, unknown, wrong, path)
+        keys = [(m.machine, m.region) for m in machines]
+        wrong += [
+            Mistake(None, "pool", " in ".join(key), "each machine once in the pools")
+            for key in sorted({k for k in keys if keys.count(k) > 1})
+        ]
+    if p.points_table is not None and not wrong:
+        try:
+            table = p.beside(p.points_table, "points_table")
+            points = (points or ()) + tuple(
+                FleetPoint(**row) for row in read_points_table(table, [d.name for d in demands])
+            )
+        except InputError as error:
+            wrong.extend(error.mistakes)
+    architectures: dict[str, Architecture] = {}
+    if points is None:
+        _modelled(p, workloads, demands, machines, architectures, unknown, wrong)
+    else:
+        _measured(points, machines, demands, p, unknown, wrong)
+    gpus = catalog.gpus() | p.gpus
+    if points is None:
+        for m in machines:
+            if m.gpu is None or m.gpu not in gpus:
+                unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus:", gpus)
+    for i, line in enumerate((*p.stock, *p.quota)):
+        where = f"stock[{i}]" if i < len(p.stock) else f"quota[{i - len(p.stock)}]"
+        if line.unit == "vcpus" and any(m.vcpu is None for m in machines):
+            wrong.append(Mistake(None, f"{where}.unit", "vcpus", "machines with known vcpu in the pool"))
+    for i, r in enumerate(p.running or ()):
+        known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
+        if r.machine not in known:
+            unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
+    calibration = None
+    if not wrong and points is None and workloads:
+        calibration = _calibration(p, workloads[0], architectures, machines, gpus, wrong)
+    if p.reserve is not None and p.reserve.survive_probability is not None and not p.interruptions:
+        wrong.append(Mistake(None, "interruptions", None, "interruption rates, from which survival is computed"))
+    if wrong:
+        raise InputError(wrong)
+    return FleetCase(
+        p, workloads, demands, architectures, machines,
+        {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
+        calibration, points, periods, slice_factor,
+    )  # fmt: skip
+
+
+def _demands(
+    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: list[Mistake]
+) -> tuple[Demand, ...]:
+    """Every bucket of every workload with its rate by period; buckets without requests are left out."""
+    demands: list[Demand] = []
+    for i, w in enumerate(workloads):
+        buckets = w.buckets or ()
+        if w.trace is not None:
+            try:
+                cells = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
+                buckets = tuple(
+                    Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r) for n, a, b, r in cells
+                )
+            except InputError as error:
+                wrong.extend(error.mistakes)
+        shares = sum(b.share for b in buckets if b.share is not None)
+        if shares > 1 + 1e-9:
+            wrong.append(Mistake(None, f"workloads[{i}].buckets", shares, "shares that add up to at most 1"))
+        for b in buckets:
+            rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
+            by_period = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in periods)
+            if max(by_period) > 0:
+                demands.append(Demand(w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period))
+    if workloads and not demands and not wrong:
+        wrong.append(Mistake(None, "workloads", 0.0, "a bucket with requests_per_s > 0"))
+    return tuple(demands)
+
+
+def _modelled(
+    p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...], machines: tuple[Machine, ...],
+    architectures: dict[str, Architecture], unknown: object, wrong: list[Mistake],
+) -> None:  # fmt: skip
+    """What operating points from the latency model need: a pool, a model and lengths per workload."""
+    assert callable(unknown)
+    if p.pool is None:
+        wrong.append(Mistake(None, "pool", None, "machines to choose from, or points: of your own"))
+    for i, w in enumerate(workloads):
+        if isinstance(w.model, Architecture):
+            architectures[w.name] = w.model
+        elif w.model is None:
+            wrong.append(
+                Mistake(None, f"workloads[{i}].model", None, "a model of the catalogue, or points: of your own")
+            )
+        elif w.model not in catalog.llms():
+            unknown(f"workloads[{i}].model", w.model, "a model of the catalogue", catalog.llms())
+        else:
+            architectures[w.name] = catalog.llms()[w.model]
+        longest = architectures[w.name].max_positions if w.name in architectures else None
+        for d in demands:
+            if d.workload != w.name:
+                continue
+            if d.input_tokens is None or d.output_tokens is None:
+                expected = "input_tokens and output_tokens, from which latencies are modelled"
+                wrong.append(Mistake(None, f"workloads[{i}].buckets ({d.bucket})", None, expected))
+            elif longest is not None and d.tokens > longest:
+                expected = f"input_tokens + output_tokens at most the model's context of {longest} tokens"
+                wrong.append(Mistake(None, f"workloads[{i}].buckets ({d.bucket})", d.tokens, expected))
+
+
+def _measured(
+    points: tuple[FleetPoint, ...], machines: tuple[Machine, ...], demands: tuple[Demand, ...], p: Fleet,
+    unknown: object, wrong: list[Mistake],
+) -> None:  # fmt: skip
+    """What measured points refer to is there."""
+    assert callable(unknown)
+    prices = {(m.machine, m.region): m.prices for m in machines}
+    # A bucket named in `points` may have rate 0 and thus be no demand.
+    known = {f"{w.name}/{b.label}" for w in p.workloads for b in w.buckets or ()} | {d.name for d in demands}
+    if not points:
+        wrong.append(Mistake(None, "points", None, "at least one operating point"))
+    seen: set[str] = set()
+    for i, q in enumerate(points):
+        if q.name in seen:
+            wrong.append(Mistake(None, f"points[{i}].name", q.name, "each point once"))
+        seen.add(q.name)
+        if q.usd_per_hour is None:
+            price = prices.get((q.machine, q.region))
+            if price is None:
+                unknown(
+                    f"points[{i}].machine", q.machine, "usd_per_hour, or a machine of the pool", [k[0] for k in prices]
+                )
+            elif price.get(q.market) is None:
+                wrong.append(Mistake(None, f"points[{i}].market", q.market, f"a market {q.machine} has a price in"))
+        for demand in q.requests_per_s:
+            if demand not in known:
+                unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)
+        if len(wrong) > 20:
+            return
+
+
+def _calibration(
+    p: Fleet, w: FleetWorkload, architectures: Mapping[str, Architecture], machines: tuple[Machine, ...],
+    gpus: Mapping[str, Gpu], wrong: list[Mistake],
+) -> Calibration | None:  # fmt: skip
+    """Coefficients by name or file, looked up as the cost-efficiency problem does."""
+    if p.latency.calibration is None or isinstance(p.latency.calibration, Calibration):
+        return p.latency.calibration if isinstance(p.latency.calibration, Calibration) else None
+    probe = StaticBatch(
+        formulation="fleet", schema_version=1, model=architectures[w.name],
+        workload=Workload(batch=1, input_tokens=1, output_tokens=1), slo=Batch(kind="batch", tps=1.0),
+        gpus=dict(gpus), pool=PoolChoice(machines=machines), latency=Latency(calibration=p.latency.calibration),
+    )  # fmt: skip
+    probe._folder = p._folder
+    try:
+        return probe.resolve().calibration
+    except InputError as error:
+        wrong.extend(error.mistakes)
+        return None
+
+
+def from_melange(config: MelangeConfig) -> tuple[tuple[FleetWorkload, ...], tuple[FleetPoint, ...]]:
+    """Mélange's configuration as one workload with measured points, one for each GPU type.
+
+    Buckets are named ``i,j`` after the row (input size) and column (output size) of its matrices.
+    """
+    cells = [
+        (f"{i},{j}", i, j) for i, row in enumerate(config.workload_distribution) for j in range(len(row))
+    ]  # fmt: skip
+    workload = FleetWorkload(
+        name="melange",
+        buckets=tuple(
+            Bucket(name=n, requests_per_s=config.workload_distribution[i][j] * config.total_request_rate)
+            for n, i, j in cells
+        ),
+    )
+    points = tuple(
+        FleetPoint(
+            name=name, usd_per_hour=gpu.cost, machine=name,
+            requests_per_s={f"melange/{n}": gpu.tputs[i][j] for n, i, j in cells},
+        )
+        for name, gpu in config.gpu_info.items()
+    )  # fmt: skip
+    return (workload,), points
+
+
+assert set(FAMILIES) >= set(FleetStrategies().families)

@@ -1,0 +1,259 @@
+"""A fleet plan on a trace: every deployment as slots, requests sent by the planned shares.
+
+A fleet's service times are known by bucket and deployment: TTFT and time between tokens of the bucket's mean lengths at
+the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TBT·output`` there (measured points:
+``batch/rate``, in proportion to its tokens where the bucket's are known), so that a trace shows what lengths within a
+bucket and bursts do to a plan that was made for means. Slots serve in order of arrival.
+
+Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line) and
+``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
+from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
+from formulations.fleet.queue_simulation import waits
+from optmodels.errors import InputError, Mistake
+from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.summary import quantiles
+from optmodels.traces.types import Trace
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+POLICIES = ("planned_shares", "random")
+DRAWN = 100_000  # requests, where there is no trace
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Of every request: the deployment line (−1: none) and seconds."""
+
+    line: Ints
+    wait_s: Array
+    ttft_s: Array
+    e2e_s: Array
+    busy_s: float  # of all slots together
+
+
+def replay(
+    problem: Fleet, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
+) -> dict[str, Any]:
+    """Replay the busiest period of a plan.
+
+    Args:
+        problem: the instance.
+        plan: its plan as JSON data.
+        trace: requests, with a label ``class`` (``workload/bucket``) or ``model`` (workload) unless there is one
+            workload; those of a workload go to the bucket with the nearest lengths. None: 100,000 Poisson arrivals at
+            the plan's rates.
+        options: policy and seed; service times are the plan's, so ``speed`` changes nothing.
+
+    Returns:
+        ``period``, ``predicted`` and ``policies``, and for every demand the planned and replayed waiting (``demands``).
+
+    Raises:
+        InputError: unknown policy, requests of an unknown workload, or lengths that the buckets do not have.
+    """
+    o = options or ReplayOptions()
+    if o.policy is not None and o.policy not in POLICIES:
+        raise InputError(Mistake(None, "policy", o.policy, f"one of {', '.join(POLICIES)}, for fleet plans"))
+    if o.overflow_protection:
+        raise InputError(Mistake(None, "overflow_protection", True, "none: fleet plans serve all requests they take"))
+    if o.queue == "deadline":
+        raise InputError(Mistake(None, "queue", o.queue, "fifo: fleet plans serve in order of arrival"))
+    if o.controller is not None:
+        raise InputError(Mistake(None, "controller", o.controller, "none: fleet plans have fixed batches"))
+    p, case = FleetPlan.model_validate(plan), problem.resolve()
+    period = max(p.periods, key=lambda q: q.requests_per_s)
+    demands = {d.name: d for d in case.demands}
+    rng = np.random.default_rng(o.seed)
+    requests, code = _drawn(case, period, rng) if trace is None else (trace, _codes(case, trace))
+    planned = [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
+                if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
+    policies, rows = {}, []
+    for policy in (o.policy,) if o.policy else POLICIES:
+        seen = _serve(case, period, requests, code, planned, policy, rng)
+        policies[policy], lines = _figures(case, period, requests, code, planned, seen)
+        rows += [{"policy": policy, **r} for r in lines]
+        if o.keep is not None:
+            names = np.array([*demands], dtype=object)
+            lines_of = np.array([*(d.name for d in period.deployments), ""], dtype=object)
+            o.keep(policy, {
+                "arrival_s": requests.arrival_s, "prompt_tokens": requests.prompt_tokens,
+                "output_tokens": requests.output_tokens, "demand": names[code], "deployment": lines_of[seen.line],
+                "wait_s": seen.wait_s, "ttft_s": seen.ttft_s, "e2e_s": seen.e2e_s,
+            })  # fmt: skip
+    span = requests.duration_s
+    predicted = {
+        "served_share": period.served_requests_per_s / period.requests_per_s if period.requests_per_s else 1.0,
+        "requests_per_s": period.requests_per_s,
+        "utilisation": _mean_utilisation(period.deployments),
+    }
+    return {
+        "period": period.name, "requests": len(requests), "seconds": span,
+        "predicted": predicted, "policies": policies, "demands": rows,
+    }  # fmt: skip
+
+
+def _mean_utilisation(lines: list[DeploymentLine]) -> float:
+    slots = np.array([d.count * d.batch for d in lines], dtype=float)
+    return float(np.array([d.utilisation for d in lines]) @ slots / slots.sum()) if slots.sum() > 0 else 0.0
+
+
+def _drawn(case: FleetCase, period: PeriodLine, rng: np.random.Generator) -> tuple[Trace, Ints]:
+    """Poisson arrivals at the period's rates, every request with its bucket's mean lengths."""
+    at = [q.name for q in case.periods].index(period.name)
+    rates = np.array([d.requests_per_s[at] for d in case.demands])
+    code = rng.choice(len(rates), DRAWN, p=rates / rates.sum())
+    arrival = np.cumsum(rng.exponential(1.0 / rates.sum(), DRAWN))
+    prompt = np.array([d.input_tokens or 1 for d in case.demands], np.int64)
+    output = np.array([d.output_tokens or 1 for d in case.demands], np.int64)
+    return Trace("drawn", arrival, prompt[code], output[code]), code.astype(np.int64)
+
+
+def _codes(case: FleetCase, trace: Trace) -> Ints:
+    """The demand of every request."""
+    names = [d.name for d in case.demands]
+    label = trace.labels.get("class")
+    if label is not None and set(label.names) <= set(names):
+        return np.array([names.index(n) for n in label.names], np.int64)[label.codes]
+    workloads = [w.name for w in case.workloads]
+    label = trace.labels.get("model")
+    if label is not None and set(label.names) <= set(workloads):
+        of = np.array([workloads.index(n) for n in label.names], np.int64)[label.codes]
+    elif len(workloads) == 1:
+        of = np.zeros(len(trace), np.int64)
+    else:
+        value = list(label.names)[:5] if label is not None else "no label model or class"
+        raise InputError(Mistake(None, "trace", value, f"requests labelled with {', '.join(workloads)}"))
+    code = np.zeros(len(trace), np.int64)
+    for i, name in enumerate(workloads):
+        mine = np.flatnonzero(of == i)
+        buckets = [k for k, d in enumerate(case.demands) if d.workload == name]
+        if not len(mine):
+            continue
+        if not buckets:
+            raise InputError(Mistake(None, "trace", name, "requests of workloads with a rate above 0"))
+        if len(buckets) == 1:
+            code[mine] = buckets[0]
+            continue
+        if any(case.demands[k].input_tokens is None or case.demands[k].output_tokens is None for k in buckets):
+            raise InputError(Mistake(None, "trace", name, "a label class with workload/bucket: lengths are unknown"))
+        far = np.zeros((len(mine), len(buckets)))
+        for values, key in ((trace.prompt_tokens, "input_tokens"), (trace.output_tokens, "output_tokens")):
+            mean = np.array([getattr(case.demands[k], key) for k in buckets], dtype=float)
+            far += np.abs(np.log(values[mine])[:, None] - np.log(mean)[None])
+        code[mine] = np.array(buckets)[far.argmin(axis=1)]
+    return code
+
+
+def _service(case: FleetCase, d: DeploymentLine, s: ShareLine, demand: Demand, trace: Trace, rows: Ints) -> Array:
+    """Seconds to the first token and of the whole request in a slot, (2, m)."""
+    prompt, output = trace.prompt_tokens[rows].astype(float), trace.output_tokens[rows].astype(float)
+    if s.ttft_s is not None and s.e2e_s is not None and demand.input_tokens and demand.output_tokens:
+        first = s.ttft_s * prompt / demand.input_tokens
+        return np.array([first, first + (s.e2e_s - s.ttft_s) * output / demand.output_tokens])
+    assert d.point is not None
+    point = next(q for q in case.points or () if q.name == d.point)
+    whole = d.batch / point.requests_per_s[s.demand] * np.ones(len(rows))
+    if demand.input_tokens is not None and demand.output_tokens is not None:
+        whole *= (prompt + output) / demand.tokens
+    return np.array([np.zeros(len(rows)), whole])
+
+
+def _serve(
+    case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
+    policy: str, rng: np.random.Generator,
+) -> _Seen:  # fmt: skip
+    """Send every request to a line of deployments and one of its members, and let the slots serve them."""
+    n = len(trace)
+    line, member = np.full(n, -1, np.int64), np.zeros(n, np.int64)
+    service = np.zeros((2, n))
+    for k, lines in enumerate(planned):
+        rows = np.flatnonzero(code == k)
+        share = np.array([s.share for _, s in lines])
+        if not len(rows) or not len(lines):
+            continue
+        # What the plan does not serve is a last line of its own.
+        shares = np.append(share, max(0.0, 1.0 - share.sum())) / max(1.0, share.sum())
+        turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
+        for q, (j, s) in enumerate(lines):
+            mine = rows[turn == q]
+            line[mine] = j
+            service[:, mine] = _service(case, period.deployments[j], s, case.demands[k], trace, mine)
+    wait = np.full(n, np.nan)
+    for j, d in enumerate(period.deployments):
+        mine = np.flatnonzero(line == j)
+        member[mine] = rng.integers(d.count, size=len(mine)) if policy == "random" else np.arange(len(mine)) % d.count
+        for c in range(d.count):
+            own = mine[member[mine] == c]
+            wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
+    return _Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+
+
+def in_turn(shares: Array, n: int) -> Ints:
+    """Deficit round robin: which line every one of n requests in a row goes to."""
+    credit, chosen = np.zeros(len(shares)), np.empty(n, np.int64)
+    able = shares > 0
+    for i in range(n):
+        credit += shares
+        q = int(np.where(able, credit, -np.inf).argmax())
+        credit[q] -= 1.0
+        chosen[i] = q
+    return chosen
+
+
+def _figures(
+    case: FleetCase,
+    period: PeriodLine,
+    trace: Trace,
+    code: Ints,
+    planned: list[list[tuple[int, ShareLine]]],
+    seen: _Seen,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""
+    served = seen.line >= 0
+    rows: list[dict[str, Any]] = []
+    for k, d in enumerate(case.demands):
+        mine = served & (code == k)
+        if not mine.any():
+            continue
+        slo = case.workload(d.workload).slo
+        row: dict[str, Any] = {"demand": d.name, "requests": int(mine.sum())}
+        for name, limit, values in (("ttft", slo.ttft_s, seen.ttft_s), ("deadline", slo.deadline_s, seen.e2e_s)):
+            if limit is None:
+                continue
+            seconds, percentile = _limit(limit)
+            row |= {f"{name}_limit_s": seconds, f"{name}_percentile": percentile,
+                    f"{name}_within": float((values[mine] <= seconds * (1 + 1e-9)).mean())}  # fmt: skip
+        share = np.array([s.share for _, s in planned[k]])
+        first = slo.ttft_s if slo.ttft_s is not None else slo.deadline_s
+        percentile = _limit(first)[1] if first is not None else None
+        waited = seen.wait_s[mine]
+        row |= {
+            "planned_wait_s": float(share @ np.array([s.wait_s for _, s in planned[k]]) / share.sum()),
+            "replayed_wait_s": float(waited.mean() if percentile is None else np.quantile(waited, percentile)),
+        }
+        rows.append(row)
+    span = float((trace.arrival_s + seen.e2e_s)[served].max(initial=trace.duration_s))
+    slots = sum(d.count * d.batch for d in period.deployments)
+    return {
+        "served_share": float(served.mean()) if len(served) else 1.0,
+        "requests_per_s": len(trace) / trace.duration_s if trace.duration_s > 0 else 0.0,
+        "utilisation": seen.busy_s / (slots * span) if slots and span > 0 else 0.0,
+        "waiting_s": quantiles(seen.wait_s[served]),
+        "ttft_s": quantiles(seen.ttft_s[served]),
+        "e2e_s": quantiles(seen.e2e_s[served]),
+    }, rows  # fmt: skip
+
+
+def _limit(limit: LatencyLimit) -> tuple[float, float | None]:
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)

@@ -1,0 +1,122 @@
+"""A fleet plan for people: terminal summary and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from formulations.fleet.plan import FleetPlan
+from formulations.fleet.points import FleetTables
+from optmodels.catalog.types import MARKETS
+from optmodels.latency.strategies import FAMILIES
+from optmodels.reporting.text import plain
+from optmodels.serving.points import NONE
+
+MAX_ROWS = 5000
+
+
+def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
+    """What stands beside the plan: sizes, and the demands that nothing can serve."""
+    return {
+        "candidates": {
+            "points": len(tables.points), "demands": len(tables.demands),
+            "pairs": int(np.isfinite(tables.load).sum()),
+        },
+        "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
+    }  # fmt: skip
+
+
+def summary(result: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a solve document."""
+    out: list[Any] = []
+    if result.get("plan") is not None:
+        out += _plan(FleetPlan.model_validate(result["plan"]))
+        problem = result.get("problem", {})
+        if problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0:
+            advice = "add queueing: (or max_load:) to keep the plan under load"
+            out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
+    conflict = result.get("log", {}).get("conflict")
+    if conflict:
+        out += ["[bold]Cannot hold together:[/bold]"] + [f"  {plain(c)}" for c in conflict]
+    blocked = result.get("report", {}).get("blocked") or []
+    if blocked and not conflict:
+        out += ["", "[bold]Buckets that nothing serves:[/bold]"] + [
+            f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked
+        ]
+    return out
+
+
+def _plan(p: FleetPlan) -> list[Any]:
+    out: list[Any] = [f"[bold]{plain(p.headline())}[/bold]"]
+    million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4f} USD per million tokens"
+    out.append(
+        f"  {p.total_usd_per_hour:.4f} USD/h (machines {p.usd_per_hour:.4f}, penalties {p.penalty_usd_per_hour:.4f},"
+        f" changes {p.change_usd_per_hour:.4f}){million}; {p.served_share:.2%} of requests served"
+    )
+    if p.survival_probability is not None:
+        out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
+    for q in p.periods:
+        title = (
+            f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
+        )
+        table = Table("count", "deployment", "USD/h each", "load", "in use", "serves", title=plain(title),
+                      title_justify="left", title_style="bold")  # fmt: skip
+        for d in q.deployments:
+            serves = ", ".join(
+                f"{s.share:.0%} of {s.demand}" + (" (late)" if s.misses_slo else "") for s in d.serves[:6]
+            )
+            serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
+            table.add_row(
+                str(d.count), plain(d.name), f"{d.usd_per_hour_each:.4f}", f"{d.load_level:.0%}",
+                f"{d.utilisation:.0%}", plain(serves or "spare"),
+            )  # fmt: skip
+        out += ["", table]
+        if q.unserved:
+            out += [f"  not served: {plain(u.demand)} {u.share:.1%} ({u.requests_per_s:.4g} requests/s)"
+                    for u in q.unserved[:10]]  # fmt: skip
+            out += [f"  and {len(q.unserved) - 10} more buckets"] if len(q.unserved) > 10 else []
+        if q.limits:
+            limits = Table("limit", "plan", "", "bound", "", box=None)
+            for line in q.limits:
+                text = "[yellow]binds[/yellow]" if line.binding else ""
+                limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
+            out.append(limits)
+    for w in p.worth:
+        how = "" if w.exact else " (linear relaxation)"
+        out.append(f"  one more {w.unit} of {plain(w.limit)} is worth {w.gain:.4f}{how}")
+    return out
+
+
+def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
+    """Data frames by file name: points with the cost of every demand on them, and the plan's shares."""
+    import pandas as pd
+
+    x = tables.points
+    order = np.argsort(x.usd_per_hour, kind="stable")[:MAX_ROWS]
+    rows = []
+    for p in order:
+        machines = " + ".join(f"{c}x {r[0]} {r[1]} {r[2]}".strip() for r, c in tables.machines_of(int(p)))
+        row: dict[str, Any] = {"machines": machines, "usd_per_hour": x.usd_per_hour[p], "batch": x.slots[p],
+                               "load_level": x.rho[p]}  # fmt: skip
+        if x.block[p] != NONE:
+            c, k = tables.blocks[x.block[p]].configurations, x.configuration[p]
+            row |= {"family": FAMILIES[c.family[k]], "tensor_parallel": c.tp[k], "replicas": c.dp[k],
+                    "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
+        rows.append(row)
+    points = pd.DataFrame(rows)
+    wide = {
+        f"requests_per_s {d.name}": np.where(np.isfinite(tables.load[w, order]), 1.0 / tables.load[w, order], 0.0)
+        for w, d in enumerate(tables.demands)
+    }
+    found = {"points": pd.concat([points, pd.DataFrame(wide)], axis=1)}
+    if plan is not None:
+        shares = [
+            {"period": q.name, "deployment": d.name, "count": d.count, "usd_per_hour_each": d.usd_per_hour_each,
+             **s.model_dump()}
+            for q in plan.periods for d in q.deployments for s in d.serves
+        ]  # fmt: skip
+        found["shares"] = pd.DataFrame(shares)
+    return found

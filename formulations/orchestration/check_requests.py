@@ -1,0 +1,124 @@
+"""Independent check of the requests table of an orchestration plan: the literal form's constraints, request by request.
+
+Shares no code with what named them. Instances and their GPUs are `orchestration_check`'s; here every request of the
+trace is listed once and served at most once by an instance of its model that runs (MS a, b), is there before it starts,
+keeps its slot for prefill and decoding at the full-batch rate and is in time (MS 2), and no instance serves more at
+once than its batch, no slot more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.points import OrchestrationTables, build_tables
+from formulations.orchestration.problem import Orchestration
+from optmodels.errors import InputError, Mistake, printable
+from optmodels.plan.findings import Findings
+from optmodels.plan.outcome import CheckReport
+
+Array = npt.NDArray[np.float64]
+MOST_SHOWN = 20
+CLOSE_S = 1e-6
+
+
+def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -> CheckReport:
+    """`check_requests` of the requests.csv in a result's folder, where there is one."""
+    path = folder / "requests.csv"
+    if not path.is_file():
+        return CheckReport(ok=True)
+    import pandas as pd
+
+    wanted = ["request", "arrival_s", "instance", "slot", "start_s", "finish_s"]
+    try:
+        table = pd.read_csv(path, usecols=wanted, keep_default_na=False, na_values={"start_s": "", "finish_s": ""})
+    except ValueError as error:
+        raise InputError(Mistake(str(path), "", printable(str(error), 200), f"columns {', '.join(wanted)}")) from None
+    return check_requests(problem, plan, table)
+
+
+def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) -> CheckReport:
+    """Verify named requests against the instance and the plan's instances.
+
+    Args:
+        problem: the instance, with a trace.
+        plan: its plan as JSON data.
+        table: the requests: a data frame, or columns, as written to requests.csv.
+
+    Returns:
+        Every requirement broken, with value and limit (at most twenty).
+    """
+    found = Findings()
+    p = found.read(OrchestrationPlan, plan, "an orchestration plan")
+    t = build_tables(problem)
+    if p is None:
+        return found.report()
+    if t.case.trace is None:
+        found.add("requests with names", "classes", "a trace")
+        return found.report()
+    column = {k: np.asarray(table[k]) for k in ("request", "arrival_s", "instance", "slot", "start_s", "finish_s")}
+    n = len(t.case.trace)
+    if sorted(column["request"].tolist()) != list(range(n)):
+        found.add("every request of the trace once (MS b)", len(column["request"]), n)
+        return found.report()
+    order = np.argsort(column["request"])
+    column = {k: v[order] for k, v in column.items()}
+    if not np.allclose(column["arrival_s"].astype(float), t.case.trace.arrival_s, atol=CLOSE_S):
+        found.add("arrivals are the trace's", "others", "those of the instance")
+    start, finish = column["start_s"].astype(float), column["finish_s"].astype(float)
+    slot = column["slot"].astype(int)
+    served = np.isfinite(start)
+    names = {x.name: x for x in p.instances}
+    for name in {str(v) for v in column["instance"][served]} - names.keys():
+        found.add("a request's instance runs (MS a)", name, "an instance of the plan")
+    for name, instance in names.items():
+        mine = np.flatnonzero(served & (column["instance"] == name))
+        _instance(found, t, p, instance.configuration, name, mine, start[mine], finish[mine], slot[mine])
+    del found.violations[MOST_SHOWN:]
+    return found.report()
+
+
+def _instance(
+    found: Findings, t: OrchestrationTables, p: OrchestrationPlan, j: int, name: str, mine: Any, start: Array,
+    finish: Array, slot: Any,
+) -> None:  # fmt: skip
+    """One instance's requests."""
+    case, line = t.case, p.configurations[j]
+    assert case.trace is not None
+    usable = [c for c in t.configurations if (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch)
+              == (line.model, line.gpu, line.tp, line.pp, line.dp, line.batch)]  # fmt: skip
+    if not usable:
+        found.add(f"configuration of {name} is a usable candidate", line.parallelism, "one that the tables allow")
+        return
+    x = usable[0]
+    for r in mine[case.request_model[mine] != x.model]:
+        found.add(f"model of request {r} on {name}", case.models[case.request_model[r]], line.model)
+    prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]
+    arrival, factor = case.trace.arrival_s[mine], case.slo_factor[mine]
+    first = x.prefill_s_per_token * prompt
+    lasts = first + output / x.tokens_per_s[line.batch * line.dp - 1]
+    due = arrival + factor * output * t.t_slice_s[x.model]
+    limit = case.problem.slo.ttft_s
+    for what, values, bounds in (
+        ("arrival before start", arrival, start), ("service before finish", start + lasts, finish),
+        ("finish before the deadline", finish, due),
+        *([("first token within slo.ttft_s", start + first - arrival, np.full(len(mine), limit))] if limit else []),
+    ):  # fmt: skip
+        for r in np.flatnonzero(~(values <= bounds + CLOSE_S * np.maximum(1.0, np.abs(bounds)))):
+            found.add(f"{what}: request {mine[r]} on {name}", float(values[r]), float(bounds[r]), "s")
+    slots = line.batch * line.dp
+    for r in np.flatnonzero((slot < 0) | (slot >= slots)):
+        found.add(f"slot of request {mine[r]} on {name}", int(slot[r]), f"0 to {slots - 1}")
+    by = np.lexsort((start, slot))
+    overlap = (slot[by][1:] == slot[by][:-1]) & (start[by][1:] < finish[by][:-1] - CLOSE_S)
+    for r in np.flatnonzero(overlap):
+        before, after = float(finish[by][r]), float(start[by][r + 1])
+        found.add(f"one request at a time in slot {slot[by][r]} of {name}", before, after, "s")
+    times = np.concatenate((start, finish - CLOSE_S))
+    change = np.concatenate((np.ones(len(mine)), -np.ones(len(mine))))[np.argsort(times, kind="stable")]
+    found.at_most(f"requests at once on {name}", float(np.cumsum(change).max(initial=0.0)), slots)

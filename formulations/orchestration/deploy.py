@@ -1,0 +1,59 @@
+"""An orchestration plan as what to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.problem import Orchestration, OrchestrationCase
+from optmodels.plan.deployment import Deployment, Deployments
+
+
+def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
+    """A deployment for all servers on which the same configuration has the same GPUs; nothing is bought."""
+    p, case = OrchestrationPlan.model_validate(plan), problem.resolve()
+    notes = []
+    groups: dict[tuple[int, str], list[list[int]]] = {}
+    for instance in p.instances:
+        c = p.configurations[instance.configuration]
+        size = c.tp * c.pp
+        if any(len(gpus) % size for gpus in instance.placement.values()):
+            where = "; ".join(f"{server}: GPUs {gpus}" for server, gpus in instance.placement.items())
+            notes.append(f"{instance.name} ({c.model}, {c.parallelism}, batch {c.batch}) spans servers ({where}): start"
+                         " it on a Ray cluster of theirs.")  # fmt: skip
+            continue
+        for server, gpus in instance.placement.items():
+            replicas = [gpus[i : i + size] for i in range(0, len(gpus), size)]
+            groups.setdefault((instance.configuration, server), []).extend(replicas)
+    alike: dict[tuple[int, str], list[str]] = {}
+    for (k, server), replicas in groups.items():
+        alike.setdefault((k, repr(sorted(replicas))), []).append(server)
+    made = []
+    for (k, _), hosts in alike.items():
+        c = p.configurations[k]
+        devices = sorted(groups[k, hosts[0]])
+        model = problem.models[case.models.index(c.model)]
+        architecture = case.architectures[case.models.index(c.model)]
+        made.append(Deployment(
+            name=f"{c.model}, {c.parallelism}, batch {c.batch}", model=architecture.title or c.model,
+            checkpoint=architecture.checkpoint, machine=f"server with {c.gpu}", market=None, machines=len(hosts),
+            hosts=hosts, devices=devices, gpu=c.gpu, gpus_per_machine=_gpus_of(case, hosts[0]),
+            tensor_parallel=c.tp, pipeline_parallel=c.pp, replicas_per_machine=len(devices), max_num_seqs=c.batch,
+            max_model_len=_longest(case, c.model), weights=model.weights, kv=model.kv,
+            vram_usable=problem.memory.vram_usable,
+        ))  # fmt: skip
+    notes.append("Who serves whom is in the plan's shares by class and time; they belong into the dispatcher.")
+    return Deployments(name=p.name or "plan", deployments=made, notes=notes)
+
+
+def _gpus_of(case: OrchestrationCase, server: str) -> int:
+    return next(len(s.free) for s in case.servers if s.name == server)
+
+
+def _longest(case: OrchestrationCase, model: str) -> int | None:
+    """Tokens of the longest request of a model, where requests are known one by one."""
+    if case.trace is None:
+        return None
+    mine = case.request_model == case.models.index(model)
+    return int((case.trace.prompt_tokens + case.trace.output_tokens)[mine].max(initial=1))

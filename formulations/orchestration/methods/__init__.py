@@ -1,0 +1,31 @@
+"""Every way to find a plan, by its stable name."""
+
+from functools import partial
+
+from formulations.orchestration.literal import literal
+from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
+from formulations.orchestration.methods.exact import exact
+from formulations.orchestration.methods.exchange import greedy_dp_exchange
+from formulations.orchestration.methods.greedy_dp import greedy_dp, maaso_printed, maaso_star
+from formulations.orchestration.methods.relaxed import config_tree, lp_rounding
+from optmodels.formulation import Method
+
+METHODS: dict[str, Method] = {
+    "exact": exact, "literal": literal, "greedy_dp": greedy_dp,
+    "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star, "maaso_printed": maaso_printed,
+    "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
+    "selective_replication": selective_replication, "round_robin": round_robin,
+}  # fmt: skip
+TITLES = {
+    "exact": "column form with waiting by HiGHS",
+    "literal": "every request and every GPU by itself, by HiGHS",
+    "greedy_dp": "simulator-guided greedy and the split of the GPUs by dynamic programming (MaaSO Algorithms 1, 2)",
+    "greedy_dp_exchange": "greedy_dp, then exchanges of instances judged by their schedule",
+    "maaso_star": "greedy_dp for SLO satisfaction alone (α = 1)",
+    "maaso_printed": "greedy_dp with one configuration for all models of a sub-cluster, as the paper prints it",
+    "config_tree": "exact on what both prunings of the configuration tree leave (MaaSO §IV-D)",
+    "lp_rounding": "the relaxation's instance counts rounded and repaired",
+    "alpaserve": "one configuration for each model, found by simulation",
+    "selective_replication": "replicas of the smallest instance that fits, where simulation gains most",
+    "round_robin": "equal shares of the GPUs, requests in turn",
+}

@@ -1,0 +1,239 @@
+"""The column form decomposed by model: models share nothing but GPUs.
+
+MS(6), change penalties and shortfalls are sums over models, and so is every row except packing and stock. Where these
+say no more than Σ_m g_m ≤ G (`separable`), the problem is
+
+    max Σ_m V_m(g_m)  s.t. Σ_m g_m ≤ G,    V_m(g) = the best of model m alone with whole instances on g GPUs.
+
+No V_m is tabulated. Upper bounds U_m(g) ≥ V_m(g) and schedules L_m(g) ≤ V_m(g) are kept for every g; dynamic
+programming over g combines them to a bound and a plan. Only where the bound's own split of the GPUs has U > L is
+something solved, each time the next of the `STAGES`:
+
+    relaxed   the pooled form without integrality; its dual price of GPUs bounds every other g too (weak duality)
+    pooled    the pooled form with whole instances, and the exact schedule of what it finds
+    exact     the exact form (one stock for each class and configuration) with whole instances: V_m(g)
+
+V_m does not decrease in g, so each result bounds smaller or larger g as well. The split changes until bound and plan
+meet; as every stage is finite they do (the argument of A*: nothing is refined that the best bound does not rest on).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.flow import FlowModel, weights
+from formulations.orchestration.methods.rounding import scheduled
+from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.pruning import restrict
+from optmodels.solver.cancel import cancelled
+from optmodels.solver.compile import Compiled
+from optmodels.solver.highs import PROVED, Event, Limit, Report, Settings, relative_gap, relaxation, solve_compiled
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+MOST_GPUS = 256  # of more, fractions of an instance hardly count: the relaxation is quicker
+STAGES = ("relaxed", "pooled", "exact")
+# The heuristics of the tree solve sub-MIPs for longer than these trees take.
+SUB_MIPS = ("mip_heuristic_run_rins", "mip_heuristic_run_rens", "mip_heuristic_run_root_reduced_cost")
+TREE = {"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"} | dict.fromkeys(SUB_MIPS, False)
+
+
+def separable(t: OrchestrationTables) -> bool:
+    """Whether models couple through a number of GPUs only: one type, sizes that divide one another and the servers."""
+    o = t.case.problem.objective
+    if len(t.case.gpu_types) != 1 or o.kind != "score" or weights(t).capped:
+        return False
+    room = FlowModel(t).rooms[0]
+    return room.gpus <= MOST_GPUS and room.divisible and all(v >= room.gpus for v in room.capacity.values())
+
+
+def alone(t: OrchestrationTables, m: int) -> OrchestrationTables:
+    """The tables of one model among the requests of all: scores add up to those of the whole."""
+    only = restrict(t, t.model_of == m)
+    nothing = {"attainment_at_least": None, "minimum_instances": 0, "maximum_instances": None}
+    p = only.case.problem
+    models = [served if i == m else served.model_copy(update=nothing) for i, served in enumerate(p.models)]
+    return replace(only, case=replace(only.case, problem=p.model_copy(update={"models": models})))
+
+
+@dataclass
+class Split:
+    """What was found: instances, a bound, how it went.
+
+    Attributes:
+        counts: (C,) best instances; None: none are known.
+        objective: their score, in the exact form.
+        bound: no plan is better.
+        infeasible: no plan exists.
+        solved: problems solved at each stage.
+    """
+
+    counts: Ints | None
+    objective: float | None
+    bound: float | None
+    infeasible: bool = False
+    limit: Limit | None = None
+    events: list[Event] = field(default_factory=list)
+    solved: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    nodes: int = 0
+
+
+class Value:
+    """Bounds and schedules of V_m(g) for g = 0 … G.
+
+    Attributes:
+        upper, lower: (G + 1,) U_m and L_m; −inf where there is no plan, or none known.
+        counts: (G + 1,) instances of the schedules.
+        stage: (G + 1,) stages passed at g.
+    """
+
+    def __init__(self, t: OrchestrationTables, m: int, gpus: int) -> None:
+        self.t, self.m = alone(t, m), m
+        self.mine = np.flatnonzero(t.model_of == m)
+        self.lower = np.full(gpus + 1, -np.inf)
+        self.counts: list[Ints | None] = [None] * (gpus + 1)
+        self.stage = np.zeros(gpus + 1, dtype=np.int64)
+        self.upper = np.full(gpus + 1, self._everything())
+        self.offer(np.zeros(len(self.mine), dtype=np.int64))
+        self.upper[: gpus + 1 if not len(self.mine) else 1] = self.lower[0]
+
+    def _everything(self) -> float:
+        """The score of all its requests in time and at once."""
+        w, o, q = weights(self.t), self.t.case.problem.objective, self.t.classes
+        each = o.alpha * w.satisfaction + (1 - o.alpha) * (o.beta * w.throughput + (1 - o.beta) * w.latency)
+        return float((each * q.count)[q.model == self.m].sum())
+
+    @cached_property
+    def pooled(self) -> tuple[FlowModel, Compiled]:
+        """The pooled form."""
+        flow = FlowModel(self.t)
+        return flow, flow.compiled()
+
+    @cached_property
+    def exact(self) -> tuple[FlowModel, Compiled]:
+        """The exact form with instances to choose."""
+        flow = FlowModel(self.t, pooled=False)
+        return flow, flow.compiled()
+
+    def offer(self, counts: Ints, settings: Settings | None = None) -> None:
+        """Keep the best schedule of these instances of the model wherever it is the best known."""
+        used = int(counts @ self.t.gpus_of)
+        served = self.t.case.problem.models[self.m]
+        most = np.inf if served.maximum_instances is None else served.maximum_instances
+        if used >= len(self.lower) or not served.minimum_instances <= counts.sum() <= most:
+            return
+        found = scheduled(self.t, counts, settings)
+        if found is None:
+            return
+        for g in range(used, len(self.lower)):
+            if found.objective > self.lower[g]:
+                self.lower[g], self.counts[g] = found.objective, found.counts
+
+    def refine(self, g: int, settings: Settings) -> Report | None:
+        """The next stage at g GPUs; the report of its tree, if it has one."""
+        stage = STAGES[self.stage[g]]
+        self.stage[g] += 1
+        flow, model = self.exact if stage == "exact" else self.pooled
+        column = flow.columns.g.start + self.m
+        upper = model.upper.copy()
+        upper[column] = g
+        model = replace(model, upper=upper)
+        if stage == "relaxed":
+            bound, _, reduced = relaxation(model, settings)
+            if bound is not None and reduced is not None:
+                price = max(0.0, float(reduced[column]))
+                np.minimum(self.upper, bound + price * (np.arange(len(self.upper)) - g), out=self.upper)
+            return None
+        known = self.counts[g]
+        start = None if known is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(known)}
+        found = solve_compiled(model, replace(settings, options=TREE), start)
+        if found.status == "infeasible" or found.bound is not None:
+            worst = -np.inf if found.bound is None else found.bound
+            np.minimum(self.upper[: g + 1], worst, out=self.upper[: g + 1])  # no better with fewer
+        if found.x is not None:
+            self.offer(np.round(found.x[flow.columns.n]).astype(np.int64), settings)
+        return found
+
+
+def best_split(values: Sequence[Array]) -> tuple[float, list[int]]:
+    """max Σ_m values_m(g_m), Σ_m g_m ≤ G, and the g_m: dynamic programming, O(models·G²)."""
+    size = len(values[0])
+    best, chosen = np.zeros(size), []
+    g, h = np.arange(size)[:, None], np.arange(size)[None, :]
+    for value in values:
+        table = np.where(h <= g, best[np.maximum(g - h, 0)] + value[None, :], -np.inf)
+        chosen.append(table.argmax(axis=1))
+        best = table.max(axis=1)
+    at, split = size - 1, []
+    for choice in reversed(chosen):
+        split.append(int(choice[at]))
+        at -= split[-1]
+    return float(best[-1]), split[::-1]
+
+
+def by_model(t: OrchestrationTables, settings: Settings, starts: Sequence[Ints] = ()) -> Split:
+    """The best instances, to the gap of the settings (0: to proof) or until their time is up.
+
+    Args:
+        t: tables of which `separable` holds.
+        settings: time limit, gap, seed, progress.
+        starts: instances that are known to fit.
+    """
+    began = time.perf_counter()
+    within = max(settings.gap, PROVED)
+
+    def left() -> float | None:
+        return None if settings.time_limit is None else settings.time_limit - (time.perf_counter() - began)
+
+    def inner() -> Settings:
+        rest = left()
+        return Settings(None if rest is None else max(0.05, rest), within / 2, settings.seed)
+
+    gpus = FlowModel(t).rooms[0].gpus
+    values = [Value(t, m, gpus) for m in range(len(t.case.models))]
+    for counts in starts:
+        for v in values:
+            v.offer(counts[v.mine], inner())
+    split = Split(None, None, None)
+    while True:
+        bound, path = best_split([v.upper for v in values])
+        objective, known = best_split([v.lower for v in values])
+        split.infeasible = bound == -np.inf
+        split.bound = None if split.infeasible else bound
+        split.objective = None if objective == -np.inf else objective
+        event = Event(time.perf_counter() - began, split.objective, split.bound, split.nodes)
+        if not split.events or (split.events[-1].objective, split.events[-1].bound) != (event.objective, event.bound):
+            split.events.append(event)
+            if settings.on_event is not None:
+                settings.on_event(event)
+        rest = left()
+        if rest is not None and rest <= 0:
+            split.limit = "time"
+        elif cancelled():
+            split.limit = "interrupt"
+        open_ = [
+            (v.stage[g], v.lower[g] - v.upper[g], v.m)
+            for v, g in zip(values, path, strict=True) if v.upper[g] > v.lower[g] and v.stage[g] < len(STAGES)
+        ]  # fmt: skip
+        gap = relative_gap(split.objective, split.bound)
+        if split.infeasible or split.limit or not open_ or (gap is not None and gap <= within):
+            break
+        m = min(open_)[-1]
+        split.solved[STAGES[values[m].stage[path[m]]]] += 1
+        report = values[m].refine(path[m], inner())
+        if report is not None:
+            split.nodes += report.nodes
+            split.limit = report.limit if report.limit in ("interrupt", "memory") else None
+    if split.objective is not None:
+        split.counts = np.zeros(len(t.configurations), dtype=np.int64)
+        for v, g in zip(values, known, strict=True):
+            mine = v.counts[g]
+            assert mine is not None
+            split.counts[v.mine] = mine
+    return split

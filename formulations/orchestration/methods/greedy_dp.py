@@ -1,0 +1,179 @@
+"""MaaSO's placer (§IV-D, E): simulator-guided sub-clusters with dynamic programming over the split of the GPUs.
+
+Each method is `(problem, tables, options) -> Outcome`. What it searches by simulation are the instances; the plan's
+shares, and so its objective, are then the best assignment to these instances that is known, as for every method.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.flow import Assignment, dispatch, metrics
+from formulations.orchestration.methods.assign import reserve
+from formulations.orchestration.methods.printed import Printed
+from formulations.orchestration.methods.rounding import Fits
+from formulations.orchestration.methods.search import Group, Search
+from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
+from formulations.orchestration.packing import rooms
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, make_plan
+from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.problem import Orchestration
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
+from optmodels.simulation.cluster import Policy
+from optmodels.solver.highs import Settings
+
+Ints = npt.NDArray[np.int64]
+MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
+TIE = 1e-6  # weight of what is not the goal
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Instances and how requests are sent to them.
+
+    Attributes:
+        groups: like instances, with the side of the SLO split they serve.
+        strict_slo_factor: θ up to which a request is strict.
+    """
+
+    groups: tuple[Group, ...]
+    policy: Policy
+    protect: bool = True
+    strict_slo_factor: float | None = None
+
+    def counts(self, t: OrchestrationTables) -> Ints:
+        """(C,) instances of every configuration."""
+        counts = np.zeros(len(t.configurations), dtype=np.int64)
+        for g in self.groups:
+            counts[g.configuration] += g.count
+        return counts
+
+    def label(self, t: OrchestrationTables, plan: OrchestrationPlan) -> OrchestrationPlan:
+        """The plan with its dispatcher: policy, the split θ, and every instance's sub-cluster."""
+        used = np.flatnonzero(self.counts(t))
+        sides = {int(c): [g.side for g in self.groups if g.configuration == c for _ in range(g.count)] for c in used}
+        instances = [
+            x.model_copy(update={"subcluster": sides[int(used[x.configuration])].pop()}) for x in plan.instances
+        ]
+        dispatcher = Dispatcher(policy=self.policy, overflow_protection=self.protect,
+                                strict_slo_factor=self.strict_slo_factor)  # fmt: skip
+        return plan.model_copy(update={"instances": instances, "dispatcher": dispatcher})
+
+
+def greedy_dp(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """MaaSO: simulator-guided instances for strict and relaxed requests, dynamic programming over the GPUs."""
+    return maaso(problem, tables, options, problem.objective.weights)
+
+
+def maaso_star(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """MaaSO*: the same for SLO satisfaction only (α = 1)."""
+    return maaso(problem, tables, options, (1.0, TIE, TIE))
+
+
+def maaso_printed(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """MaaSO with its Algorithm 1 as printed: all models of a sub-cluster share one configuration."""
+    return maaso(problem, tables, options, problem.objective.weights, Printed)
+
+
+def maaso(
+    problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal, way: type[Search | Printed] = Search
+) -> Outcome[OrchestrationPlan]:
+    """Algorithms 1 and 2 for a goal."""
+    clock = time.perf_counter()
+    trials = Trials(t, sample(t, options.seed), "maaso")
+    every = list(range(len(t.configurations)))
+    return searched(t, options, trials, every, goal, (BOTH, STRICT, RELAXED), clock, way)
+
+
+def searched(
+    t: OrchestrationTables, options: Options, trials: Trials, usable: Sequence[int], goal: Goal,
+    sides: Sequence[int], clock: float, way: type[Search | Printed] = Search,
+) -> Outcome[OrchestrationPlan]:  # fmt: skip
+    """Search, then assign."""
+    groups = deploy(trials, usable, goal, sides, way)
+    divided = any(g.side != BOTH for g in groups)
+    found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
+    return finish(t, found, goal, options, clock, trials)
+
+
+def deploy(
+    trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int], way: type[Search | Printed] = Search
+) -> list[Group]:
+    """The search on one GPU type after the other, each for what the ones before do not serve in time."""
+    t, scale = trials.t, trials.drawn.scale
+    room = rooms(t.case, [[] for _ in t.case.gpu_types])
+    groups: list[Group] = []
+    left = np.ones(len(trials.drawn.requests), dtype=bool)
+    order = sorted(range(len(room)), key=lambda g: -room[g].gpus)
+    for g in order:
+        mine = [c for c in usable if t.configurations[c].gpu == g]
+        if not mine or room[g].gpus < scale:
+            continue
+        if groups:
+            trials.keep(left)
+        placed = [sum(x.count for x in groups if t.configurations[x.configuration].model == m)
+                  for m in range(len(t.case.models))]  # fmt: skip
+        made = way(trials, mine, room[g].gpus // scale, goal, sides, placed).solve()
+        if len(order) > 1:
+            for x in made:
+                members = trials.members(t.configurations[x.configuration].model, x.side)
+                left[members[trials.run(x.configuration, x.count, x.side)[1]]] = False
+        groups += [Group(x.configuration, x.side, x.count * scale) for x in made]
+    trials.keep(np.ones(len(left), dtype=bool))
+    return fitting(t, groups)
+
+
+def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
+    """The groups less what does not fit the servers: of the largest instances one at a time."""
+    units: list[list[int]] = [[] for _ in t.case.gpu_types]
+    for x in t.configurations:
+        units[x.gpu].append(x.unit)
+    fits = Fits(t, rooms(t.case, units))
+    kept = list(groups)
+    while kept and not fits(Deployment(tuple(kept), "maaso").counts(t)):
+        i = max(range(len(kept)), key=lambda i: (t.configurations[kept[i].configuration].unit, kept[i].count))
+        kept[i] = replace(kept[i], count=kept[i].count - 1)
+        kept = [g for g in kept if g.count]
+    return kept
+
+
+def finish(
+    t: OrchestrationTables, found: Deployment, goal: Goal, options: Options, clock: float, trials: Trials | None = None
+) -> Outcome[OrchestrationPlan]:
+    """The plan of a deployment: requests assigned by linear programme; where that is large, by reservations."""
+    at = time.perf_counter()
+    seconds = {"search": at - clock}
+    log: dict[str, object] = {"policy": found.policy}
+    if trials is not None:
+        log |= {"simulated_requests": trials.simulated, "sample_scale": trials.drawn.scale}
+    p = t.case.problem
+    counts = found.counts(t)
+    pairs = int((t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]).sum())
+    assignment, why = None if pairs * t.bins <= MOST_STARTS else reserve(t, counts, goal, options.seed), ""
+    if not _holds(t, assignment):
+        assignment, report = dispatch(t, counts, Settings(time_limit=options.time_limit, seed=options.seed))
+        if assignment is None and report.limit is not None:
+            assignment = reserve(t, counts, goal, options.seed)
+    if not _holds(t, assignment):
+        assignment, why = None, "the instances found cannot hold every attainment_at_least"
+    for m, served in enumerate(p.models):
+        if int(counts[t.model_of == m].sum()) < served.minimum_instances:
+            assignment, why = None, f"{served.model}: no room for {served.minimum_instances} instances"
+    plan = None if assignment is None else make_plan(t, assignment)
+    seconds |= {"assign": time.perf_counter() - at, "solve": time.perf_counter() - clock}
+    if plan is None:
+        log["reason"] = why or "the instances do not fit the servers"
+        return Outcome("no_solution_found", None, seconds=seconds, log=log)
+    return Outcome("feasible", found.label(t, plan), seconds=seconds, log=log)
+
+
+def _holds(t: OrchestrationTables, assignment: Assignment | None) -> bool:
+    """Whether every attainment_at_least that must hold does."""
+    soft = t.case.problem.slo.shortfall_penalty is not None
+    return assignment is not None and (soft or not metrics(t, assignment).shortfalls)

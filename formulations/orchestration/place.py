@@ -1,0 +1,110 @@
+"""Counts of instances → instances on named GPUs of named servers; what runs already stays where it is if it can."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.packing import Placement, pack
+from formulations.orchestration.points import OrchestrationTables
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One instance on its GPUs."""
+
+    name: str
+    configuration: int
+    placement: Placement
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Placements:
+    """All instances; `moved` of them ran already but had to leave their GPUs."""
+
+    instances: tuple[Placed, ...]
+    moved: int
+
+
+def running_counts(t: OrchestrationTables) -> Ints:
+    """(C,) instances of each configuration that run already (those of no usable configuration are not counted)."""
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    for c, count, _ in _running(t):
+        if c is not None:
+            counts[c] += count
+    return counts
+
+
+def _running(t: OrchestrationTables) -> list[tuple[int | None, int, Placement | None]]:
+    """Configuration (None: not usable), count and placement of every line of change.running."""
+    key = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
+           for c, x in enumerate(t.configurations)}  # fmt: skip
+    found = []
+    for r in t.case.problem.change.running:
+        gpu = r.gpu or t.case.gpu_types[0]
+        placement = None if r.placement is None else {s: list(g) for s, g in r.placement.items()}
+        found.append((key.get((r.model, gpu, r.tp, r.pp, r.dp, r.batch)), r.count, placement))
+    return found
+
+
+def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
+    """Instances on GPUs, or None if they do not fit."""
+    counts = np.asarray(counts, dtype=np.int64)
+    left = counts.copy()
+    stay: list[tuple[int, Placement]] = []
+    working = {s.name: set(s.free) for s in t.case.servers}
+    for c, _, placement in _running(t):
+        if c is not None and placement is not None and left[c] > 0 and all(
+            set(g) <= working.get(s, set()) for s, g in placement.items()
+        ):  # fmt: skip
+            stay.append((c, placement))
+            left[c] -= 1
+    placed = _place_rest(t, left, stay)
+    moved = 0
+    if placed is None and stay:
+        moved, stay = len(stay), []
+        placed = _place_rest(t, counts, stay)
+    if placed is None:
+        return None
+    number: dict[int, int] = {}
+    instances = []
+    for c, placement, kept in [(c, p, True) for c, p in stay] + [(c, p, False) for c, p in placed]:
+        number[c] = number.get(c, 0) + 1
+        x = t.configurations[c]
+        gpu = f"-{t.case.gpu_types[x.gpu]}" if len(t.case.gpu_types) > 1 else ""
+        name = (
+            f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}-{number[c]}"
+        )
+        instances.append(Placed(name, c, placement, kept))
+    order = sorted(range(len(instances)), key=lambda i: instances[i].configuration)
+    return Placements(tuple(instances[i] for i in order), moved)
+
+
+def _place_rest(
+    t: OrchestrationTables, left: Ints, stay: list[tuple[int, Placement]]
+) -> list[tuple[int, Placement]] | None:
+    placed: list[tuple[int, Placement]] = []
+    for g in range(len(t.case.gpu_types)):
+        owner, units = [], []
+        for c in map(int, np.flatnonzero((left > 0) & (t.gpu_of == g))):
+            x = t.configurations[c]
+            owner += [c] * int(left[c])
+            units += [x.unit] * (x.units * int(left[c]))
+        kept = [p for c, p in stay if t.configurations[c].gpu == g]
+        where = pack(t.case, g, units, kept)
+        if where is None:
+            return None
+        at = 0
+        for c in owner:
+            joined: Placement = {}
+            for part in where[at : at + t.configurations[c].units]:
+                for server, used in part.items():
+                    joined.setdefault(server, []).extend(used)
+            at += t.configurations[c].units
+            placed.append((c, {s: sorted(u) for s, u in joined.items()}))
+    return placed

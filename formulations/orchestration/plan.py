@@ -1,0 +1,216 @@
+"""The plan of an orchestration problem: instances on named GPUs, shares of every request class by time, prediction."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from formulations.orchestration.flow import Assignment, Metrics, metrics
+from formulations.orchestration.place import place
+from formulations.orchestration.points import OrchestrationTables
+from optmodels.plan.outcome import Document
+from optmodels.simulation.cluster import Policy, Queue
+
+Ints = npt.NDArray[np.int64]
+
+
+class InstanceLine(Document):
+    """One instance and where it sits."""
+
+    name: str
+    configuration: int = Field(description="index into the plan's configurations")
+    placement: dict[str, list[int]] = Field(description="server → GPU indices")
+    kept: bool = Field(default=False, description="runs already, on these GPUs")
+    subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
+
+
+class ConfigurationLine(Document):
+    """A way to run a model that the plan uses."""
+
+    model: str
+    gpu: str
+    tp: int
+    pp: int
+    dp: int
+    batch: int
+    instances: int
+    gpus: int = Field(description="of all its instances")
+    requests: float = Field(description="planned for it")
+
+    @property
+    def parallelism(self) -> str:
+        """As the paper writes it."""
+        parts = [f"{k}-{v}" for k, v in (("tp", self.tp), ("pp", self.pp), ("dp", self.dp)) if v > 1]
+        return " ".join(parts) or "dp"
+
+
+class ClassLine(Document):
+    """A group of like requests."""
+
+    label: str
+    model: str
+    requests: float
+    output_tokens: float
+    deadline_s: float
+    in_time: float = Field(description="requests planned to meet their deadline")
+
+
+class Shares(Document):
+    """Requests by class, configuration and time bin, as columns: the dispatcher's shares.
+
+    `admitted` arrive in the bin and are meant for the configuration; `started` begin prefill in the bin.
+    """
+
+    request_class: list[int] = []
+    configuration: list[int] = []
+    bin: list[int] = []
+    admitted: list[float] = []
+    started: list[float] = []
+
+
+class Prediction(Document):
+    """What the plan promises, all requests known beforehand: an upper bound on any dispatcher under overload."""
+
+    requests: float
+    in_time: float
+    attainment: float = Field(description="share in time, unweighted")
+    throughput_tokens_per_s: float = Field(description="tokens of requests in time over the horizon")
+    mean_latency_s: float = Field(description="wait and prefill of requests in time: first token")
+    gpus_used: int
+    gpus: int
+    slot_use: float = Field(description="busy share of the slots over the horizon")
+
+
+class ScoreLines(Document):
+    """MS(6–8) and what is taken off."""
+
+    satisfaction: float
+    throughput: float
+    latency: float
+    changes: float
+    shortfall: float
+    total: float
+
+
+class Dispatcher(Document):
+    """How requests are sent to instances while the plan runs."""
+
+    policy: Policy | Literal["planned"] = Field(
+        default="planned_shares", description="planned: each request as it was named beforehand, all of them known"
+    )
+    overflow_protection: bool = True
+    queue: Queue = Field(default="fifo", description="order in which an instance serves")
+    refuse_rest: bool = Field(default=False, description="planned_shares: refuse what the plan refuses")
+    strict_slo_factor: float | None = Field(
+        default=None, description="requests with θ up to this go to sub-cluster 0, others to 1"
+    )
+
+
+class OrchestrationPlan(Document):
+    """Instances, shares, prediction."""
+
+    formulation: Literal["orchestration"] = "orchestration"
+    name: str
+    bin_s: float
+    bins: int
+    configurations: list[ConfigurationLine]
+    instances: list[InstanceLine]
+    classes: list[ClassLine]
+    shares: Shares
+    prediction: Prediction
+    score: ScoreLines
+    shortfalls: dict[str, float] = Field(default={}, description="model → missing share of its attainment_at_least")
+    started: int = Field(default=0, description="instances to start, against change.running")
+    stopped: int = 0
+    moved: int = Field(default=0, description="running instances that had to change GPUs")
+    dispatcher: Dispatcher = Dispatcher()
+    online: Dispatcher | None = Field(
+        default=None,
+        description="where `dispatcher` is planned: the best of those that do not know requests beforehand",
+    )
+
+    def headline(self) -> str:
+        """One line: what runs and what it attains."""
+        p = self.prediction
+        kinds = len({c.model for c in self.configurations})
+        return (
+            f"{len(self.instances):,} instances of {kinds} models on {p.gpus_used:,} of {p.gpus:,} GPUs;"
+            f" {p.attainment:.2%} of {p.requests:,.0f} requests in time, {p.throughput_tokens_per_s:,.0f} tokens/s,"
+            f" first token after {p.mean_latency_s:.3g} s"
+        )
+
+
+def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None:
+    """The plan with `a.counts` instances of every configuration and its shares; None if they do not fit the servers."""
+    placed = place(t, a.counts)
+    if placed is None:
+        return None
+    used = np.flatnonzero(a.counts)
+    position = {int(c): i for i, c in enumerate(used)}
+    m = metrics(t, a)
+    lines = [
+        ConfigurationLine(
+            model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
+            instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
+            requests=float(a.admitted[a.configuration == c].sum()),
+        ) for c in used for x in [t.configurations[c]]
+    ]  # fmt: skip
+    instances = [
+        InstanceLine(name=i.name, configuration=position[i.configuration], placement=i.placement, kept=i.kept)
+        for i in placed.instances
+    ]
+    in_time = np.zeros(len(t.classes))
+    np.add.at(in_time, a.request_class, a.admitted.sum(axis=1))
+    classes = [
+        ClassLine(
+            label=t.classes.label[k], model=t.case.models[t.classes.model[k]], requests=float(t.classes.count[k]),
+            output_tokens=float(t.classes.output_tokens[k]), deadline_s=float(t.classes.deadline_s[k]),
+            in_time=float(in_time[k]),
+        ) for k in range(len(t.classes))
+    ]  # fmt: skip
+    return OrchestrationPlan(
+        name=t.case.problem.name, bin_s=t.bin_s, bins=t.bins, configurations=lines, instances=instances,
+        classes=classes, shares=_shares(a, position), prediction=_prediction(t, a, m),
+        score=ScoreLines(satisfaction=m.satisfaction, throughput=m.throughput, latency=m.latency, changes=m.changes,
+                         shortfall=m.shortfall_penalty, total=m.total),
+        shortfalls=m.shortfalls, started=m.started, stopped=m.stopped, moved=placed.moved,
+    )  # fmt: skip
+
+
+def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
+    """Table row of each of the plan's configurations."""
+    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
+           for c, x in enumerate(t.configurations)}  # fmt: skip
+    return [row[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for c in p.configurations]
+
+
+def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
+    """(C,) instances of every configuration in a plan."""
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    np.add.at(counts, rows_of(t, p), [line.instances for line in p.configurations])
+    return counts
+
+
+def _shares(a: Assignment, position: dict[int, int]) -> Shares:
+    floor = 1e-9 * max(1.0, float(a.admitted.sum()))
+    row, bin_ = np.nonzero((a.admitted > floor) | (a.started > floor))
+    return Shares(
+        request_class=a.request_class[row].tolist(),
+        configuration=[position[int(c)] for c in a.configuration[row]],
+        bin=bin_.tolist(),
+        admitted=a.admitted[row, bin_].tolist(),
+        started=a.started[row, bin_].tolist(),
+    )
+
+
+def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> Prediction:
+    return Prediction(
+        requests=float(t.classes.count.sum()), in_time=m.in_time,
+        attainment=m.in_time / max(float(t.classes.count.sum()), 1e-300),
+        throughput_tokens_per_s=m.tokens_per_s, mean_latency_s=m.mean_latency_s,
+        gpus_used=int(a.counts @ t.gpus_of) if len(a.counts) else 0, gpus=int(t.case.free_gpus.sum()),
+        slot_use=m.slot_use,
+    )  # fmt: skip

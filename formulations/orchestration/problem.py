@@ -1,0 +1,528 @@
+"""Instance schema of the orchestration problem (MaaSO §IV-C): instances on GPUs, requests on instances."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, PrivateAttr, model_validator
+
+from optmodels import catalog
+from optmodels.catalog.types import Architecture, Entry, Gpu
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.strategies import Variant
+from optmodels.latency.work import Precision
+from optmodels.limits import Limit
+from optmodels.problem import Problem
+from optmodels.traces.spec import TraceSpec, load_trace
+from optmodels.traces.types import Label, Trace
+from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, TokensPerSecond, Unit
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Metric = Literal["attainment", "latency", "throughput"]
+MOST_GPUS = 10_000_000
+MOST_BINS = 2_000
+MOST_ROWS = 100_000  # requests written into a plan file
+MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
+
+
+class Servers(Entry):
+    """`count` equal servers; with count above 1 they are called NAME-1, NAME-2, …"""
+
+    server: str = Field(min_length=1, max_length=100)
+    count: PositiveInt = 1
+    gpu: str = Field(description="a GPU of the catalogue or of the file's gpus:")
+    gpus: PositiveInt = Field(description="GPUs in each server")
+    vram_gib: Gib | None = Field(default=None, description="of one GPU; default: the catalogue's")
+
+    @property
+    def names(self) -> list[str]:
+        """The servers' names."""
+        return [self.server] if self.count == 1 else [f"{self.server}-{i + 1}" for i in range(self.count)]
+
+
+class Cluster(Entry):
+    """Servers, what of them has failed, and what may be spread over them."""
+
+    servers: tuple[Servers, ...] = Field(min_length=1)
+    failed_gpus: dict[str, tuple[Count, ...]] = Field(default={}, description="server name → GPU indices from 0")
+    stock: Annotated[dict[str, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
+        default={}, description="GPU type → most GPUs that may be used"
+    )
+    tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = False
+    pipelines_cross_servers: Annotated[bool, Limit("pipelines stay inside a server", "flag", off=True)] = Field(
+        default=False, description="stages of one pipeline in different servers"
+    )
+
+
+class Candidates(Entry):
+    """Degrees and batch sizes to choose from; every combination is a candidate."""
+
+    tp: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    pp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
+    dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
+    batch: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16, 32, 64), min_length=1)
+
+
+class ServedModel(Entry):
+    """A model to serve; `model` is what requests call it."""
+
+    model: str = Field(min_length=1, max_length=100)
+    architecture: str | Architecture | None = Field(default=None, description="default: the catalogue's entry `model`")
+    weights: Precision = "fp16"
+    kv: Precision = "fp16"
+    t_slice_s: Seconds | None = Field(
+        default=None, description="default: per-token latency of an idle one-GPU instance"
+    )
+    candidates: Candidates | None = Field(default=None, description="in place of the file's")
+    minimum_instances: Annotated[Count, Limit("instances of {owner}", "least", off=0)] = 0
+    maximum_instances: Annotated[Count | None, Limit("instances of {owner}", "most")] = None
+    weight: Share = Field(default=1.0, description="of this model's requests in S")
+    attainment_at_least: Annotated[Fraction | None, Limit("share of {owner} in time", "least", "%")] = Field(
+        default=None, description="share of its requests in time"
+    )
+
+
+class DecayRow(Entry):
+    """MS(1) of one model and parallelism: F = T₀·(1 − δ·ln(ε + min(B, W))), tokens/s of one request among W."""
+
+    model: str
+    gpu: str | None = Field(default=None, description="default: every GPU type")
+    tp: PositiveInt = 1
+    pp: PositiveInt = 1
+    base_tokens_per_s: TokensPerSecond = Field(description="T₀")
+    delta: Share = Field(description="δ")
+    epsilon: Share = Field(default=0.0, description="ε")
+    prefill_tokens_per_s: TokensPerSecond | None = Field(default=None, description="default: prefill takes no time")
+
+
+class Latency(Entry):
+    """Where tokens per second come from: exactly one of decay, fitted, measured and roofline."""
+
+    decay: tuple[DecayRow, ...] | None = None
+    fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
+    measured: str | None = Field(
+        default=None, description="CSV/Parquet: model, gpu, tp, pp, load, tokens_per_s, prefill_tokens_per_s"
+    )
+    measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same, inline")
+    roofline: Variant | None = None
+    safety: Fraction | None = Field(default=None, description="of fitted models: plan with this residual quantile")
+
+    @model_validator(mode="after")
+    def _one(self) -> Latency:
+        given = [self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
+        if sum(v is not None for v in given) != 1:
+            raise ValueError("exactly one of decay, fitted, measured, measured_rows and roofline")
+        return self
+
+
+class MeasuredRow(Entry):
+    """One measurement: tokens/s of one request among `load`."""
+
+    model: str
+    gpu: str
+    tp: PositiveInt = 1
+    pp: PositiveInt = 1
+    load: PositiveInt
+    tokens_per_s: TokensPerSecond
+    prefill_tokens_per_s: TokensPerSecond | None = None
+
+
+class RequestClass(Entry):
+    """Requests as a rate instead of one by one."""
+
+    model: str
+    output_tokens: Positive
+    prompt_tokens: Share = 0.0
+    slo_factor: Positive = Field(description="θ of the deadline θ·l·t_slice")
+    requests_per_s: Share | tuple[Share, ...] = Field(description="constant, or by time bin of classes_bin_s")
+    weight: Share = 1.0
+
+
+class RequestRows(Entry):
+    """Requests one by one, as columns in the order of their arrival."""
+
+    arrival_s: tuple[Share, ...] = Field(min_length=1)
+    output_tokens: tuple[PositiveInt, ...]
+    prompt_tokens: tuple[PositiveInt, ...] | None = None
+    model: tuple[str, ...] | None = None
+    slo_factor: tuple[Positive, ...] | None = None
+
+    @model_validator(mode="after")
+    def _equally_long(self) -> RequestRows:
+        n = len(self.arrival_s)
+        for key in ("output_tokens", "prompt_tokens", "model", "slo_factor"):
+            column = getattr(self, key)
+            if column is not None and len(column) != n:
+                raise ValueError(f"{key} of {n} requests like arrival_s (it has {len(column)})")
+        if any(a > b for a, b in pairwise(self.arrival_s)):
+            raise ValueError("arrival_s in ascending order")
+        return self
+
+    @classmethod
+    def of(cls, trace: Trace) -> RequestRows:
+        """The requests of a trace."""
+        label = trace.labels.get("model")
+        return cls(
+            arrival_s=tuple(trace.arrival_s.tolist()), output_tokens=tuple(trace.output_tokens.tolist()),
+            prompt_tokens=tuple(trace.prompt_tokens.tolist()),
+            model=None if label is None else tuple(label.names[i] for i in label.codes),
+            slo_factor=None if trace.slo_factor is None else tuple(trace.slo_factor.tolist()),
+        )  # fmt: skip
+
+    def trace(self) -> Trace:
+        """The same as arrays."""
+        n = len(self.arrival_s)
+        labels = {}
+        if self.model is not None:
+            names, codes = np.unique(np.array(self.model), return_inverse=True)
+            labels["model"] = Label(tuple(map(str, names)), codes.astype(np.int64))
+        return Trace(
+            "rows", np.array(self.arrival_s), np.array(self.prompt_tokens or (1,) * n, dtype=np.int64),
+            np.array(self.output_tokens, dtype=np.int64), labels,
+            None if self.slo_factor is None else np.array(self.slo_factor),
+        )  # fmt: skip
+
+
+class Requests(Entry):
+    """What comes: a trace (file or generated), the requests themselves, or classes with their rates."""
+
+    trace: TraceSpec | None = None
+    rows: RequestRows | None = None
+    classes: tuple[RequestClass, ...] | None = Field(default=None, min_length=1)
+    duration_s: Seconds | None = Field(default=None, description="of constant rates")
+    classes_bin_s: Seconds | None = Field(default=None, description="width of the bins of rates given as a list")
+    model: str | None = Field(default=None, description="of a trace without a model column")
+
+    @model_validator(mode="after")
+    def _one(self) -> Requests:
+        if sum(v is not None for v in (self.trace, self.rows, self.classes)) != 1:
+            raise ValueError("exactly one of trace, rows and classes")
+        if self.classes is not None:
+            listed = {len(c.requests_per_s) for c in self.classes if isinstance(c.requests_per_s, tuple)}
+            if len(listed) > 1:
+                raise ValueError(f"lists of rates of one length (these have {sorted(listed)})")
+            if listed and self.classes_bin_s is None:
+                raise ValueError("classes_bin_s, the width of the bins of the rates")
+            if not listed and self.duration_s is None:
+                raise ValueError("duration_s, how long the constant rates last")
+        return self
+
+
+class Slo(Entry):
+    """Deadline θ·l·t_slice (MaaSO §III-C); optionally also a limit on the first token."""
+
+    factor: Positive | None = Field(default=None, description="θ where the trace has none")
+    ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = None
+    shortfall_penalty: Share | None = Field(
+        default=None, description="score lost per unit of missed attainment_at_least; default: it must hold"
+    )
+
+
+class Objective(Entry):
+    """MS(6) α·S + (1 − α)·(β·T + (1 − β)·L), or one metric after the other."""
+
+    kind: Literal["score", "lexicographic"] = "score"
+    alpha: Fraction = 0.8
+    beta: Fraction = 0.2
+    throughput_threshold_tokens_per_s: TokensPerSecond | None = Field(
+        default=None, description="MS(7): counts as 1; default: all tokens asked for, over the horizon"
+    )
+    latency_threshold_s: Seconds | None = Field(
+        default=None,
+        description="MS(8): first-token latency that counts as 0; default: the longest allowed wait",
+    )
+    order: tuple[Metric, ...] = Field(default=("attainment", "latency", "throughput"), min_length=1)
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """Of S, T and L in MS(6); in a lexicographic order each metric counts a thousandth of the one before."""
+        if self.kind == "score":
+            return self.alpha, (1 - self.alpha) * self.beta, (1 - self.alpha) * (1 - self.beta)
+        weight = {name: 1e-3**i for i, name in enumerate(self.order)}
+        return weight.get("attainment", 0.0), weight.get("throughput", 0.0), weight.get("latency", 0.0)
+
+
+class Memory(Entry):
+    """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
+
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
+    tokens_per_slot: Literal["mean", "max"] | PositiveInt = Field(
+        default="mean",
+        description="KV tokens of a slot: of the model's mean or longest request, or a number",
+    )
+
+
+class Running(Entry):
+    """Instances already up."""
+
+    model: str
+    gpu: str | None = None
+    tp: PositiveInt = 1
+    pp: PositiveInt = 1
+    dp: PositiveInt = 1
+    batch: PositiveInt
+    count: PositiveInt = 1
+    placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
+
+
+class Change(Entry):
+    """What a change against the running instances costs, in score."""
+
+    running: tuple[Running, ...] = ()
+    score_per_start: Share = 0.0
+    score_per_stop: Share = 0.0
+
+
+class Bins(Entry):
+    """How finely requests are grouped. Finer is slower and changes plans little."""
+
+    seconds: Annotated[float, Unit("s"), Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="width of a time bin; default: about a quarter of a mean service time"
+    )
+    lengths: PositiveInt = Field(default=3, description="groups by output length, of each model")
+    slo: PositiveInt = Field(default=4, description="groups by seconds allowed per token, of each model")
+
+
+class Orchestration(Problem):
+    """Which instances on which GPUs, and which requests on which instances."""
+
+    formulation: Literal["orchestration"]
+    gpus: dict[str, Gpu] = Field(default={}, description="beside or in place of the catalogue's")
+    cluster: Cluster
+    models: tuple[ServedModel, ...] = Field(min_length=1)
+    candidates: Candidates = Candidates()
+    latency: Latency
+    requests: Requests
+    slo: Slo = Slo()
+    objective: Objective = Objective()
+    memory: Memory = Memory()
+    change: Change = Change()
+    bins: Bins = Bins()
+
+    _case: OrchestrationCase | None = PrivateAttr(default=None)
+
+    def resolve(self) -> OrchestrationCase:
+        """Look up GPUs, models and requests; once per problem.
+
+        Raises:
+            InputError: every contradiction, each with its path.
+        """
+        if self._case is None or self._case.problem is not self:  # a copy carries its original's case
+            self._case = _resolve(self)
+        return self._case
+
+    def inline(self) -> Orchestration:
+        """The same problem with measurements and requests from files written out; very long ones stay in theirs."""
+        from formulations.orchestration.rates import measured_rows
+
+        update: dict[str, Any] = {}
+        case = self.resolve()
+        if self.latency.measured is not None:
+            update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
+        spec = self.requests.trace
+        long = case.trace is not None and (
+            len(case.trace) > MOST_ROWS
+            or max(case.trace.prompt_tokens.max(), case.trace.output_tokens.max()) > MOST_TOKENS
+        )
+        if spec is not None and spec.file is not None and case.trace is not None and not long:
+            rows = RequestRows.of(case.trace)
+            update["requests"] = self.requests.model_copy(update={"trace": None, "rows": rows})
+        return self.model_copy(update=update)
+
+
+@dataclass(frozen=True)
+class ServerLine:
+    """One server with the GPUs that work."""
+
+    name: str
+    gpu: int
+    free: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OrchestrationCase:
+    """A problem with every reference resolved.
+
+    Attributes:
+        gpu_types: names of the GPU types in order of first mention.
+        gpus: their data.
+        vram_gib: of one GPU, by type.
+        servers: every server with its working GPUs, in file order.
+        architectures: of every model.
+        trace: the requests one by one, or None where they are given as classes.
+        request_model: (n,) model of every request.
+        slo_factor: (n,) θ of every request.
+        notes: what a reader should know.
+    """
+
+    problem: Orchestration
+    gpu_types: tuple[str, ...]
+    gpus: tuple[Gpu, ...]
+    vram_gib: tuple[float, ...]
+    servers: tuple[ServerLine, ...]
+    architectures: tuple[Architecture, ...]
+    trace: Trace | None
+    request_model: Ints
+    slo_factor: Array
+    notes: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Names of the models."""
+        return tuple(m.model for m in self.problem.models)
+
+    @cached_property
+    def free_gpus(self) -> Ints:
+        """Working GPUs by type."""
+        counts = np.zeros(len(self.gpu_types), dtype=np.int64)
+        for s in self.servers:
+            counts[s.gpu] += len(s.free)
+        return counts
+
+
+class _Wrong(list[Mistake]):
+    def add(self, path: str, value: object, expected: str, hint: str | None = None) -> None:
+        self.append(Mistake(None, path, value, expected, hint=hint))
+
+    def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(value, names, n=1)
+        listing = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+        self.add(path, value, f"{what}: {listing}", f"did you mean {near[0]}?" if near else None)
+
+
+def _resolve(p: Orchestration) -> OrchestrationCase:
+    wrong = _Wrong()
+    known = catalog.gpus() | p.gpus
+    types: dict[str, tuple[Gpu, float]] = {}
+    for i, s in enumerate(p.cluster.servers):
+        if s.gpu not in known:
+            wrong.unknown(f"cluster.servers[{i}].gpu", s.gpu, "a GPU of the catalogue or of gpus:", known)
+            continue
+        vram = s.vram_gib or known[s.gpu].vram_gib
+        if s.gpu in types and types[s.gpu][1] != vram:
+            wrong.add(f"cluster.servers[{i}].vram_gib", vram, f"{types[s.gpu][1]} as in the other {s.gpu} servers",
+                      "describe the other kind under gpus: with a name of its own")  # fmt: skip
+        types.setdefault(s.gpu, (known[s.gpu], vram))
+    names = [m.model for m in p.models]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            wrong.add(f"models[{i}].model", name, "each name once")
+    architectures = [_architecture(m, i, wrong) for i, m in enumerate(p.models)]
+    servers = _servers(p, list(types), wrong)
+    for name in p.cluster.stock:
+        if name not in types:
+            wrong.unknown(f"cluster.stock.{name}", name, "a GPU type of the cluster", types)
+    for i, r in enumerate(p.change.running):
+        if r.model not in names:
+            wrong.unknown(f"change.running[{i}].model", r.model, "a model of this file", names)
+        if r.gpu is not None and r.gpu not in types:
+            wrong.unknown(f"change.running[{i}].gpu", r.gpu, "a GPU type of the cluster", types)
+    for i, row in enumerate(p.latency.decay or ()):
+        if row.model not in names:
+            wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+    trace, request_model, factor, notes = _requests(p, names, wrong)
+    if wrong:
+        raise InputError(wrong)
+    return OrchestrationCase(
+        problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
+        vram_gib=tuple(v for _, v in types.values()), servers=servers,
+        architectures=tuple(a for a in architectures if a is not None),
+        trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _architecture(m: ServedModel, i: int, wrong: _Wrong) -> Architecture | None:
+    named = m.architecture if m.architecture is not None else m.model
+    if isinstance(named, Architecture):
+        return named
+    if named not in catalog.llms():
+        where = f"models[{i}].{'architecture' if m.architecture is not None else 'model'}"
+        wrong.unknown(where, named, "a model of the catalogue, or architecture: with its shape", catalog.llms())
+        return None
+    return catalog.llms()[named]
+
+
+def _servers(p: Orchestration, types: list[str], wrong: _Wrong) -> tuple[ServerLine, ...]:
+    total = sum(s.count * s.gpus for s in p.cluster.servers)
+    if total > MOST_GPUS:
+        wrong.add("cluster.servers", total, f"at most {MOST_GPUS:,} GPUs")
+        return ()
+    lines: list[ServerLine] = []
+    seen: set[str] = set()
+    failed = p.cluster.failed_gpus
+    for i, s in enumerate(p.cluster.servers):
+        every = tuple(range(s.gpus))
+        for name in s.names:
+            if name in seen:
+                wrong.add(f"cluster.servers[{i}].server", name, "each name once")
+            seen.add(name)
+            if s.gpu in types:
+                lost = set(failed.get(name, ()))
+                lines.append(
+                    ServerLine(name, types.index(s.gpu), tuple(g for g in every if g not in lost) if lost else every)
+                )
+            for g in failed.get(name, ()):
+                if g >= s.gpus:
+                    wrong.add(f"cluster.failed_gpus.{name}", g, f"a GPU index from 0 to {s.gpus - 1}")
+    for name in failed:
+        if name not in seen:
+            wrong.unknown(f"cluster.failed_gpus.{name}", name, "a server of the cluster", sorted(seen)[:1000])
+    return tuple(lines)
+
+
+def _requests(p: Orchestration, names: list[str], wrong: _Wrong) -> tuple[Trace | None, Ints, Array, list[str]]:
+    nothing: tuple[Trace | None, Ints, Array, list[str]] = (None, np.zeros(0, dtype=np.int64), np.zeros(0), [])
+    for i, c in enumerate(p.requests.classes or ()):
+        if c.model not in names:
+            wrong.unknown(f"requests.classes[{i}].model", c.model, "a model of this file", names)
+    if p.requests.classes is not None:
+        return nothing
+    try:
+        if p.requests.rows is not None:
+            trace = p.requests.rows.trace()
+        else:
+            assert p.requests.trace is not None
+            trace = load_trace(p.requests.trace, p.beside, "requests.trace")
+    except InputError as error:
+        wrong.extend(error.mistakes)
+        return nothing
+    if not len(trace):
+        wrong.add("requests.trace", "no request", "at least one request")
+        return nothing
+    label = trace.labels.get("model")
+    if label is not None:
+        for name in label.names:
+            if name not in names:
+                wrong.unknown("requests.trace", name, "requests for a model of this file", names)
+                return nothing
+        code = np.array([names.index(n) for n in label.names], dtype=np.int64)[label.codes]
+    else:
+        only = p.requests.model or (names[0] if len(names) == 1 else None)
+        if only not in names:
+            wrong.add(
+                "requests.model", only, f"one of {', '.join(names)}: the trace does not say which model is asked for"
+            )
+            return nothing
+        code = np.full(len(trace), names.index(str(only)), dtype=np.int64)
+    factor = trace.slo_factor
+    if factor is None:
+        if p.slo.factor is None:
+            wrong.add("slo.factor", None, "θ > 0 of the deadline θ·l·t_slice: the trace has no SLO factors")
+            return nothing
+        factor = np.full(len(trace), p.slo.factor)
+    return trace, code, np.asarray(factor, dtype=float), []
+
+
+Latency.model_rebuild()

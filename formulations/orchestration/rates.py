@@ -1,0 +1,172 @@
+"""Tokens per second of one request among W, by model, GPU type and parallelism: MS(1), roofline, fitted or measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
+from optmodels.errors import InputError, Mistake
+from optmodels.io.read import read_table
+from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
+from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.work import layer_work
+from optmodels.units import GIB
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a replica of one parallelism does.
+
+    Attributes:
+        tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.
+        prefill_s_per_token: of the prompt.
+        reason: why there is nothing, where there is nothing.
+    """
+
+    tokens_per_s: Array
+    prefill_s_per_token: float = 0.0
+    reason: str = ""
+
+
+def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
+    """The measurements of the instance's table.
+
+    Raises:
+        InputError: the file or a row is wrong.
+    """
+    if p.latency.measured is None:
+        return p.latency.measured_rows or ()
+    return read_table(p.beside(p.latency.measured, "latency.measured"), MeasuredRow)
+
+
+class RateSource:
+    """Answers for every (model, GPU type, tp, pp); reads files once."""
+
+    def __init__(self, case: OrchestrationCase, prompt_tokens: Array, output_tokens: Array) -> None:
+        self.case, self.prompt, self.output = case, prompt_tokens, output_tokens
+        latency = case.problem.latency
+        self.measured: dict[tuple[str, str, int, int], list[MeasuredRow]] = {}
+        for row in measured_rows(case.problem):
+            self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
+        self.fitted: dict[str, LatencyModel] = {}
+        wrong: list[Mistake] = []
+        for name, file in (latency.fitted or {}).items():
+            path = f"latency.fitted.{name}"
+            try:
+                self.fitted[name] = read_latency_model(_file(case.problem, file, path))
+            except InputError as error:
+                wrong += error.mistakes
+                continue
+            if name not in case.models:
+                wrong.append(Mistake(None, path, name, f"a model of this file: {', '.join(case.models)}"))
+            if self.fitted[name].measured == "pairs":
+                wrong.append(Mistake(None, path, file, "a model of static batches, single steps or served requests"))
+        if wrong:
+            raise InputError(wrong)
+
+    def rates(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        """Rates at loads 1 … `most` of one replica of tp·pp GPUs."""
+        latency = self.case.problem.latency
+        if latency.decay is not None:
+            return self._decay(model, gpu, tp, pp, most)
+        if latency.roofline is not None:
+            return self._roofline(latency.roofline, model, gpu, tp, pp, most)
+        if latency.fitted is not None:
+            return self._fitted(model, gpu, tp, pp, most)
+        return self._measured(model, gpu, tp, pp, most)
+
+    def _decay(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        name, kind = self.case.models[model], self.case.gpu_types[gpu]
+        rows = [r for r in self.case.problem.latency.decay or ()
+                if r.model == name and r.gpu in (None, kind) and (r.tp, r.pp) == (tp, pp)]  # fmt: skip
+        if not rows:
+            return _nothing(most, f"no decay coefficients of tp {tp}, pp {pp} on {kind}")
+        row = max(rows, key=lambda r: r.gpu is not None)
+        rate = decay_rate(row.base_tokens_per_s, row.delta, row.epsilon, _loads(most), None)
+        return Rates(rate, 1.0 / row.prefill_tokens_per_s if row.prefill_tokens_per_s else 0.0)
+
+    def _roofline(self, variant: Variant, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        """A pipeline's stages take turns on pp micro-batches: a token costs the time of one GPU at load W/pp."""
+        served, g = self.case.problem.models[model], self.case.gpus[gpu]
+        flops = g.fp8_flops if served.weights == "fp8" and g.fp8_flops is not None else g.fp16_flops
+        if flops is None:
+            return _nothing(most, f"no compute peak of {self.case.gpu_types[gpu]}")
+        if self.case.architectures[model].heads % tp:
+            return _nothing(most, f"tp {tp} does not divide its {self.case.architectures[model].heads} heads")
+        loads = np.ceil(_loads(most) / pp)
+        n = len(loads)
+        hardware = Hardware(
+            tp=np.full(n, float(tp)), flops=np.full(n, tp * flops), mem_bytes_per_s=np.full(n, tp * g.mem_bytes_per_s),
+            vram_bytes=np.full(n, tp * pp * self.case.vram_gib[gpu] * GIB),
+            pcie_bytes_per_s=np.full(n, tp * g.pcie_bytes_per_s), disk_bytes_per_s=np.full(n, np.nan),
+            net_bytes_per_s=np.full(n, np.nan), link_bytes_per_s=np.full(n, g.link_bytes_per_s),
+            ram_bytes=np.full(n, np.nan), disk_bytes=np.full(n, np.nan),
+        )  # fmt: skip
+        prompt, output = max(1, round(self.prompt[model])), max(2, round(self.output[model]))
+        work = layer_work(self.case.architectures[model], served.weights, served.kv)
+        curves = Model(work, prompt, output, variant).resident(hardware, loads, np.ones(n))
+        return Rates(1.0 / curves.tbt(np.zeros(n)), float(curves.take(np.array([0])).ttft(np.zeros(1))[0]) / prompt)
+
+    def _fitted(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        name = self.case.models[model]
+        fitted = self.fitted.get(name)
+        if fitted is None:
+            return _nothing(most, "no fitted latency model")
+        if pp != 1:
+            return _nothing(most, "fitted models know no pipelines")
+        if fitted.gpu is not None and fitted.gpu != self.case.gpu_types[gpu]:
+            return _nothing(most, f"its latency model was fitted on {fitted.gpu}")
+        low, high = fitted.domain.get("tp", (tp, tp))
+        if not low <= tp <= high:
+            return _nothing(most, f"its latency model was fitted for tp {low:g} to {high:g}")
+        load, one = _loads(most), np.ones(most)
+        prompt, output = max(1.0, self.prompt[model]), max(2.0, self.output[model])
+        safety = self.case.problem.latency.safety
+        whole = {"input_tokens": prompt * one, "output_tokens": output * one, "tp": tp * one}
+        if fitted.measured == "served":
+            tpot = fitted.predict(whole | {"concurrency": load}, "tpot_s", safety=safety)
+            ttft = fitted.predict(whole | {"concurrency": load}, "ttft_s", safety=safety)
+            return Rates(1.0 / tpot, float(ttft[0]) / prompt)
+        if fitted.measured == "static":
+            return Rates(output / fitted.predict(whole | {"batch": load}, safety=safety))
+        step = {
+            "prefill_tokens": 0 * one, "prefill_context_tokens": 0 * one, "prefill_requests": 0 * one,
+            "decode_requests": load, "decode_context_tokens": (prompt + output / 2) * one, "tp": tp * one,
+        }  # fmt: skip
+        rate = 1.0 / fitted.predict(step, safety=safety)
+        first = {k: np.array([v]) for k, v in
+                 {"prefill_tokens": prompt, "prefill_context_tokens": 0.0, "prefill_requests": 1.0,
+                  "decode_requests": 0.0, "decode_context_tokens": 0.0, "tp": float(tp)}.items()}  # fmt: skip
+        return Rates(rate, float(fitted.predict(first, safety=safety)[0]) / prompt)
+
+    def _measured(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        name, kind = self.case.models[model], self.case.gpu_types[gpu]
+        rows = sorted(self.measured.get((name, kind, tp, pp), ()), key=lambda r: r.load)
+        if not rows:
+            return _nothing(most, f"not measured: tp {tp}, pp {pp} on {kind}")
+        load = [float(r.load) for r in rows]
+        # Seconds per token, not tokens per second, are close to linear in the load between two measurements.
+        seconds = np.interp(_loads(most), load, [1.0 / r.tokens_per_s for r in rows])
+        rate = np.where(_loads(most) <= load[-1], 1.0 / seconds, np.nan)
+        prefill = next((1.0 / r.prefill_tokens_per_s for r in rows if r.prefill_tokens_per_s), 0.0)
+        return Rates(rate, prefill, f"not measured beyond {rows[-1].load} requests")
+
+
+def _loads(most: int) -> Array:
+    return np.arange(1, most + 1, dtype=float)
+
+
+def _nothing(most: int, reason: str) -> Rates:
+    return Rates(np.full(most, np.nan), 0.0, reason)
+
+
+def _file(p: Orchestration, file: str, path: str) -> Path:
+    from optmodels import catalog
+
+    return Path(file) if file in catalog.latency_models() else p.beside(file, path)

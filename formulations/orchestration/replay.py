@@ -1,0 +1,303 @@
+"""A plan in the simulator: attainment, latency percentiles and throughput replayed, beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.flow import weights
+from formulations.orchestration.named import Named, figures, name_requests
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, rows_of
+from formulations.orchestration.points import OrchestrationTables, build_tables
+from formulations.orchestration.problem import Orchestration
+from optmodels.errors import InputError, Mistake
+from optmodels.simulation.assigned import follow
+from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
+from optmodels.simulation.controlled import controllers
+from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.reference import simulate_slowly
+from optmodels.simulation.summary import columns, summary
+from optmodels.traces.types import Trace
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Way = Policy | Literal["planned"]
+WAYS: tuple[Way, ...] = (*get_args(Policy), "planned")
+POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shares")
+MOST_DRAWN = 2_000_000
+MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
+FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
+ONLINE = (
+    FOLLOWED,
+    Dispatcher(policy="planned_shares", queue="deadline"),
+    Dispatcher(policy="least_load", queue="deadline"),
+    Dispatcher(policy="maaso", queue="deadline"),
+    Dispatcher(policy="best_fit", queue="deadline"),
+)
+PLANNED = Dispatcher(policy="planned")
+
+
+def replay(
+    problem: Orchestration, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
+) -> dict[str, Any]:
+    """Replay a plan on a trace, by default the instance's own.
+
+    Args:
+        problem: the instance.
+        plan: its plan as JSON data.
+        trace: other requests; None: the instance's, or Poisson arrivals at its class rates.
+        options: policy (None: the plan's own, the named requests, shortest queue, MaaSO's distributor and the planned
+            shares), speed, protection, seed. The plan's own policy is replayed with its sub-clusters and its
+            protection. ``planned`` needs the plan's own requests; others are sent by the planned shares, with a note.
+
+    Returns:
+        ``predicted``, ``named`` where requests have names, and, for each policy, what the simulation saw.
+
+    Raises:
+        InputError: unknown policy, or requests of a model that the instance does not have.
+    """
+    options = options or ReplayOptions()
+    if options.policy is not None and options.policy not in WAYS:
+        raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(WAYS)}"))
+    p = OrchestrationPlan.model_validate(plan)
+    t = build_tables(problem)
+    own = trace is None or _same(t, trace)
+    requests = requests_of(t, None if own else trace, options.seed)
+    cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
+    # Names are for batches that keep their limit.
+    named = name_requests(t, p) if own and options.controller is None else None
+    rows, notes = {}, []
+    for policy in _ways(p, options.policy, named):
+        way = _way(p, policy, options)
+        if policy == "planned" and named is None:
+            way = p.online or FOLLOWED
+            why = "the plan names none of these requests" if options.controller is None else "batch limits may change"
+            notes.append(f"{why}: sent by {way.policy} in place of planned")
+        seen = sent(t, p, requests, cluster, shares, way, options, named)
+        rows[way.policy] = summary(seen, requests, cluster, t.classes.label, t.case.models).json()
+        if options.keep is not None:
+            options.keep(way.policy, columns(seen, requests, cluster))
+    found: dict[str, Any] = {
+        "requests": len(requests), "speed": options.speed, "policy": options.policy or p.dispatcher.policy,
+        "predicted": {"attainment": p.prediction.attainment, "ttft_s": {"mean": p.prediction.mean_latency_s},
+                      "goodput_tokens_per_s": p.prediction.throughput_tokens_per_s},
+        "policies": rows,
+    }  # fmt: skip
+    if found["policy"] not in rows:
+        found["policy"] = next(iter(rows))
+    if named is not None:
+        found["named"] = figures(t, p, named)
+    return found | ({"notes": notes} if notes else {})
+
+
+def _same(t: OrchestrationTables, trace: Trace) -> bool:
+    """Whether these are the instance's own requests."""
+    own = t.case.trace
+    return own is not None and all(
+        np.array_equal(getattr(own, k), getattr(trace, k)) for k in ("arrival_s", "prompt_tokens", "output_tokens")
+    )
+
+
+def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None) -> list[Way]:
+    """What is replayed: what was asked for, else the plan's own and the usual ones."""
+    if asked is not None:
+        return [x for x in WAYS if x == asked]
+    usual: list[Way] = [p.dispatcher.policy, *([p.online.policy] if p.online is not None else []), *POLICIES]
+    return [x for x in dict.fromkeys(usual) if x != "planned" or named is not None]
+
+
+def _way(p: OrchestrationPlan, policy: Way, options: ReplayOptions) -> Dispatcher:
+    """The dispatcher of a policy as the plan has it, or as it usually is, with what was asked for."""
+    own = next((x for x in (p.dispatcher, p.online) if x is not None and x.policy == policy), None)
+    # A plan lets groups of requests wait apart, so whoever follows it serves by urgency.
+    followed = policy == "planned_shares"
+    queue: Queue = "deadline" if followed and options.overflow_protection is not False else "fifo"
+    way = own or Dispatcher(policy=policy, queue=queue, refuse_rest=followed)
+    if options.overflow_protection is not None:
+        way = way.model_copy(update={"overflow_protection": options.overflow_protection})
+    if options.queue is not None:
+        way = way.model_copy(update={"queue": options.queue})
+    return way
+
+
+def sent(
+    t: OrchestrationTables, p: OrchestrationPlan, requests: Requests, cluster: Cluster, shares: Shares,
+    way: Dispatcher, options: ReplayOptions, named: Named | None = None,
+) -> Outcomes:  # fmt: skip
+    """One simulation of a plan."""
+    if way.policy == "planned":
+        assert named is not None
+        return follow(requests, cluster, named.instance, named.slot, named.start_s, speed=options.speed)
+    if way.strict_slo_factor is not None:
+        requests, cluster = divided(requests, cluster, p, t)
+    requests = replace(requests, model=t.servable(requests.model, requests.prompt_tokens + requests.output_tokens))
+    run: Callable[..., Outcomes] = simulate
+    if options.controller is not None:
+        run = partial(simulate_slowly, controllers=controllers(options.controller, requests, cluster))
+    return run(
+        requests, cluster, way.policy, speed=options.speed, overflow_protection=way.overflow_protection,
+        queue=way.queue, shares=replace(shares, refuse_rest=shares.refuse_rest and way.refuse_rest), seed=options.seed,
+    )  # fmt: skip
+
+
+def dispatched(t: OrchestrationTables, plans: Sequence[OrchestrationPlan], seed: int = 0) -> OrchestrationPlan:
+    """Of some plans the one that scores best in simulation, with the dispatcher that it does so with."""
+    judged = [_judged(t, p, seed) for p in plans]
+    return max(judged, key=lambda x: x[0])[1]  # the first of equals
+
+
+def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[float, OrchestrationPlan]:
+    """MS(6) in simulation, and the plan with its dispatcher; by its shares where it is too large to simulate.
+
+    A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
+    which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
+    where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
+    """
+    first = p.model_copy(update={"dispatcher": FOLLOWED})
+    if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances:
+        return 0.0, first
+    requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
+    if not len(requests):
+        return 0.0, first
+
+    def score(way: Dispatcher, named: Named | None = None) -> float:
+        return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
+
+    scores = [score(way) for way in ONLINE]
+    online = ONLINE[int(np.argmax(scores))]
+    named = name_requests(t, p)
+    if named is not None and (by_name := score(PLANNED, named)) > max(scores):
+        return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
+    return max(scores), p.model_copy(update={"dispatcher": online})
+
+
+def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:
+    """MS(6) of a simulation, or the first metric of a lexicographic order and a little of the next."""
+    w = weights(t)
+    limit = t.case.problem.slo.ttft_s
+    first = seen.first_token_s - requests.arrival_s
+    met = seen.met(requests) if limit is None else seen.met(requests) & (first <= limit * (1 + TOLERANCE))
+    k = requests.klass[met]
+    tokens = w.throughput[k] / t.classes.output_tokens[k] * requests.output_tokens[met]
+    S, T, L = t.case.problem.objective.weights
+    latency = w.latency * len(k) - w.waiting * float(first[met].sum())
+    return S * float(w.satisfaction[k].sum()) + T * min(1.0, float(tokens.sum())) + L * latency
+
+
+def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 0) -> Requests:
+    """The requests to simulate, with model codes, deadlines and classes."""
+    if trace is None and t.class_of is not None and t.case.trace is not None and t.deadline_s is not None:
+        own = t.case.trace
+        return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
+                           deadline_s=t.deadline_s, klass=t.class_of)  # fmt: skip
+    if trace is None:
+        return _drawn(t, seed)
+    names = list(t.case.models)
+    label = trace.labels.get("model")
+    if label is None and len(names) > 1 and t.case.problem.requests.model is None:
+        raise InputError(Mistake(None, "trace", "no model column", f"requests for {', '.join(names)}"))
+    asked = [n for n in (label.names if label is not None else ()) if n not in names]
+    if asked:
+        raise InputError(Mistake(None, "trace", asked[0], f"requests for one of {', '.join(names)}"))
+    only = names.index(t.case.problem.requests.model or names[0])
+    model = np.full(len(trace), only) if label is None else np.array([names.index(n) for n in label.names])[label.codes]
+    factor = trace.slo_factor if trace.slo_factor is not None else t.case.problem.slo.factor
+    if factor is None:
+        raise InputError(Mistake(None, "slo.factor", None, "θ > 0: the trace has no SLO factors"))
+    per_token = np.broadcast_to(np.asarray(factor, dtype=float), (len(trace),)) * t.t_slice_s[model]
+    return Requests.of(
+        trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
+        deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
+    )  # fmt: skip
+
+
+def _nearest(t: OrchestrationTables, model: Ints, trace: Trace, per_token: Array) -> Ints:
+    """The class most like each request: of its model, by length and allowance on log scales."""
+    q = t.classes
+    klass = np.full(len(trace), -1, dtype=np.int64)
+    for m in range(len(t.case.models)):
+        mine, of = np.flatnonzero(model == m), np.flatnonzero(q.model == m)
+        if len(mine) and len(of):
+            allowed = np.log(q.deadline_s[of] / q.output_tokens[of])
+            far = np.abs(np.log(trace.output_tokens[mine])[:, None] - np.log(q.output_tokens[of])[None])
+            far += 3 * np.abs(np.log(per_token[mine])[:, None] - allowed[None])
+            klass[mine] = of[far.argmin(axis=1)]
+    return klass
+
+
+def _drawn(t: OrchestrationTables, seed: int) -> Requests:
+    """Poisson arrivals at the class rates."""
+    q = t.classes
+    if q.count.sum() > MOST_DRAWN:
+        raise InputError(Mistake(None, "trace", f"{q.count.sum():,.0f} requests as classes",
+                                 f"a trace file, or at most {MOST_DRAWN:,} to draw"))  # fmt: skip
+    rng = np.random.default_rng(seed)
+    drawn = rng.poisson(q.arrivals)
+    k, b = np.nonzero(drawn)
+    klass, bin_ = np.repeat(k, drawn[k, b]), np.repeat(b, drawn[k, b])
+    at = (bin_ + rng.random(len(bin_))) * t.bin_s
+    order = np.argsort(at, kind="stable")
+    klass = klass[order]
+    prompt, output = (np.maximum(1, np.round(v[klass])) for v in (q.prompt_tokens, q.output_tokens))
+    return Requests.of(at[order], prompt, output, model=q.model[klass], deadline_s=q.deadline_s[klass], klass=klass)
+
+
+def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
+    """The plan's instances for the simulator."""
+    lines = [t.configurations[c] for c in rows_of(t, p)]
+    widest = max((x.slots for x in lines), default=1)
+    rate = np.ones((len(lines), widest))
+    for j, x in enumerate(lines):
+        rate[j, : x.slots] = x.tokens_per_s
+        rate[j, x.slots :] = x.worst_rate
+    of = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    return Cluster.of(
+        np.array([x.slots for x in lines], dtype=np.int64)[of], rate[of], names=[i.name for i in p.instances],
+        model=np.array([x.model for x in lines], dtype=np.int64)[of],
+        prefill_s_per_token=np.array([x.prefill_s_per_token for x in lines])[of],
+        gpus=np.array([x.gpus for x in lines], dtype=np.int64)[of],
+    )  # fmt: skip
+
+
+def divided(
+    requests: Requests, cluster: Cluster, p: OrchestrationPlan, t: OrchestrationTables
+) -> tuple[Requests, Cluster]:
+    """Requests and instances with their sub-clusters (MaaSO §IV-E), where the plan has any."""
+    limit = p.dispatcher.strict_slo_factor
+    if limit is None:
+        return requests, cluster
+    factor = requests.deadline_s / (requests.output_tokens * t.t_slice_s[requests.model])
+    group = np.where(factor <= limit * (1 + 1e-9), 0, 1).astype(np.int64)
+    side = np.array([i.subcluster for i in p.instances], dtype=np.int64)
+    return replace(requests, group=group), replace(cluster, group=side)
+
+
+def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) -> Shares:
+    """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
+
+    On the instance's `own` requests what the plan does not admit is refused; on others the shares over all bins are
+    followed, and refusing is left to overflow protection.
+
+    Raises:
+        InputError: the plan's classes or bins are not the instance's.
+    """
+    s = p.shares
+    if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
+        value = f"{p.bins} bins, {len(p.classes)} classes"
+        raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
+    admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
+    np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
+                         np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
+    arrivals = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
+    overall = admitted.sum(axis=0) / np.maximum(arrivals.sum(axis=0), 1e-12)
+    came = arrivals > 1e-9
+    weight = np.where(came, admitted / np.where(came, arrivals, 1.0), overall) if own else overall[None]
+    weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
+    kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    refuse = own and bool(admitted.any())
+    return Shares(kind, np.ascontiguousarray(weight), t.bin_s if own else np.inf, refuse_rest=refuse)

@@ -1,0 +1,166 @@
+"""How an orchestration result reads in the terminal, its tables as data frames, and its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from formulations.orchestration.named import name_requests, requests_table
+from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.replay import replay
+from optmodels.reporting.text import plain
+
+ROWS_SHOWN = 40
+MOST_REPLAYED = 200_000  # requests simulated with every solve
+MAX_ROWS = 100_000
+
+
+def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
+    """What a reader wants beside the plan: candidates that cannot be used, requests nobody can serve, the replay."""
+    reasons: dict[str, int] = {}
+    for d in t.discarded:
+        key = f"{d.model} tp {d.tp} pp {d.pp} on {d.gpu}: {d.reason}"
+        reasons[key] = reasons.get(key, 0) + 1
+    hopeless = ~t.admissible.any(axis=1) & (t.classes.count > 0)
+    extra: dict[str, Any] = {
+        "t_slice_s": dict(zip(t.case.models, t.t_slice_s.tolist(), strict=True)),
+        "candidates": len(t.configurations),
+        "unusable": [{"what": k, "batches": v} for k, v in sorted(reasons.items())],
+        "never_in_time": [
+            {"class": t.classes.label[k], "requests": float(t.classes.count[k])} for k in np.flatnonzero(hopeless)
+        ],
+        "notes": list(t.case.notes),
+    }
+    if plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED:
+        extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
+    return extra
+
+
+def summary(result: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a solve document."""
+    out: list[Any] = []
+    plan, extra = result.get("plan"), result.get("report", {})
+    if plan is not None:
+        p = OrchestrationPlan.model_validate(plan)
+        out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
+        if p.shortfalls:
+            out += [f"[yellow]{plain(m)} misses its attainment by {100 * v:.2g} points[/yellow]"
+                    for m, v in p.shortfalls.items()]  # fmt: skip
+        if p.stopped or p.moved or p.score.changes:
+            out.append(f"changes: {p.started} started, {p.stopped} stopped, {p.moved} moved")
+        if "replay" in extra:
+            out += ["", replay_table(extra["replay"])]
+    for row in extra.get("never_in_time", [])[:ROWS_SHOWN]:
+        out.append(f"[yellow]never in time: {row['requests']:,.0f} × {plain(row['class'])}: no candidate decodes fast"
+                   " enough or holds as many tokens[/yellow]")  # fmt: skip
+    if plan is None or not plan.get("instances"):
+        out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
+    return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", title_style="bold")
+
+
+def _instances(p: OrchestrationPlan) -> Table:
+    table = _table("Instances", "model", "parallelism", "batch", "GPUs each", "instances", "requests", "where")
+    for j, c in enumerate(p.configurations[:ROWS_SHOWN]):
+        mine = [i for i in p.instances if i.configuration == j]
+        where = "; ".join(_where(i.placement) for i in mine[:4]) + (
+            f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
+        )
+        table.add_row(plain(c.model), c.parallelism, str(c.batch), f"{c.tp * c.pp * c.dp} {plain(c.gpu)}",
+                      f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
+    return table
+
+
+def _where(placement: Mapping[str, list[int]]) -> str:
+    return " + ".join(f"{server}:{_span(gpus)}" for server, gpus in placement.items())
+
+
+def _span(gpus: list[int]) -> str:
+    """0–3 rather than 0, 1, 2, 3."""
+    if len(gpus) > 1 and gpus == list(range(gpus[0], gpus[-1] + 1)):
+        return f"{gpus[0]}–{gpus[-1]}"
+    return ",".join(map(str, gpus))
+
+
+def _classes(p: OrchestrationPlan) -> Table:
+    table = _table("Requests", "class", "requests", "deadline s", "in time", "on")
+    best: dict[int, dict[int, float]] = {}
+    for k, j, m in zip(p.shares.request_class, p.shares.configuration, p.shares.admitted, strict=True):
+        best.setdefault(k, {})
+        best[k][j] = best[k].get(j, 0.0) + m
+    order = sorted(range(len(p.classes)), key=lambda k: (p.classes[k].model, p.classes[k].label))
+    for k in order[:ROWS_SHOWN]:
+        c = p.classes[k]
+        where = sorted(best.get(k, {}).items(), key=lambda x: -x[1])[:3]
+        on = [(p.configurations[j], m / max(c.requests, 1e-9)) for j, m in where]
+        names = ", ".join(f"{x.parallelism} B{x.batch} {part:.0%}" for x, part in on)
+        share = c.in_time / c.requests if c.requests > 0 else 1.0
+        table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
+    return table
+
+
+def replay_table(found: Mapping[str, Any]) -> Table:
+    """Predicted against replayed, by policy."""
+    columns = ("dispatch", "in time", "refused", "late", "cascaded", "TTFT, s", "E2E p50 / p90 / p99, s",
+               "tokens/s in time", "GPU use")  # fmt: skip
+    table = _table(f"Replay of {found['requests']:,} requests", *columns)
+    table.caption = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
+    for name, key in (("predicted", "predicted"), ("by name", "named")):
+        if key in found:
+            x = found[key]
+            table.add_row(name, f"{x['attainment']:.2%}", "", "", "", f"{x['ttft_s']['mean']:.3g}", "",
+                          f"{x['goodput_tokens_per_s']:,.0f}", "")  # fmt: skip
+    for policy, r in found["policies"].items():
+        ttft = f"{r['ttft_s']['mean']:.3g}" if r["ttft_s"] else ""
+        e2e = " / ".join(f"{v:.3g}" for q, v in r["e2e_s"].items() if q != "mean")
+        table.add_row(policy.replace("_", " "), f"{r['attainment']:.2%}", f"{r['refused']:.2%}", f"{r['late']:.2%}",
+                      f"{r['cascaded']:.2%}", ttft, e2e, f"{r['goodput_tokens_per_s']:,.0f}",
+                      f"{r['gpu_use']:.0%}")  # fmt: skip
+    return table
+
+
+def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
+    """Data frames by file name: candidates, classes, instances, shares, and the requests where they have names."""
+    import pandas as pd
+
+    candidates = pd.DataFrame([{
+        "model": t.case.models[x.model], "gpu": t.case.gpu_types[x.gpu], "tp": x.tp, "pp": x.pp, "dp": x.dp,
+        "batch": x.batch, "gpus": x.gpus, "tokens_per_s_alone": float(x.tokens_per_s[0]),
+        "tokens_per_s_full": x.worst_rate, "prefill_s_per_token": x.prefill_s_per_token, "gib_per_gpu": x.gib_per_gpu,
+        "usable": True, "reason": "",
+    } for x in t.configurations] + [
+        {"model": d.model, "gpu": d.gpu, "tp": d.tp, "pp": d.pp, "dp": d.dp, "batch": d.batch,
+         "gpus": d.tp * d.pp * d.dp, "usable": False, "reason": d.reason} for d in t.discarded
+    ])  # fmt: skip
+    made = {"candidates": candidates}
+    if plan is None:
+        return made
+    made["classes"] = pd.DataFrame([c.model_dump() for c in plan.classes])
+    made["instances"] = pd.DataFrame([{
+        "instance": i.name, **{k: v for k, v in plan.configurations[i.configuration].model_dump().items()
+                               if k in ("model", "gpu", "tp", "pp", "dp", "batch")},
+        "placement": _where(i.placement), "kept": i.kept,
+    } for i in plan.instances[:MAX_ROWS]])  # fmt: skip
+    s = plan.shares
+    names = [f"{c.model} {c.parallelism} B{c.batch} {c.gpu}" for c in plan.configurations]
+    made["shares"] = pd.DataFrame({
+        "class": [plan.classes[k].label for k in s.request_class], "configuration": [names[j] for j in s.configuration],
+        "from_s": np.array(s.bin) * plan.bin_s, "admitted": s.admitted, "started": s.started,
+    }).head(MAX_ROWS)  # fmt: skip
+    named = name_requests(t, plan)
+    return made if named is None else made | {"requests": pd.DataFrame(requests_table(t, plan, named))}
+
+
+def figures(t: OrchestrationTables, plan: OrchestrationPlan, folder: Path, kind: str = "png") -> list[Path]:
+    """The cluster and the timeline; the files written."""
+    from formulations.orchestration.plots import draw  # matplotlib only when pictures are wanted
+
+    return draw(t, plan, folder, kind)

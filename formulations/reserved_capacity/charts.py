@@ -1,0 +1,264 @@
+"""Charts of a reserved-capacity plan: the sun's round by region, where requests go, what it costs."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.points import ReservedTables, build_tables
+from formulations.reserved_capacity.problem import ReservedCapacity
+from formulations.reserved_capacity.show import COMPARED, frames
+from optmodels.catalog import geography
+from optmodels.loading import load
+from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.colours import ALARM, REST, SERIES
+
+Array = npt.NDArray[np.float64]
+WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 120, 400
+PARTS = {"reserved": "#4477aa", "on demand": "#ee6677", "spot": "#228833", "unserved": "#999999"}
+
+
+def charts(document: Mapping[str, Any]) -> list[Chart]:
+    """Charts of a solve document."""
+    if document.get("plan") is None or not document.get("problem"):
+        return []
+    tables = build_tables(cast(ReservedCapacity, load(dict(document["problem"]))))
+    plan = ReservedPlan.model_validate(document["plan"])
+    hours = _Hours(tables, plan)
+    comparisons = document.get("report", {}).get("comparisons") or {}
+    found = [*hours.week(), hours.year(), _map(tables, plan), _cost(plan, comparisons)]
+    return [c for c in found if c is not None]
+
+
+class _Hours:
+    """Demand and machines of the first scenario and quarter by hour and region, from east to west like the sun."""
+
+    def __init__(self, t: ReservedTables, plan: ReservedPlan) -> None:
+        table = frames(t, plan)["hours"]
+        table = table[(table["scenario"] == 0) & (table["quarter"] == 0)]
+        longitude = {n: p[1] for n, p in _places(t).items()}
+        order = sorted(t.case.regions, key=lambda n: (-longitude.get(n, 0.0), n))
+        names = labels(order)
+
+        def columns(what: str) -> Array:
+            return np.asarray(table[[f"{n} {what}" for n in order]], dtype=float)
+
+        self.names = [names[n] for n in order]
+        self.demand, self.busy = columns("demand req/s"), columns("machines busy")
+        self.held = columns("machines reserved")
+
+    def _colour(self) -> dict[str, Any]:
+        """Neighbours on the globe have neighbouring hues, lighter and darker by turns."""
+        n = len(self.names)
+        shades = [colorsys.hls_to_rgb(0.03 + 0.92 * i / n, 0.44 + 0.18 * (i % 2), 0.52) for i in range(n)]
+        colours = list(SERIES[:n]) if n <= 6 else [f"#{''.join(f'{round(255 * x):02x}' for x in c)}" for c in shades]
+        return {"field": "region", "type": "nominal", "title": None, "scale": {"domain": self.names, "range": colours}}
+
+    def week(self) -> list[Chart]:
+        """The week with the busiest hour: where demand arises, and where it is served under what is reserved."""
+        count = len(self.demand)
+        first = 0 if count <= WEEK else int(self.demand.sum(axis=1).argmax()) // WEEK * WEEK
+        last = min(first + WEEK, count)
+        which = "every hour"
+        if count > WEEK:
+            which = f"hours {first} to {last - 1} of {count}, the week with the busiest hour"
+        pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "toggle": "true"}, "bind": "legend"}
+        x = {"field": "hour", "type": "quantitative", "title": "hour", "scale": {"nice": False}}
+        chosen = {"filter": {"param": "pick"}}
+
+        def rows(values: Array) -> list[dict[str, Any]]:
+            return [
+                {"hour": h, "region": name, "y": float(f"{values[h, r]:.4g}")}
+                for r, name in enumerate(self.names) if values[first:last, r].any() for h in range(first, last)
+            ]  # fmt: skip
+
+        def area(title: str) -> dict[str, Any]:
+            return {
+                "params": [pick], "transform": [chosen],
+                "mark": {"type": "area", "interpolate": "step-after" if last - first <= 48 else "linear"},
+                "encoding": {
+                    "x": x, "y": {"field": "y", "type": "quantitative", "stack": "zero", "title": title},
+                    "color": self._colour(),
+                    "tooltip": [{"field": "region"}],  # an area is one mark: it has no hour
+                },
+            }  # fmt: skip
+
+        held = [
+            {"hour": h, "region": name, "y": float(self.held[h, r])}
+            for r, name in enumerate(self.names)
+            for h in (first, last - 1)
+        ]  # reservations change from quarter to quarter, so within a week two points say it all
+        line = {
+            "data": {"values": held},
+            "transform": [chosen, {"aggregate": [{"op": "sum", "field": "y", "as": "held"}], "groupby": ["hour"]}],
+            "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 2},
+            "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"},
+                         "tooltip": [{"field": "hour"}, {"field": "held", "title": "reserved", "format": ",.0f"}]},
+        }  # fmt: skip
+        how = "Click regions in the legend, which runs from east to west, to see only them."
+        arises = f"Requests per second by the region of their users ({which}). {how}"
+        served = (
+            f"Machines at work by region ({which}) and, as a black line, the machines reserved there; what rises above"
+            f" the line is bought by the hour. {how}"
+        )
+        layers = [area("machines"), line] if self.held.any() else [area("machines")]
+        return [
+            chart("Where demand arises", arises, rows(self.demand), {"layer": [area("requests/s")]}, height=280),
+            chart("Where it is served", served, rows(self.busy), {"layer": layers}, height=280),
+        ]
+
+    def year(self) -> Chart | None:
+        """Beyond a week: the busiest and the quietest hour of every day, against what is reserved."""
+        count = len(self.demand)
+        if count <= WEEK:
+            return None
+        size = max(24, -(-count // DAYS_SHOWN // 24) * 24)
+        busy, held = self.busy.sum(axis=1), self.held.sum(axis=1)
+        rows = [
+            {"day": h / 24, "most": float(busy[h : h + size].max()), "least": float(busy[h : h + size].min()),
+             "mean": float(busy[h : h + size].mean()), "held": float(held[h : h + size].max())}
+            for h in range(0, count, size)
+        ]  # fmt: skip
+        x = {"field": "day", "type": "quantitative", "title": "day", "scale": {"nice": False}}
+        tip = [{"field": "day", "format": ".0f"}] + [
+            {"field": f, "title": t, "format": ",.1~f"}
+            for f, t in (("most", "busiest hour"), ("mean", "mean"), ("least", "quietest hour"), ("held", "reserved"))
+        ]  # fmt: skip
+        band = {
+            "mark": {"type": "area", "color": SERIES[0], "opacity": 0.35},
+            "encoding": {
+                "x": x,
+                "y": {"field": "least", "type": "quantitative", "title": "machines"},
+                "y2": {"field": "most"},
+                "tooltip": tip,
+            },
+        }
+        mean = {
+            "mark": {"type": "line", "color": SERIES[0]},
+            "encoding": {"x": x, "y": {"field": "mean", "type": "quantitative"}, "tooltip": tip},
+        }
+        line = {"mark": {"type": "line", "color": "#111", "strokeWidth": 2},
+                "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"}, "tooltip": tip}}  # fmt: skip
+        return chart(
+            "The whole horizon",
+            f"Machines at work everywhere: mean (blue line), quietest to busiest hour (band) of every"
+            f" {'day' if size == 24 else f'{size // 24} days'}, and machines reserved (black line).",
+            rows, {"layer": [band, mean, line]}, height=240,
+        )  # fmt: skip
+
+
+def _places(t: ReservedTables) -> dict[str, tuple[float, float]]:
+    """(latitude, longitude) of the regions whose place the instance or the catalogue knows, degrees."""
+    known = {n: (p.latitude_deg, p.longitude_deg) for n, p in geography.places().items() if n in t.case.regions}
+    for name, (latitude, longitude) in zip(t.case.regions, t.case.places, strict=True):
+        if latitude is not None and longitude is not None:
+            known[name] = (float(latitude), float(longitude))
+    return known
+
+
+def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
+    """Regions at their places, reserved machines as areas, forwarding as great circles; None without places."""
+    known = _places(t)
+    if len(known) < len(t.case.regions):
+        return None
+    short = labels(known)
+    held = dict.fromkeys(known, 0)
+    for line in plan.reservations:
+        held[line.region] += line.count if line.first_quarter == 0 else 0
+    taken, sent = dict.fromkeys(known, 0.0), dict.fromkeys(known, 0.0)
+    away = sorted((f for f in plan.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_second)
+    for f in away:
+        sent[f.origin] += f.mean_requests_per_second
+        taken[f.server] += f.mean_requests_per_second
+    flows = [
+        {"type": "Feature", "region": short[f.origin], "to": short[f.server], "rate": f.mean_requests_per_second,
+         "peak": f.peak_requests_per_second, "rtt": f.rtt_ms,
+         "geometry": {"type": "LineString", "coordinates": [[known[f.origin][1], known[f.origin][0]],
+                                                            [known[f.server][1], known[f.server][0]]]}}
+        for f in away[:FLOWS_SHOWN]
+    ]  # fmt: skip
+    named: list[str] = []  # regions with their name on the map, the largest first, as far as there is room
+    for n in sorted((n for n in known if held[n]), key=lambda n: -held[n]):
+        near = (abs(known[n][0] - known[m][0]) < 9 and abs(known[n][1] - known[m][1]) < 40 for m in named)
+        named += [] if any(near) else [n]
+    regions = [
+        {"region": short[n], "latitude": known[n][0], "longitude": known[n][1], "held": held[n], "sent": sent[n],
+         "taken": taken[n], "label": f"{short[n]} {held[n]}" if n in named else ""} for n in known
+    ]  # fmt: skip
+    continents = {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": geography.land()}}
+    pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "on": "click", "toggle": "true"}}
+    place = {
+        "longitude": {"field": "longitude", "type": "quantitative"},
+        "latitude": {"field": "latitude", "type": "quantitative"},
+    }
+    tip = [{"field": "region"}, {"field": "held", "title": "reserved machines"},
+           {"field": "sent", "title": "sends away, req/s", "format": ",.4~g"},
+           {"field": "taken", "title": "takes in, req/s", "format": ",.4~g"}]  # fmt: skip
+    layers: list[dict[str, Any]] = [
+        {"data": {"values": [continents]}, "mark": {"type": "geoshape", "fill": "#e9ecef", "stroke": "#d0d5da",
+                                                    "strokeWidth": 0.5, "tooltip": None}},
+    ]  # fmt: skip
+    if flows:
+        layers.append({
+            "data": {"values": flows},
+            "mark": {"type": "geoshape", "fill": None, "stroke": SERIES[0], "strokeCap": "round"},
+            "encoding": {
+                "strokeWidth": {"field": "rate", "type": "quantitative", "scale": {"range": [0.4, 7], "domainMin": 0},
+                                "legend": None},
+                "opacity": {"condition": {"param": "pick", "value": 0.65}, "value": 0.03},
+                "tooltip": [{"field": "region", "title": "from"}, {"field": "to"},
+                            {"field": "rate", "title": "mean req/s", "format": ",.4~g"},
+                            {"field": "peak", "title": "peak req/s", "format": ",.4~g"},
+                            {"field": "rtt", "title": "round trip, ms", "format": ".0f"}],
+            },
+        })  # fmt: skip
+    layers += [
+        {"params": [pick], "mark": {"type": "circle", "stroke": "#fff", "strokeWidth": 1, "opacity": 0.85},
+         "encoding": place | {
+             "size": {"field": "held", "type": "quantitative", "scale": {"range": [25, 420], "domainMin": 0},
+                      "legend": None},
+             "color": {"condition": {"test": "datum.held > 0", "value": ALARM}, "value": "#7a828a"}, "tooltip": tip}},
+        {"mark": {"type": "text", "dy": -13, "fontSize": 10, "fontWeight": 600, "stroke": "#fff", "strokeWidth": 3,
+                  "strokeOpacity": 0.85}, "encoding": place | {"text": {"field": "label"}}},
+        {"mark": {"type": "text", "dy": -13, "fontSize": 10, "fontWeight": 600},
+         "encoding": place | {"text": {"field": "label"}}},
+    ]  # fmt: skip
+    more = f" The {len(flows)} largest of {len(away)} flows are drawn." if len(away) > len(flows) else ""
+    spec = {"layer": layers, "projection": {"type": "naturalEarth1"}}
+    return chart(
+        "Flow map",
+        "Reserved machines (red, area and number) and where requests are forwarded to (line width: mean rate). Click a"
+        f" region to see only what it sends away.{more}",
+        regions, spec, height=400,
+    )  # fmt: skip
+
+
+def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
+    """USD per month by part, beside the paper's other ways to provision."""
+    c = plan.cost
+    parts = {"reserved": c.reserved_usd_per_month, "on demand": c.on_demand_usd_per_month,
+             "spot": c.spot_usd_per_month, "unserved": c.unserved_usd_per_month}  # fmt: skip
+    rows = [{"way": "this plan", "part": k, "usd": v} for k, v in parts.items() if v > 0]
+    other = "not split"
+    rows += [{"way": k.replace("_", " "), "part": other, "usd": v} for k, v in comparisons.items() if v is not None]
+    domain = [k for k in (*PARTS, other) if any(r["part"] == k for r in rows)]
+    encoding = {
+        "y": {"field": "way", "type": "nominal", "sort": None, "title": None},
+        "x": {"field": "usd", "type": "quantitative", "title": "USD per month",
+              "axis": {"format": "~s", "tickCount": 6}},
+        "color": {"field": "part", "type": "nominal", "title": None,
+                  "scale": {"domain": domain, "range": [PARTS.get(k, REST) for k in domain]}},
+        "tooltip": [{"field": "way"}, {"field": "part"}, {"field": "usd", "title": "USD/month", "format": ",.0f"}],
+    }  # fmt: skip
+    ways = len({r["way"] for r in rows})
+    meaning = "; ".join(f"{k.replace('_', ' ')}: {COMPARED[k]}" for k in comparisons if k in COMPARED)
+    caption = "Cost per month of this plan by part, and of other ways to provision the same demand"
+    return chart(
+        "Cost", f"{caption} ({meaning})." if meaning else f"{caption}.", rows,
+        {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}, height=max(60, 34 * ways),
+    )  # fmt: skip

@@ -1,0 +1,443 @@
+"""Independent check of a reserved-capacity plan, hour by hour: from the instance and the plan alone.
+
+Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
+of every hour are added up from the plan, and demand is served anew: first by proportional filling of the regions with
+the fewest choices (a plan that passes is proved feasible), then by max-flow for the hours it leaves open (one
+service or one machine type, no locality loss; scipy.sparse.csgraph), else by linear programming (scipy's linprog).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy import optimize
+from scipy.sparse.csgraph import maximum_flow
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
+from optmodels.plan.findings import TOLERANCE, Findings
+from optmodels.plan.outcome import CheckReport
+
+Array = npt.NDArray[np.float64]
+solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
+MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
+TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
+MOST_SHOWN = 10
+BLOCK = 100  # hours in one max-flow
+
+
+def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
+    """Require that something holds; more than `MOST_SHOWN` violations would say no more."""
+    if not holds and len(found.violations) < MOST_SHOWN:
+        found.add(requirement, value, limit, unit)
+
+
+@dataclass(frozen=True)
+class _World:
+    """Demand and machines of every row: scenario × quarter × hour, in that order."""
+
+    demand: Array  # (H, R, K) requests/s
+    reserved: Array  # (H, R, I) machines
+    hourly: dict[str, Array]  # market → (H, R, I) machines paid for
+    unserved: Array  # (H, R, K)
+
+
+def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
+    """Verify a plan against its instance.
+
+    Returns:
+        Every requirement broken (at most ten), with value and limit.
+    """
+    found = Findings()
+    p = found.read(ReservedPlan, plan, "a reserved-capacity plan")
+    if p is None:
+        return found.report()
+    case = problem.resolve()
+    world = _world(found, problem, case, p)
+    if world is not None:
+        _money(found, problem, case, p, world)
+        _purchases_offered(found, problem, case, p, world)
+        _hours(found, problem, case, p, world)
+        _flows(found, case, p, world)
+    return found.report()
+
+
+def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> _World | None:
+    T, R, K = case.demand_rps.shape
+    machines = [m.machine for m in problem.machines]
+    services = [s.service for s in problem.services]
+    quarters = problem.growth.quarters if problem.growth else 1
+    scenarios = problem.uncertainty.scenarios
+    W = max(1, len(scenarios))
+    demand = np.empty((W, quarters, T, R, K))
+    for w in range(W):
+        for q in range(quarters):
+            demand[w, q] = case.demand_rps * (problem.growth.factor_per_quarter**q if problem.growth else 1.0)
+            if scenarios:
+                by_region = [scenarios[w].by_region.get(n, 1.0) * scenarios[w].factor for n in case.regions]
+                demand[w, q] *= np.array(by_region)[:, None]
+    reserved = np.zeros((quarters, R, len(machines)))
+    for line in p.reservations:
+        if line.region not in case.regions or line.machine not in machines or line.term not in TERM_QUARTERS:
+            _require(
+                found, False, "reservation of a machine, region and term of the instance", str(line), "known names"
+            )
+            return None
+        last = line.first_quarter + TERM_QUARTERS[line.term]
+        _require(found, 0 <= line.first_quarter < quarters, "first quarter", line.first_quarter, quarters - 1)
+        _require(found, line.count >= 0, "count", line.count, 0)
+        reserved[max(0, line.first_quarter) : last, case.regions.index(line.region), machines.index(line.machine)] += (
+            line.count
+        )
+    b, u = p.purchases, p.unserved
+    columns = (b.scenario, b.quarter, b.hour, b.region, b.machine, b.market, b.machines)
+    if (
+        len({len(c) for c in columns}) > 1
+        or len({len(c) for c in (u.scenario, u.quarter, u.hour, u.region, u.service, u.requests_per_second)}) > 1
+    ):
+        _require(found, False, "purchases and unserved as columns of one length", "unequal", "equal")
+        return None
+    shape = (W, quarters, T, R, len(machines))
+    hourly = {m: np.zeros(shape) for m in ("on_demand", "spot")}
+    unserved = np.zeros((W, quarters, T, R, K))
+    try:
+        region = {n: i for i, n in enumerate(case.regions)}
+        machine = {n: i for i, n in enumerate(machines)}
+        service = {n: i for i, n in enumerate(services)}
+        at = (np.array(b.scenario, int), np.array(b.quarter, int), np.array(b.hour, int),
+              np.array([region[x] for x in b.region], int), np.array([machine[x] for x in b.machine], int))  # fmt: skip
+        for market, grid in hourly.items():
+            mine = np.array([x == market for x in b.market], dtype=bool)
+            np.add.at(grid, tuple(x[mine] for x in at), np.array(b.machines, float)[mine])
+        np.add.at(unserved, (np.array(u.scenario, int), np.array(u.quarter, int), np.array(u.hour, int),
+                             np.array([region[x] for x in u.region], int),
+                             np.array([service[x] for x in u.service], int)),
+                  np.array(u.requests_per_second, float))  # fmt: skip
+    except (KeyError, IndexError) as error:
+        _require(
+            found,
+            False,
+            "purchases and unserved in hours, regions, machines and services of the instance",
+            str(error),
+            "",
+        )
+        return None
+    _require(found, min(b.machines, default=0.0) >= 0, "machines bought", min(b.machines, default=0.0), 0.0)
+    _require(
+        found, set(b.market) <= {"on_demand", "spot"}, "markets of hourly purchases", str(sorted(set(b.market))), ""
+    )
+    rows = W * quarters * T
+    return _World(
+        demand.reshape(rows, R, K), np.tile(np.repeat(reserved, T, axis=0), (W, 1, 1)),
+        {m: g.reshape(rows, R, -1) for m, g in hourly.items()}, unserved.reshape(rows, R, K),
+    )  # fmt: skip
+
+
+def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+    quarters = problem.growth.quarters if problem.growth else 1
+    scenarios = problem.uncertainty.scenarios
+    T = len(case.demand_rps)
+    share = np.concatenate([
+        np.full(quarters * T, (s.probability if s else 1.0) / (quarters * T)) for s in (scenarios or (None,))
+    ])  # fmt: skip
+    total = 0.0
+    machines = [m.machine for m in problem.machines]
+    for line in p.reservations:
+        price = case.usd_per_hour[
+            machines.index(line.machine), case.regions.index(line.region), MARKET_ORDER.index(line.term)
+        ]
+        _require(found, line.term in problem.terms, "term", line.term, ", ".join(problem.terms))
+        _require(found, abs(price - line.usd_per_hour_each) <= 1e-9,
+                      f"price of {line.machine} in {line.region}, {line.term}",
+                      line.usd_per_hour_each, float(price), "USD/h")  # fmt: skip
+        runs = min(quarters, line.first_quarter + TERM_QUARTERS[line.term]) - line.first_quarter
+        total += line.count * float(price) * 730.0 * runs / quarters
+    found.close("reserved cost", p.cost.reserved_usd_per_month, total, "USD/month", 1.0)
+    for market, stated in (("on_demand", p.cost.on_demand_usd_per_month), ("spot", p.cost.spot_usd_per_month)):
+        bought = np.einsum("h,hri->ri", share, world.hourly[market])
+        price = np.nan_to_num(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
+        offered = ~np.isnan(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
+        _require(found, not (bought[~offered] > 0).any(), f"{market} purchases where it has a price", "none there", "")
+        _require(found, market in problem.terms or not bought.any(), "term", market, ", ".join(problem.terms))
+        found.close(f"{market} cost", stated, float((bought * price).sum()) * 730.0, "USD/month", 1.0)
+        total += float((bought * price).sum()) * 730.0
+    unserved = 0.0
+    for k, s in enumerate(problem.services):
+        amount = float(share @ world.unserved[:, :, k].sum(axis=1))
+        _require(found, amount == 0 or s.unserved_usd_per_request is not None,
+                      f"all of {s.service} is served", amount, 0.0, "requests/s")  # fmt: skip
+        unserved += amount * 3600.0 * 730.0 * (s.unserved_usd_per_request or 0.0)
+    found.close("cost of unserved demand", p.cost.unserved_usd_per_month, unserved, "USD/month", 1.0)
+    egress = sum(line.egress_usd_per_month for line in p.flows)
+    found.close("cost of egress", p.cost.egress_usd_per_month, egress, "USD/month", 1.0)
+    found.close("objective", p.cost.total_usd_per_month, total + unserved + egress, "USD/month", 1.0)
+
+
+def _purchases_offered(
+    found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World
+) -> None:
+    names = case.regions
+    for i, m in enumerate(problem.machines):
+        for s, name in enumerate(names):
+            held = float(world.reserved[:, s, i].max(initial=0.0))
+            what = f"{m.machine} in {name}"
+            _require(found, held == 0 or bool(case.offered[i, s]), f"{what} is offered", held, 0)
+            _require(
+                found, held <= case.reservable[i, s], f"reserved {what}", held, float(case.reservable[i, s]), "machines"
+            )
+            for market, cap in (("on_demand", case.on_demand_cap[i, s]), ("spot", case.spot_cap[i, s])):
+                bought = float(world.hourly[market][:, s, i].max(initial=0.0))
+                limit = cap * (1 + TOLERANCE) + 1e-9
+                _require(found, bought <= limit, f"{market} {what}", bought, float(cap), "machines")
+    for line in p.reservations:
+        m = next(m for m in problem.machines if m.machine == line.machine)
+        _require(found, line.count % m.step == 0, f"reservations of {m.machine} in steps", line.count, m.step)
+        _require(found, not 0 < line.count < m.minimum, f"smallest reservation of {m.machine}", line.count, m.minimum)
+
+
+def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+    """Every hour serves its demand; after every loss the kept share of it."""
+    lost = np.array([m.spot_lost_share for m in problem.machines])
+    working = world.hourly["on_demand"] + world.hourly["spot"] * (1 - lost)
+    served = world.demand - world.unserved
+    _require(found, bool((served >= -TOLERANCE * (1 + world.demand)).all()), "unserved at most the demand", "more", "")
+    net = _Network(problem, case)
+    machines = world.reserved + working
+    outcome = net.worst(np.maximum(served, 0.0), machines, world.demand)
+    _report(found, "demand is served", outcome, case, world)
+    rules = problem.resilience
+    everywhere = np.where(
+        np.isnan(case.usd_per_hour[:, :, 0]) | ("on_demand" not in problem.terms), 0.0, case.on_demand_cap
+    ).T
+    if rules.lose_any_region_keep is not None:
+        for s, name in enumerate(case.regions):
+            if not case.offered[:, s].any():
+                continue
+            alive = world.reserved + (everywhere if rules.count_on_demand else 0.0)
+            alive[:, s] = 0.0
+            kept = rules.lose_any_region_keep * world.demand
+            _report(
+                found,
+                f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}",
+                net.worst(kept, alive),
+                case,
+                world,
+            )
+    if rules.lose_spot_keep is not None:
+        outcome = net.worst(rules.lose_spot_keep * world.demand, world.reserved + everywhere)
+        _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case, world)
+    worst = problem.uncertainty.worst_case
+    if worst is not None:
+        spot = np.where(np.isnan(case.usd_per_hour[:, :, 1]) | ("spot" not in problem.terms), 0.0,
+                        case.spot_cap * (1 - lost)[:, None]).T  # fmt: skip
+        users = np.flatnonzero(world.demand.any(axis=(0, 2)))
+        machines = world.reserved + everywhere + spot
+        _deviations(found, case, world, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
+
+
+def _deviations(
+    found: Findings, case: ReservedCase, world: _World, net: _Network, machines: Array, worst: WorstCase,
+    users: list[int], rows: npt.NDArray[np.intp], done: set[tuple[int, ...]],
+) -> None:  # fmt: skip
+    """Rows are served whichever regions of `users` exceed their demand, as many at once as may.
+
+    A row served while all of them do is served whichever do. For the others: of `users` in one part more than may
+    deviate at once, whoever does leaves a part out.
+    """
+    factor = np.ones(len(case.regions))
+    factor[users] += worst.deviation
+    demand = world.demand[rows] * factor[:, None]
+    short, total = net.short(demand, machines[rows]), demand.sum(axis=(1, 2))
+    left = np.flatnonzero(short > TOLERANCE * np.maximum(total, 1e-9))
+    if not len(left) or len(found.violations) >= MOST_SHOWN:
+        return
+    if len(users) <= worst.regions:
+        row = left[(short[left] / total[left]).argmax()]
+        what = f"demand {worst.deviation:.0%} higher in {', '.join(case.regions[r] for r in users)}"
+        _report(found, what, (int(rows[row]), float(short[row]), float(total[row])), case, world)
+        return
+    parts = np.array_split(users, worst.regions + 1)
+    for x in range(len(parts)):
+        rest = np.concatenate([*parts[:x], *parts[x + 1 :]]).tolist()
+        for_row = [h for h in rows[left].tolist() if (h, *rest) not in done]
+        done |= {(h, *rest) for h in for_row}
+        if for_row:
+            _deviations(found, case, world, net, machines, worst, rest, np.array(for_row), done)
+
+
+def _report(found: Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase, world: _World) -> None:
+    row, short, total = outcome
+    if short > TOLERANCE * max(total, 1e-9):
+        hour = row % len(case.demand_rps)
+        _require(found, False, f"{what} in hour {hour} (row {row})", total - short, total, "requests/s")
+
+
+class _Network:
+    """Who may serve whom, and max-flow over it."""
+
+    def __init__(self, problem: ReservedCapacity, case: ReservedCase) -> None:
+        K, R, M = len(problem.services), len(case.regions), len(problem.machines)
+        self.edges: list[
+            tuple[int, int, int, int, float]
+        ] = []  # service, user region, server region, machine, machines per rps
+        for k, s in enumerate(problem.services):
+            for r in range(R):
+                for to in range(R):
+                    if (
+                        s.residency.get(case.regions[r]) is not None
+                        and case.regions[to] not in s.residency[case.regions[r]]
+                    ):
+                        continue
+                    for i in range(M):
+                        rate = case.requests_per_second[i, k]
+                        ttft = case.rtt_ms[r, to] / 1000 + s.slo.queue_s + case.prefill_s[i, k]
+                        if case.offered[i, to] and rate > 0 and ttft <= s.slo.ttft_s + 1e-12:
+                            gain = (1.0 if r == to else s.kappa) / (rate * problem.utilisation)
+                            self.edges.append((k, r, to, i, gain))
+        self.shape = (K, R, M)
+        self.ceilings = [s.forwarding_ceiling for s in problem.services]
+        gains: dict[tuple[int, int], set[float]] = {}
+        for k, _, _, i, gain in self.edges:
+            gains.setdefault((k, i), set()).add(gain)
+        plain = all(len(g) == 1 for g in gains.values())
+        self.unit: dict[int, float] = {i: min(g) for (_, i), g in gains.items()}
+        self.is_flow = plain and K == 1
+
+    def worst(self, demand: Array, machines: Array, whole: Array | None = None) -> tuple[int, float, float]:
+        """(row, requests/s not served, its demand) of the worst row.
+
+        Args:
+            demand: to be served, (H, R, K).
+            machines: working, (H, R, M).
+            whole: demand that forwarding ceilings are a share of; default `demand`.
+        """
+        short, total = self.short(demand, machines, whole), demand.sum(axis=(1, 2))
+        if not len(short):
+            return 0, 0.0, 0.0
+        row = int((short / np.maximum(total, 1e-12)).argmax())
+        return row, float(short[row]), float(total[row])
+
+    def short(self, demand: Array, machines: Array, whole: Array | None = None) -> Array:
+        """Requests/s not served in every row, (H,); arguments as of `worst`."""
+        machines = np.minimum(machines, 1e9)
+        away = (demand if whole is None else whole) * np.array(self.ceilings)
+        total = demand.sum(axis=(1, 2))
+        short = self._fill(demand, machines, away)
+        hard = np.flatnonzero(short > 1e-9 * np.maximum(total, 1e-12))
+        if not len(hard):
+            return short
+        if self.is_flow:
+            short[hard] = self._max_flow(demand[hard, :, 0], machines[hard], away[hard, :, 0])
+        else:
+            for h in hard:
+                short[h] = self._linear_program(demand[h], machines[h], away[h])
+        return short
+
+    def _fill(self, demand: Array, machines: Array, ceiling: Array) -> Array:
+        """Requests/s left after filling: locals, then users with few choices into servers with few users."""
+        K, R, M = self.shape
+        left = np.ascontiguousarray(demand.transpose(2, 1, 0)).copy()
+        idle = np.ascontiguousarray(machines.transpose(2, 1, 0)).copy()
+        away = np.ascontiguousarray(ceiling.transpose(2, 1, 0)).copy()
+        choices, demanders = np.zeros((K, R)), np.zeros((M, R))
+        for k, r, to, i, _ in self.edges:
+            choices[k, r] += 1
+            demanders[i, to] += 1
+        for k, r, to, i, gain in sorted(
+            self.edges, key=lambda e: (e[1] != e[2], choices[e[0], e[1]], demanders[e[3], e[2]])
+        ):
+            f = np.minimum(left[k, r], idle[i, to] / gain)
+            if r != to:
+                f = np.minimum(f, away[k, r])
+                away[k, r] -= f
+            left[k, r] -= f
+            idle[i, to] -= gain * f
+        missing: Array = left.sum(axis=(0, 1))
+        return missing
+
+    def _max_flow(self, demand: Array, machines: Array, ceiling: Array) -> Array:
+        """Requests/s not served per row: demand (H, R), machines (H, R, M), forwarding ceilings (H, R) in requests/s.
+
+        Integer max-flow on blocks of rows: users → (their own servers, or a gate of the ceiling's width → other
+        servers) → sink. 2·10⁸ units stand for the largest row, so rounding is far below the tolerance.
+        """
+        R, M = demand.shape[1], machines.shape[2]
+        served = np.zeros(len(demand))
+        size = 2 * R + R * M  # users, gates, servers
+        edges = [(r if r == to else R + r, 2 * R + to * M + i) for _, r, to, i, _ in self.edges]
+        edges += [(r, R + r) for r in range(R)]
+        tail, head = np.array(edges, dtype=np.int64).T
+        per_machine = np.array([1 / self.unit.get(i, np.inf) for i in range(M)])
+        for at in range(0, len(demand), BLOCK):
+            d = demand[at : at + BLOCK]
+            n = len(d)
+            scale = 2e8 / max(d.sum(axis=1).max(), 1e-12)
+            offer = np.minimum(machines[at : at + BLOCK] * per_machine, d.sum(axis=1)[:, None, None]).reshape(n, R * M)
+            width = np.full((n, len(tail)), 1e9)
+            width[:, len(tail) - R :] = np.minimum(np.ceil(ceiling[at : at + BLOCK] * scale), 1e9)
+            base = 2 + size * np.arange(n)[:, None]
+            row = np.concatenate([
+                np.zeros(R * n, dtype=np.int64), (base + tail).ravel(), (base + 2 * R + np.arange(R * M)).ravel(),
+            ])  # fmt: skip
+            col = np.concatenate([
+                (base + np.arange(R)).ravel(), (base + head).ravel(), np.ones(R * M * n, dtype=np.int64),
+            ])  # fmt: skip
+            value = np.concatenate([np.floor(d * scale).ravel(), width.ravel(), np.ceil(offer * scale).ravel()])
+            graph = sp.csr_array((value.astype(np.int32), (row, col)), shape=(2 + size * n,) * 2)
+            graph.eliminate_zeros()
+            flow = maximum_flow(graph, 0, 1).flow
+            out = np.asarray(flow[[0]].toarray()).ravel()[2:].reshape(n, size)[:, :R]
+            served[at : at + BLOCK] = np.minimum((out.sum(axis=1) + R) / scale, d.sum(axis=1))
+        missing: Array = demand.sum(axis=1) - served
+        return missing
+
+    def _linear_program(self, demand: Array, machines: Array, ceiling: Array) -> float:
+        """Requests/s not served in one row: demand (R, K), machines (R, M)."""
+        K, R, M = self.shape
+        n = len(self.edges)
+        k, r, to, i, gain = (np.array(x) for x in zip(*self.edges, strict=True))
+        rows = [k * R + r, K * R + to * M + i]
+        data, cols = [np.ones(n), gain], [np.arange(n), np.arange(n)]
+        away = np.flatnonzero(r != to)
+        rows.append(K * R + R * M + k[away] * R + r[away])
+        data.append(np.ones(len(away)))
+        cols.append(away)
+        A = sp.csr_array(
+            (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols))), shape=(2 * K * R + R * M, n)
+        )
+        wanted = demand.T.ravel()
+        bound = np.concatenate([wanted, machines.ravel(), ceiling.T.ravel()])
+        result: Any = solve_lp(-np.ones(n), A_ub=A, b_ub=bound, method="highs")
+        return float(wanted.sum() + result.fun) if result.status == 0 else float(wanted.sum())
+
+
+def _flows(found: Findings, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+    """The stated forwarding adds up to the demand served."""
+    stated = dict.fromkeys(case.regions, 0.0)
+    for line in p.flows:
+        if line.origin in stated:
+            stated[line.origin] += line.mean_requests_per_second
+    total = float(sum(stated.values()))
+    forwarded = sum(line.mean_requests_per_second for line in p.flows if line.origin != line.server)
+    for line in p.flows:
+        if line.origin in case.regions and line.server in case.regions:
+            a, b = case.regions.index(line.origin), case.regions.index(line.server)
+            each = case.egress_usd_per_request[:, a, b] * line.mean_requests_per_second * 3600.0 * 730.0
+            low, high = each.min() * (1 - TOLERANCE), each.max() * (1 + TOLERANCE)
+            _require(found, low - 1e-9 <= line.egress_usd_per_month <= high + 1e-9,
+                          f"egress from {line.origin} to {line.server}", line.egress_usd_per_month, float(each.max()),
+                          "USD/month")  # fmt: skip
+    share = forwarded / total if total else 0.0
+    _require(found, abs(share - p.forwarded_share) <= 1e-6, "forwarded share", p.forwarded_share, share)
+    scenarios = len(world.demand) // max(1, len(case.demand_rps))
+    if scenarios == 1:
+        for r, name in enumerate(case.regions):
+            true = float((world.demand[:, r] - world.unserved[:, r]).sum(axis=1).mean())
+            tolerance = TOLERANCE * max(1.0, true) + 1e-6
+            _require(found, abs(stated[name] - true) <= tolerance,
+                          f"requests of {name} served somewhere", stated[name], true, "requests/s")  # fmt: skip

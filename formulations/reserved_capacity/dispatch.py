@@ -1,0 +1,338 @@
+"""Given reserved machines, who serves whom and what is bought in every row: nearest first, exact where tight.
+
+Vectorised greedy orders serve most rows at once. What the others must buy is known in closed form where purchases are
+unlimited (`purchases`), and max-flow then serves them; the rest are small LPs on one kept HiGHS handle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import maximum_flow
+
+from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from optmodels.errors import SolverError
+
+SERVED = 1e-9  # share of a row's demand below which it counts as served
+SHORTFALL = 1e7  # USD/h per request/s: marks what cannot be served at all
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """What happens in every row.
+
+    Attributes:
+        bought: machines that work, by option, (H, O).
+        unserved: requests/s, (H, I).
+        flow: mean requests/s from source to sink, weighted, (I, J).
+        peak_flow: largest over rows, (I, J).
+        used: machines busy in each sink, (H, J).
+    """
+
+    bought: Array
+    unserved: Array
+    flow: Array
+    peak_flow: Array
+    used: Array
+
+    def usd_per_month(self, t: ReservedTables) -> tuple[Array, float]:
+        """Cost by option, (O,), and of unserved demand, USD/month."""
+        by_option = (t.weight @ self.bought) * t.option_usd_per_hour * HOURS_PER_MONTH
+        penalty = np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL)
+        return by_option, float((t.weight @ self.unserved) @ penalty) * HOURS_PER_MONTH
+
+    def egress_usd_per_month(self, t: ReservedTables) -> Array:
+        """Cost of forwarded data by source and sink, (I, J), USD/month."""
+        cost: Array = self.flow * t.egress * HOURS_PER_MONTH
+        return cost
+
+    def total_usd_per_month(self, t: ReservedTables) -> float:
+        """Everything but reservations, USD/month."""
+        by_option, unserved = self.usd_per_month(t)
+        return float(by_option.sum()) + unserved + float(self.egress_usd_per_month(t).sum())
+
+    def short(self, t: ReservedTables) -> float:
+        """Largest share of a row's demand that must be served and is not."""
+        must = ~np.isfinite(t.penalty)
+        total = np.maximum(t.demand.sum(axis=1), 1e-12)
+        return float((self.unserved[:, must].sum(axis=1) / total).max(initial=0.0))
+
+
+class RowLp:
+    """min purchases + penalties of one row, given machines by sink; duals are a cut for all rows.
+
+    Args:
+        t: tables.
+        phase_one: minimise unserved requests/s instead of money, with no purchases.
+        tie_break: prefer short round trips among equals, by a cost too small to change the plan.
+    """
+
+    def __init__(self, t: ReservedTables, phase_one: bool = False, tie_break: bool = True) -> None:
+        self.t = t
+        self.source, self.sink = np.nonzero(t.reach)
+        I, J = t.reach.shape  # noqa: E741
+        F, O = len(self.source), 0 if phase_one else len(t.option_sink)  # noqa: E741
+        self.F, self.O, self.I, self.J = F, O, I, J
+        rtt = t.case.rtt_ms[t.source_region[self.source], t.sink_region[self.sink]]
+        penalty = np.ones(I) if phase_one else np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL)
+        price = t.option_usd_per_hour[:O]
+        small = (
+            0.0
+            if phase_one or not tie_break
+            else 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
+        )
+        cost = np.concatenate([small * rtt * t.work[self.source, self.sink], price, penalty])
+        if not phase_one:
+            cost[:F] += t.egress[self.source, self.sink]
+        row = np.concatenate([self.source, I + self.sink, I + t.option_sink[:O], np.arange(I)])
+        col = np.concatenate([np.arange(F), np.arange(F), F + np.arange(O), F + O + np.arange(I)])
+        val = np.concatenate([np.ones(F), t.work[self.source, self.sink], -np.ones(O), np.ones(I)])
+        A = sp.csc_array((val, (row, col)), shape=(I + J, F + O + I))
+        upper = np.concatenate([np.full(F, np.inf), t.option_most[:O], np.full(I, np.inf)])
+        h = self.h = highspy.Highs()
+        h.setOptionValue("output_flag", False)
+        h.setOptionValue("threads", 1)
+        h.passModel(
+            A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
+            cost, np.zeros(A.shape[1]), upper, np.zeros(I + J), np.zeros(I + J), A.indptr.astype(np.int32),
+            A.indices.astype(np.int32), A.data, np.zeros(A.shape[1], dtype=np.int32),
+        )  # fmt: skip
+        self.rows = np.arange(I + J, dtype=np.int32)
+
+    def solve(self, demand: Array, machines: Array) -> None:
+        """Solve for demand (I,) and machines by sink (J,)."""
+        lower = np.concatenate([demand, np.full(self.J, -np.inf)])
+        upper = np.concatenate([demand, machines])
+        self.h.changeRowsBounds(self.I + self.J, self.rows, lower, upper)
+        self.h.run()
+        if self.h.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            raise SolverError(f"the LP of a row: {self.h.modelStatusToString(self.h.getModelStatus())}")
+
+    @property
+    def objective(self) -> float:
+        """Of the last solve."""
+        return float(self.h.getInfo().objective_function_value)
+
+    def primal(self) -> tuple[Array, Array, Array]:
+        """Flows (F,), purchases (O,), unserved (I,)."""
+        x = np.array(self.h.getSolution().col_value)
+        return x[: self.F], x[self.F : self.F + self.O], x[self.F + self.O :]
+
+    def duals(self) -> tuple[Array, Array]:
+        """Price of demand y (I,), and of machines z ≥ 0 (J,)."""
+        d = np.array(self.h.getSolution().row_dual)
+        return d[: self.I], np.maximum(0.0, -d[self.I :])
+
+
+def greedy_flows(t: ReservedTables, demand: Array, machines: Array, order: Index | None = None) -> tuple[Array, Array]:
+    """Serve all rows at once, edge after edge.
+
+    Args:
+        t: tables.
+        demand: (H, I).
+        machines: (H, J).
+        order: positions of the allowed pairs; default nearest first.
+
+    Returns:
+        Unserved (H, I) and idle machines (H, J).
+    """
+    left, idle, _, _ = _fill(t, demand, machines, nearest_first(t) if order is None else order, None)
+    return left, idle
+
+
+def _fill(
+    t: ReservedTables, demand: Array, machines: Array, order: Index, weight: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    """Unserved, idle and, with weights (H,), mean and peak flow (I, J)."""
+    source, sink = np.nonzero(t.reach)
+    work = t.work[source, sink]
+    left, idle = np.ascontiguousarray(demand.T), np.ascontiguousarray(machines.T)
+    left, idle = left.copy(), idle.copy()
+    mean, peak = np.zeros(t.reach.shape), np.zeros(t.reach.shape)
+    for e in order:
+        i, j, a = source[e], sink[e], work[e]
+        f = np.minimum(left[i], idle[j] / a)
+        if not f.any():
+            continue
+        left[i] -= f
+        idle[j] -= a * f
+        if weight is not None:
+            mean[i, j], peak[i, j] = weight @ f, f.max()
+    return left.T, np.maximum(idle.T, 0.0), mean, peak
+
+
+def nearest_first(t: ReservedTables) -> Index:
+    """Allowed pairs by round trip, local ones first, then by work."""
+    source, sink = np.nonzero(t.reach)
+    rtt = t.case.rtt_ms[t.source_region[source], t.sink_region[sink]]
+    local = t.source_region[source] == t.sink_region[sink]
+    order: Index = np.lexsort((t.work[source, sink], rtt, ~local))
+    return order
+
+
+def free_orders(t: ReservedTables) -> tuple[Index, ...]:
+    """Greedy orders that cost nothing where they serve all: any, or of the pairs without egress."""
+    if not t.egress.any():
+        return nearest_first(t), fewest_choices_first(t)
+    source, sink = np.nonzero(t.reach)
+    free = t.egress[source, sink] == 0
+    return tuple(order[free[order]] for order in (nearest_first(t), fewest_choices_first(t)))
+
+
+def fewest_choices_first(t: ReservedTables) -> Index:
+    """Allowed pairs by how few sinks the source has, then by how few sources the sink has."""
+    source, sink = np.nonzero(t.reach)
+    order: Index = np.lexsort((t.reach.sum(axis=0)[sink], t.reach.sum(axis=1)[source]))
+    return order
+
+
+def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None) -> Dispatch:
+    """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q).
+
+    `seen` is called with every row that takes an LP, once it is solved.
+    """
+    demand, held = t.demand, machines.T[t.quarter]
+    total = np.maximum(demand.sum(axis=1), 1e-12)
+    bought, unserved = np.zeros((len(demand), len(t.option_sink))), np.zeros_like(demand)
+    flow = _Flow(np.zeros(t.reach.shape), np.zeros(t.reach.shape), np.zeros_like(held))
+    rows = np.arange(len(demand))
+    greedy = free_orders(t)
+    for order in greedy:
+        rows = _serve(t, rows, held, order, flow)
+    bill = purchases(t, held[rows], demand[rows]) if len(rows) else None
+    if bill is not None:
+        bought[rows] = bill
+        have = held.copy()
+        np.add.at(have.T, t.option_sink, bought.T)
+        for order in greedy:
+            rows = _serve(t, rows, have, order, flow, 1e-9)
+        rows = _serve_by_max_flow(t, rows, have, flow)
+    if len(rows):
+        bought[rows] = 0.0
+        lp = RowLp(t)
+        for h in rows:
+            lp.solve(demand[h], held[h])
+            if seen is not None:
+                seen(int(h), lp)
+            f, o, u = lp.primal()
+            bought[h], unserved[h] = o, u
+            np.add.at(flow.mean, (lp.source, lp.sink), t.weight[h] * f)
+            np.maximum.at(flow.peak, (lp.source, lp.sink), f)
+            np.add.at(flow.used[h], lp.sink, f * t.work[lp.source, lp.sink])
+    bought[bought < 1e-9] = 0.0
+    unserved[unserved < 1e-9 * total[:, None]] = 0.0
+    return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
+
+
+@dataclass
+class _Flow:
+    mean: Array  # (I, J)
+    peak: Array
+    used: Array  # (H, J)
+
+
+def _serve(t: ReservedTables, rows: Index, have: Array, order: Index, flow: _Flow, tolerance: float = SERVED) -> Index:
+    """Record the flows of rows that a greedy order serves in full; returns the others."""
+    if not len(rows):
+        return rows
+    left, _ = greedy_flows(t, t.demand[rows], have[rows], order)
+    served = left.sum(axis=1) <= tolerance * np.maximum(t.demand[rows].sum(axis=1), 1e-12)
+    mine = rows[served]
+    if len(mine):
+        _, idle, mean, peak = _fill(t, t.demand[mine], have[mine], order, t.weight[mine])
+        flow.mean += mean
+        np.maximum(flow.peak, peak, out=flow.peak)
+        flow.used[mine] = have[mine] - idle
+    rest: Index = rows[~served]
+    return rest
+
+
+def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
+    """Cheapest machines by the hour, (H, O), in closed form; None where only the LP knows.
+
+    Without gains, with unlimited purchases and no price on unserved demand, the purchases that make a row servable
+    are a contra-polymatroid {x: x(Z) ≥ deficit(Z)}: buying for the dearest sinks first only what they cannot do
+    without, x_k = h(dearest k sinks) − h(dearest k − 1), h(P) = max deficit of sets with all their sinks in P, is
+    cheapest (Edmonds).
+    """
+    if t.pure is None or t.egress.any() or np.isfinite(t.penalty).any() or np.isfinite(t.option_most).any():
+        return None
+    listed = families(t.reach)
+    if listed is None:
+        return None
+    load, strength = t.pure
+    J = len(strength)
+    price, choice = np.full(J, np.inf), np.full(J, -1)
+    for o, j in enumerate(t.option_sink):
+        if t.option_usd_per_hour[o] / strength[j] < price[j]:
+            price[j], choice[j] = t.option_usd_per_hour[o] / strength[j], o
+    order = np.argsort(-price, kind="stable")
+    rank = np.empty(J, dtype=np.intp)
+    rank[order] = np.arange(J)
+    out = np.zeros((len(held), len(t.option_sink)))
+    for family in listed:
+        inside = ((t.reach.astype(float) @ (~family).T.astype(float)) == 0).T & t.reach[:, family.any(axis=0)].any(
+            axis=1
+        )
+        enters = np.where(family, rank, -1).max(axis=1)  # step at which a set is within the prefix
+        for at in range(0, len(held), 2000):
+            rows = slice(at, at + 2000)
+            deficit = (demand[rows] * load) @ inside.T.astype(float) - (held[rows] * strength) @ family.T.astype(float)
+            so_far = np.zeros(len(deficit))
+            for step in np.unique(enters):
+                h = np.maximum(so_far, deficit[:, enters == step].max(axis=1))
+                j = order[step]
+                if choice[j] < 0:
+                    if (h > 1e-9).any():
+                        return None
+                    continue
+                out[rows, choice[j]] += (h - so_far) / strength[j]
+                so_far = h
+    return out
+
+
+def _serve_by_max_flow(t: ReservedTables, rows: Index, have: Array, flow: _Flow, block: int = 50) -> Index:
+    """Record max-flows of rows that can be served, several rows in one graph; returns the others."""
+    if t.pure is None or not len(rows):
+        return rows
+    load, strength = t.pure
+    source, sink = np.nonzero(t.reach)
+    I, J = t.reach.shape  # noqa: E741
+    size, rest = I + J, []
+    for at in range(0, len(rows), block):
+        mine = rows[at : at + block]
+        n = len(mine)
+        wanted = t.demand[mine] * load
+        offer = np.minimum(have[mine] * strength, wanted.sum(axis=1)[:, None])
+        scale = 2e8 / max(wanted.sum(axis=1).max(), 1e-12)
+        base = 2 + size * np.arange(n)[:, None]
+        tail = np.concatenate(
+            [np.zeros(n * I, dtype=np.int64), (base + source).ravel(), (base + I + np.arange(J)).ravel()]
+        )
+        head = np.concatenate(
+            [(base + np.arange(I)).ravel(), (base + I + sink).ravel(), np.ones(n * J, dtype=np.int64)]
+        )
+        asked = np.floor(wanted * scale)
+        value = np.concatenate([asked.ravel(), np.full(n * len(source), 2e9), np.ceil(offer * scale).ravel()])
+        graph = sp.csr_array((value.astype(np.int32), (tail, head)), shape=(2 + n * size,) * 2)
+        found = maximum_flow(graph, 0, 1).flow.tocoo()
+        real = (found.data > 0) & (found.row > 1) & (found.col > 1)
+        which, i = np.divmod(found.row[real] - 2, size)
+        j = (found.col[real] - 2) % size - I
+        amount = found.data[real] / scale / load[i]
+        served = np.zeros((n, I))
+        np.add.at(served, (which, i), amount)
+        ok = (t.demand[mine].sum(axis=1) - served.sum(axis=1)) <= 1e-6 * np.maximum(t.demand[mine].sum(axis=1), 1e-12)
+        rest += mine[~ok].tolist()
+        fine = ok[which]
+        which, i, j, amount = which[fine], i[fine], j[fine], amount[fine]
+        amount = amount * (t.demand[mine][which, i] / np.maximum(served[which, i], 1e-12))
+        np.add.at(flow.mean, (i, j), t.weight[mine][which] * amount)
+        np.maximum.at(flow.peak, (i, j), amount)
+        np.add.at(flow.used, (mine[which], j), amount * t.work[i, j])
+    return np.array(rest, dtype=np.intp)

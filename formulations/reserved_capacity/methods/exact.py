@@ -1,0 +1,469 @@
+r"""Reserved capacity with the flows projected out: the method ``exact`` of `formulations.reserved_capacity`.
+
+Given machines n_j in every sink, what one row still has to pay is (LP duality, then the coarea formula over prices)
+
+    Q_t(n) = Σ_l (p_l − p_{l−1}) · max_S [ Σ_{i∈S} load_i·d_it − Σ_{j∈N(S)} strength_j·(n_j + extra_jl) ]₊
+
+with p_1 < p_2 < … the prices of hourly machines and of unserved demand per unit of load, extra_jl the hourly machines
+of sink j cheaper than p_l (S must avoid N(S) where they are unlimited), and N(S) the sinks that S may use: max-flow
+min-cut (Hoffman, Gale) at every price level. Past the last price the bracket must be ≤ 0; that alone is the problem
+with reservations only. What must survive a loss are more brackets that must be ≤ 0.
+
+Only the sets S = {i: N(i) ⊆ Z} matter, for Z in the union-closed family of the N(i), and only those within a connected
+part of the network. Reach is geographic, so they are few (`reserved_capacity_oracles.Projection` lists them once; every
+bracket is then a matrix product over all rows). Where κ ≠ 1, machines differ in what they are good at ("gains") or
+egress has a price, small LPs of rows have duals (y, z) that are cuts valid in every row (`RowByRow`).
+
+The master keeps one HiGHS handle: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
+first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import highspy
+import numpy as np
+
+from formulations.reserved_capacity.dispatch import Dispatch
+from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
+from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
+from formulations.reserved_capacity.problem import ReservedCapacity
+from optmodels.errors import SolverError
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
+from optmodels.solver.cancel import cancelled
+from optmodels.solver.highs import Event, Limit, relative_gap
+
+PROOF = 1e-6
+GROUPS = 160
+SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
+CLOSEST_SECONDS = 4.0
+TANGENTS = 10
+START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
+
+
+# -------------------------------------------------------------------------------------------------------- master
+
+
+class Master:
+    """Integers k and hourly cost θ by group on one HiGHS handle; cuts are added rows."""
+
+    def __init__(self, t: ReservedTables, groups: int, options: Options) -> None:
+        self.t = t
+        C = self.C = len(t.column_sink)
+        self.G = groups
+        self.small = np.flatnonzero(t.column_minimum > 0)
+        B = len(self.small)
+        self.unit = 1.0 / max(1.0, float(np.median(t.column_usd_per_month)) if C else 1.0)
+        cost = np.concatenate([t.column_usd_per_month * t.column_step, np.zeros(B), np.ones(groups)]) * self.unit
+        most = np.floor(t.most_useful() / t.column_step)
+        upper = np.concatenate([most, np.ones(B), np.full(groups, np.inf)])
+        n = C + B + groups
+        h = self.h = highspy.Highs()
+        for name, value in (
+            ("output_flag", False), ("threads", 1), ("random_seed", options.seed), ("mip_rel_gap", 0.0),
+            ("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", 1e-7),
+        ):  # fmt: skip
+            h.setOptionValue(name, value)
+        zero = np.zeros(n, dtype=np.int32)
+        h.passModel(
+            n, 0, 0, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0, cost, np.zeros(n), upper,
+            np.zeros(0), np.zeros(0), np.zeros(n + 1, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0), zero,
+        )  # fmt: skip
+        self.rows = 0
+        for j in range(len(t.sink_region)):
+            mine = np.flatnonzero(t.column_sink == j)
+            for q in range(t.quarters):
+                on = mine[t.column_active[mine, q] > 0]
+                if np.isfinite(t.sink_most[j]) and len(on):
+                    self._row(-np.inf, float(t.sink_most[j]), on, t.column_step[on].astype(float))
+        for b, c in enumerate(self.small):
+            self._row(
+                0.0, np.inf, np.array([c, C + b]), np.array([t.column_step[c], -t.column_minimum[c]], dtype=float)
+            )
+            self._row(-np.inf, 0.0, np.array([c, C + b]), np.array([1.0, -most[c]]))
+        self.structural = h.getNumRow()
+
+    def _row(self, lower: float, upper: float, index: Any, value: Any) -> None:
+        status = self.h.addRow(
+            lower, upper, len(index), np.asarray(index, dtype=np.int32), np.asarray(value, dtype=float)
+        )
+        if status == highspy.HighsStatus.kError:
+            raise SolverError("HiGHS refused a cut")
+        self.rows += 1
+
+    def add(self, cuts: list[Cut]) -> None:
+        """Add cuts as rows, each scaled to a right-hand side of about one."""
+        t, C = self.t, self.C
+        for cut in cuts:
+            coefficient = (
+                cut.slope[t.column_sink] * t.column_active[:, cut.quarter] * t.column_step if C else np.zeros(0)
+            )
+            index = np.flatnonzero(coefficient)
+            value = coefficient[index]
+            constant = cut.constant
+            if cut.group is not None:
+                index, value = np.append(index, C + len(self.small) + cut.group), np.append(value, 1.0)
+            largest = np.abs(value).max(initial=0.0)
+            if not largest:
+                if constant > TOLERANCE:
+                    self._row(1.0, np.inf, np.zeros(0), np.zeros(0))  # 0 ≥ 1: nothing reservable can help
+                continue
+            keep = np.abs(value) > 1e-12 * largest
+            self._row(constant / largest, np.inf, index[keep], value[keep] / largest)
+
+    def drop_slack(self) -> None:
+        """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
+        h = self.h
+        lower, value = np.array(h.getLp().row_lower_), np.array(h.getSolution().row_value)
+        slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
+        slack = slack[slack >= self.structural]
+        h.deleteRows(len(slack), slack.astype(np.int32))
+
+    def integers(self, on: bool) -> None:
+        """Make k integer, or relax it."""
+        n = self.C + len(self.small)
+        kind = highspy.HighsVarType.kInteger if on else highspy.HighsVarType.kContinuous
+        if n:
+            self.h.changeColsIntegrality(n, np.arange(n, dtype=np.int32), np.full(n, int(kind), dtype=np.uint8))
+
+    def solve(self, gap: float, seconds: float | None) -> tuple[str, Array | None, float | None]:
+        """(status, k in machines, lower bound in USD/month)."""
+        h = self.h
+        h.setOptionValue("mip_rel_gap", gap)
+        h.setOptionValue("time_limit", np.inf if seconds is None else h.getRunTime() + max(0.01, seconds))
+        h.run()
+        status, S = h.getModelStatus(), highspy.HighsModelStatus
+        if status == S.kModelEmpty:
+            return "optimal", np.zeros(self.C), 0.0
+        if status in (S.kInfeasible, S.kUnboundedOrInfeasible):
+            return "infeasible", None, None
+        info = h.getInfo()
+        x = None
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            x = np.array(h.getSolution().col_value)[: self.C] * self.t.column_step.astype(float)
+        is_mip = info.mip_node_count >= 0
+        bound = float(info.mip_dual_bound if is_mip else info.objective_function_value) / self.unit
+        return ("optimal" if status == S.kOptimal else "limit"), x, bound if np.isfinite(bound) else None
+
+    def prefer_local(self, oracle: Projection, usd_per_month: float) -> None:
+        """Hold the cost at `usd_per_month` and maximise the load served in its own region, tangent by tangent."""
+        t, h = self.t, self.h
+        n = h.getNumCol()
+        cost = np.array(h.getLp().col_cost_)
+        on = np.flatnonzero(cost)
+        self._row(-np.inf, usd_per_month * self.unit * (1 + 1e-10), on, cost[on])
+        h.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
+        scale = 1.0 / max(1e-12, float(t.weight @ oracle.load.sum(axis=1)))
+        for r in np.unique(t.source_region):
+            for q in range(t.quarters):
+                rows = t.quarter == q
+                load, weight = oracle.load[rows][:, t.source_region == r].sum(axis=1), t.weight[rows] * scale
+                mine = np.flatnonzero((t.sink_region[t.column_sink] == r) & (t.column_active[:, q] > 0))
+                h.addCol(-1.0, 0.0, float(weight @ load), 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+                value = oracle.strength[t.column_sink[mine]] * t.column_step[mine]
+                for level in np.unique(np.quantile(load, np.linspace(0, 0.98, TANGENTS))):
+                    slope = float(weight[load > level].sum())  # served ≤ served(level) + slope·(capacity − level)
+                    at = float(weight @ np.minimum(load, level))
+                    self._row(-np.inf, at - slope * level, np.append(mine, n), np.append(-slope * value, 1.0))
+                n += 1
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Of the master."""
+        return {"variables": self.h.getNumCol(), "integers": self.C + len(self.small),
+                "constraints": self.h.getNumRow(), "nonzeros": self.h.getNumNz()}  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------------- method
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch where it gave the cost."""
+
+    value: float
+    counts: Array
+    cuts: list[Cut] = field(default_factory=list)
+    found: Dispatch | None = None
+
+
+def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """Cuts in place of flows, to the optimum of the full model or to the gap asked for."""
+    return _Run(tables, options).outcome()
+
+
+class _Run:
+    def __init__(self, t: ReservedTables, options: Options) -> None:
+        self.t, self.options = t, options
+        self.clock = time.perf_counter()
+        self.target = max(options.gap, PROOF)
+        self.events: list[Event] = []
+        self.best: _Point | None = None
+        self.inside: _Point | None = None  # best fractional point of the relaxation
+        self.lower = 0.0
+        self.log: dict[str, Any] = {}
+
+    def left(self) -> float | None:
+        limit = self.options.time_limit
+        return None if limit is None else limit - (time.perf_counter() - self.clock)
+
+    def out_of_time(self) -> bool:
+        left = self.left()
+        return (left is not None and left <= 0) or cancelled()
+
+    def record(self) -> None:
+        event = Event(time.perf_counter() - self.clock, self.best.value if self.best else None, self.lower, 0)
+        self.events.append(event)
+        if self.options.on_event is not None:
+            self.options.on_event(event)
+
+    def outcome(self) -> Outcome[ReservedPlan]:
+        t = self.t
+        unreachable = np.flatnonzero(~t.reach.any(axis=1) & ~np.isfinite(t.penalty))
+        if len(unreachable):
+            name = t.case.regions[t.source_region[unreachable[0]]]
+            return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
+        groups = row_groups(t)
+        if not len(t.demand.T):
+            return Outcome("optimal", make_plan(t, np.zeros(len(t.column_sink))), 0.0, log={"reason": "no demand"})
+        listed = _listed(t, groups)
+        self.oracle: Oracle = RowByRow(t, groups, self.options.seed) if listed is None else listed
+        self.log["sets"] = "by row LPs" if listed is None else listed.sets
+        self.soft = t.costs_by_the_hour
+        self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
+        built = time.perf_counter() - self.clock
+        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+            self._start(self.oracle)
+        status = self._relaxation()
+        if status == "optimal":
+            status = self._integers()
+        size = self.master.size
+        if status == "optimal" and self.best is not None and isinstance(self.oracle, Projection):
+            self._closest_to_users(self.oracle)
+        seconds = {"build": built, "solve": time.perf_counter() - self.clock - built}
+        if status == "infeasible":
+            reason = "demand exceeds what can be reserved and bought within reach"
+            return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": reason})
+        if self.best is None:
+            stopped: Limit = "interrupt" if cancelled() else "time"
+            return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
+        began = time.perf_counter()
+        plan = make_plan(t, self.best.counts, self.best.found)
+        seconds["extract"] = time.perf_counter() - began
+        cost = plan.cost.total_usd_per_month
+        self.lower = min(self.lower, cost)
+        gap = relative_gap(cost, self.lower) or 0.0
+        proved = gap <= 2 * PROOF
+        limit: Limit | None = None
+        if not proved:
+            limit = "gap" if gap <= self.target else "interrupt" if cancelled() else "time"
+        return Outcome(
+            "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
+            seconds, size, self.log, tuple(self.events),
+        )  # fmt: skip
+
+    def _reserved_usd(self, counts: Array) -> float:
+        return float(counts @ self.t.column_usd_per_month) if len(counts) else 0.0
+
+    def _offer(self, point: _Point) -> None:
+        if self.best is None or point.value < self.best.value:
+            self.best = point
+            self.record()
+
+    def _start(self, oracle: RowByRow) -> None:
+        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy."""
+        t, few = self.t, []
+        for q in range(t.quarters):
+            rows = np.flatnonzero(t.quarter == q)
+            order = rows[np.argsort(t.demand[rows].sum(axis=1), kind="stable")]
+            few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
+        rows = np.concatenate(few)
+        part = replace(t, demand=t.demand[rows], weight=t.weight[rows] / t.weight[rows].sum(), quarter=t.quarter[rows],
+                       scenario=t.scenario[rows], hour=t.hour[rows])  # fmt: skip
+        run, groups = _Run(part, replace(self.options, on_event=None)), row_groups(part)
+        run.clock, run.target, run.soft = self.clock, max(START_GAP, self.target), True
+        run.oracle = RowByRow(part, groups, self.options.seed)
+        run.oracle.costs = oracle.costs
+        run.master = Master(part, int(groups.max()) + 1, self.options)
+        run._relaxation()
+        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
+            self.inside = self._cut_at(oracle, run.inside.counts)
+        self.log["start_seconds"] = time.perf_counter() - self.clock
+
+    def _relaxation(self) -> str:
+        """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target."""
+        t, rounds = self.t, 0
+        last = np.zeros(len(t.column_sink))
+        self.master.integers(on=False)
+        # What costs no more and needs no more has cuts that are valid here, by matrix products.
+        free = None
+        if self.inside is None and isinstance(self.oracle, RowByRow) and t.friction:
+            free = _listed(t.without_friction(), self.oracle.groups)
+        for oracle in (self.oracle,) if free is None else (free, self.oracle):
+            if self.inside is not None and free is not None:
+                self.inside = self._cut_at(oracle, self.inside.counts)
+            while True:
+                rounds += 1
+                status, x, bound = self.master.solve(0.0, self.left())
+                if status == "infeasible":
+                    return "infeasible"
+                if x is None:
+                    return "limit"
+                if self.out_of_time():
+                    if self.inside is not None:
+                        self._round(self.inside.counts)
+                    return "limit"
+                hard = oracle.violated(t.reserved(x))
+                if hard:
+                    self.master.add(hard)
+                    continue
+                self.lower, last = max(self.lower, bound or 0.0), x
+                if not self.soft:
+                    break
+                # In-out: cut between the best point so far and the master's, and at the master's if that leaves it.
+                cuts = self._look(oracle, x if self.inside is None else (self.inside.counts + x) / 2)
+                if not self._cuts_off(cuts, x, bound or 0.0):
+                    self._look(oracle, x)
+                if self.inside is not None and self._close(self.inside.value):
+                    break
+        self.log["relaxation_rounds"] = rounds
+        self.log["relaxation_usd_per_month"] = self.lower
+        self.log["relaxation_seconds"] = time.perf_counter() - self.clock
+        self._round(self.inside.counts if self.inside is not None else last)
+        return "optimal"
+
+    def _look(self, oracle: Oracle, counts: Array) -> list[Cut]:
+        found = self._cut_at(oracle, counts)
+        if self.inside is None or found.value < self.inside.value:
+            self.inside = found
+        return found.cuts
+
+    def _cut_at(self, oracle: Oracle, counts: Array) -> _Point:
+        """Cost of reservations, by some oracles an estimate, with its cuts added to the master."""
+        cost = oracle.cost(self.t.reserved(counts))
+        self.master.add(cost.cuts)
+        return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts)
+
+    def _settle(self, counts: Array) -> _Point:
+        """Exact cost of whole reservations, with its cuts added to the master."""
+        if not self.soft:
+            return _Point(self._reserved_usd(counts), counts)
+        cost, found = self.oracle.dispatched(self.t.reserved(counts))
+        self.master.add(cost.cuts)
+        return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts, found)
+
+    def _close(self, value: float) -> bool:
+        return value - self.lower <= 0.2 * self.target * max(abs(value), 1e-9)
+
+    def _cuts_off(self, cuts: list[Cut], x: Array, bound: float) -> bool:
+        """Whether new cuts exclude the master's point x at its claimed hourly cost."""
+        machines = self.t.reserved(x)
+        claimed = bound - self._reserved_usd(x)
+        forced = sum(max(0.0, c.constant - float(c.slope @ machines[:, c.quarter])) for c in cuts)
+        return forced > claimed + 1e-9 * max(1.0, abs(bound))
+
+    def _round(self, x: Array) -> None:
+        """Offer roundings of a fractional point that satisfy every hard bracket."""
+        t = self.t
+        if (t.column_minimum > 0).any():
+            return
+        fit: list[_Point] = []
+        for ahead in (0.5, 1.0 - 1e-6) if self.soft else (1.0 - 1e-6,):
+            counts = np.floor(x / t.column_step + ahead) * t.column_step.astype(float)
+            counts = np.minimum(counts, np.floor(t.most_useful() / t.column_step) * t.column_step)
+            machines = t.reserved(counts)
+            if (machines > t.sink_most[:, None] + 1e-9).any() or self.oracle.violated(machines, 1):
+                continue
+            fit.append(self._cut_at(self.oracle, counts) if self.soft else _Point(self._reserved_usd(counts), counts))
+        if fit:
+            self._offer(self._settle(min(fit, key=lambda point: point.value).counts))
+
+    def _gap(self) -> float:
+        return np.inf if self.best is None else (self.best.value - self.lower) / max(abs(self.best.value), 1e-9)
+
+    def _integers(self) -> str:
+        """MIP master, check, cut, repeat."""
+        t, rounds = self.t, 0
+        if self._gap() <= self.target:
+            return "optimal"
+        self.master.drop_slack()
+        self.master.integers(on=True)
+        while not self.out_of_time():
+            rounds += 1
+            inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
+            status, x, bound = self.master.solve(inner, self.left())
+            if status == "infeasible":
+                return "infeasible"
+            if bound is not None:
+                self.lower = max(self.lower, bound)
+            if x is None:
+                return "limit"
+            x = np.round(x / t.column_step) * t.column_step
+            machines = t.reserved(x)
+            hard = self.oracle.violated(machines)
+            self.master.add(hard)
+            if self.soft or not hard:
+                found = self._settle(x)
+                if not hard:
+                    self._offer(found)
+            self.record()
+            if self._gap() <= self.target or status == "limit":
+                break
+        self.log["integer_rounds"] = rounds
+        return "optimal"
+
+    def _closest_to_users(self, oracle: Projection, rounds: int = 12) -> None:
+        """Among plans of the same cost, the one that serves most requests where they arise (SK §2.2's insight).
+
+        Locally served load of a region is concave and piecewise linear in its machines: tangents over its demand.
+        """
+        assert self.best is not None
+        began, value = time.perf_counter(), self.best.value
+        self.log["local_rounds"] = 0
+        for _ in range(rounds):
+            spent = time.perf_counter() - began
+            left = self.left()
+            seconds = min(CLOSEST_SECONDS - spent, np.inf if left is None else left)
+            if seconds <= 0:
+                return
+            if not self.log["local_rounds"]:
+                self.master.prefer_local(oracle, value)
+            self.log["local_rounds"] += 1
+            status, x, _ = self.master.solve(1e-3, seconds)
+            if x is None or status == "infeasible":
+                return
+            x = np.round(x / self.t.column_step) * self.t.column_step
+            machines = self.t.reserved(x)
+            hard = oracle.violated(machines)
+            self.master.add(hard)
+            found = oracle.cost(machines) if self.soft else Evaluation(0.0)
+            self.master.add(found.cuts)
+            if not hard and self._reserved_usd(x) + found.usd_per_month <= value * (1 + 1e-9):
+                self.best = _Point(self._reserved_usd(x) + found.usd_per_month, x)
+                return
+
+
+def _listed(t: ReservedTables, groups: Index) -> Projection | None:
+    """The oracle over listed sets, where the problem has one."""
+    sets = families(t.reach) if t.pure is not None and not t.egress.any() else None
+    return None if t.pure is None or sets is None else Projection(t, *t.pure, sets, groups)
+
+
+def row_groups(t: ReservedTables, most: int = GROUPS) -> Index:
+    """Rows of one quarter with like total demand share one θ; with few rows every row has its own."""
+    H = len(t.demand)
+    per_quarter = max(1, most // t.quarters)
+    group = np.zeros(H, dtype=np.intp)
+    start = 0
+    for q in range(t.quarters):
+        rows = np.flatnonzero(t.quarter == q)
+        rank = np.argsort(np.argsort(t.demand[rows].sum(axis=1), kind="stable"), kind="stable")
+        n = min(per_quarter, len(rows))
+        group[rows] = start + rank * n // max(1, len(rows))
+        start += n
+    return group

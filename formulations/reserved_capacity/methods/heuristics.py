@@ -1,0 +1,453 @@
+"""Reservation plans without a proof: the practice SkyLB starts from, its global pool, and ways to come close.
+
+Each rule decides reserved machines; what remains is bought by the hour where that is allowed (`dispatch`), and rules
+that must not buy are repaired until every hour is served.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from formulations.reserved_capacity.dispatch import RowLp, dispatch
+from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
+from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.points import Array, Index, ReservedTables
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
+from optmodels.formulation import Method, Options
+from optmodels.plan.outcome import Outcome
+
+ROUNDS = 400
+STEP = 0.25  # of what would help the row that lacks least
+EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
+BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
+
+
+def _cheapest(t: ReservedTables) -> Index:
+    """For every sink the reservation with the least USD/month that runs from the first quarter, or −1."""
+    best = np.full(len(t.sink_region), -1, dtype=np.intp)
+    for c in np.argsort(-t.column_usd_per_month, kind="stable"):
+        if t.column_quarter[c] == 0:
+            best[t.column_sink[c]] = c
+    return best
+
+
+def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str = "") -> Outcome[ReservedPlan]:
+    if counts is None:
+        seconds = {"solve": time.perf_counter() - began}
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
+    counts = _legal(t, counts)
+    broken = _broken(t, counts)
+    if broken:
+        seconds = {"solve": time.perf_counter() - began}
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": broken})
+    found = dispatch(t, t.reserved(counts))
+    seconds = {"solve": time.perf_counter() - began}
+    if found.short(t) > 1e-7:
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "some hour cannot be served"})
+    return Outcome("feasible", make_plan(t, counts, found), seconds=seconds)
+
+
+def _broken(t: ReservedTables, counts: Array) -> str:
+    """What the reservations break before anything is served: availability, or a loss to survive; empty if nothing."""
+    if (t.reserved(counts) > t.sink_most[:, None] + 1e-9).any():
+        return "needs more machines than can be reserved somewhere"
+    if not t.guards:
+        return ""
+    lp = RowLp(t, phase_one=True)
+    if any(_worst(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
+        return "does not survive every loss that the instance names"
+    return ""
+
+
+def _legal(t: ReservedTables, counts: Array) -> Array:
+    """Counts rounded up to steps and minima."""
+    counts = np.ceil(counts / t.column_step - 1e-9) * t.column_step
+    return np.where((counts > 0) & (counts < t.column_minimum), t.column_minimum, counts)
+
+
+def _renew(t: ReservedTables, counts: Array) -> Array:
+    """Buy the same again whenever a commitment of the first quarter ends within the horizon."""
+    out = counts.copy()
+    for c in np.flatnonzero(counts):
+        length = int(t.column_active[c].sum())
+        for q in range(length, t.quarters, length):
+            same = (t.column_sink == t.column_sink[c]) & (t.column_quarter == q)
+            again = [x for x in np.flatnonzero(same) if t.column_term[x] == t.column_term[c]]
+            out[again] += counts[c]
+    return out
+
+
+def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
+    """What reservations must serve: every row, unless the rest is bought by the hour, and every loss."""
+    cases = [of_guard(t, g) for g in t.guards]
+    if not losses_only and not len(t.option_sink):
+        cases.insert(0, of_demand(t))
+    return cases
+
+
+def _worst(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
+    """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
+    for demand, have, _ in unserved(t, case, machines):
+        for d, m in zip(demand, have, strict=True):
+            lp.solve(d, m)
+            if lp.objective > 1e-7 * max(float(d.sum()), 1e-12):
+                return lp.objective, lp.duals()[1] * case.alive  # a machine that is lost does not help
+    return None
+
+
+def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
+    """Whether greedy flows serve every row of every case; they may fail where a better flow would not."""
+    machines = t.reserved(counts)
+    return all(next(unserved(t, case, machines), None) is None for case in cases)
+
+
+def _out_of_time(options: Options, began: float) -> bool:
+    return options.time_limit is not None and time.perf_counter() - began > options.time_limit
+
+
+def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
+    """Add the machine that serves most per dollar, over a short row of every case, until every row is served.
+
+    The LPs' duals say what helps; cases that were served are tried again only when the others are.
+    """
+    best, lp, cases = _cheapest(t), RowLp(t, phase_one=True), _cases(t)
+    usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
+    counts, open_ = counts.copy(), list(cases)
+    for _ in range(ROUNDS * max(1, len(cases))):
+        if _out_of_time(options, began):
+            return None
+        machines = t.reserved(counts)
+        short = [(case, w) for case in open_ if (w := _worst(t, case, machines, lp)) is not None]
+        if not short:
+            if len(open_) == len(cases):
+                return counts
+            open_ = list(cases)
+            continue
+        open_ = [case for case, _ in short]
+        missing, price = np.array([w[0] for _, w in short]), np.array([w[1] for _, w in short])
+        room = t.sink_most - machines.max(axis=1)
+        value = np.where((best >= 0) & (room >= 1), price.sum(axis=0) / usd, 0.0)
+        if not (value > 1e-12).any():
+            return None
+        # Not all at once: others help too; and spread over the sinks that help equally, lest one be lost.
+        equal = np.flatnonzero(value >= value.max() * (1 - EQUAL))
+        j = int(equal[np.argmin(machines[equal].max(axis=1))])
+        helped = price[:, j] > 1e-12
+        step = max(1.0, min(np.ceil(STEP * float((missing[helped] / price[helped, j]).min())), room[j]))
+        again = np.zeros_like(counts)
+        again[best[j]] = step
+        counts = counts + _renew(t, again)
+    return None
+
+
+def _critical(t: ReservedTables) -> list[Case]:
+    """The cases over few rows: the busiest, and where each source, with those that it can go to, is at its peak."""
+    near = (t.reach.astype(float) @ t.reach.T.astype(float) > 0).astype(float)
+    rows = [np.argsort(-t.demand.sum(axis=1), kind="stable")[:BUSIEST], t.demand.argmax(axis=0)]
+    rows.append((t.demand @ near).argmax(axis=0))
+    few = np.unique(np.concatenate(rows))
+    cases = [of_guard(t, g, few) for g in t.guards]
+    return cases if len(t.option_sink) else [of_demand(t, few), *cases]
+
+
+def _pruned(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
+    """Take machines away, dearest first: as many of each as critical rows can spare and do not save their price."""
+    cases, rows = _critical(t), _Sample(t, 24)
+    counts, cost = counts.copy(), rows.cost(counts)[0]
+    for c in np.argsort(-t.column_usd_per_month, kind="stable"):
+        low, high = 0, int(counts[c] // t.column_step[c])  # steps that can go; more than can
+        if _out_of_time(options, began) or not high or not _serves(t, counts, cases):
+            continue
+        while low < high:
+            middle = (low + high + 1) // 2
+            less = counts.copy()
+            less[c] -= middle * t.column_step[c]
+            if _serves(t, less, cases) and rows.cost(less)[0] <= cost:
+                low = middle
+            else:
+                high = middle - 1
+        counts[c] -= low * t.column_step[c]
+        cost = rows.cost(counts)[0] if low else cost
+    return counts
+
+
+def _repaired(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
+    """Repaired, pruned on critical rows, and repaired where those were not all."""
+    served = _repair(t, counts, options, began)
+    return None if served is None else _repair(t, _pruned(t, served, options, began), options, began)
+
+
+def _own_peaks(t: ReservedTables) -> tuple[Array, Array] | None:
+    """(machines, cheapest sink per region) that serve every region's own peak locally; None if some cannot."""
+    best = _cheapest(t)
+    machines = np.zeros(len(t.sink_region))
+    sinks = np.full(len(t.case.regions), -1)
+    for r in np.unique(t.source_region):
+        mine = np.flatnonzero(t.source_region == r)
+        local = [j for j in np.flatnonzero(t.sink_region == r) if t.reach[mine, j].all() and best[j] >= 0]
+        if not local:
+            return None
+        need = [float((t.demand[:, mine] @ t.work[mine, j]).max()) for j in local]
+        cost = [np.ceil(n - 1e-9) * t.column_usd_per_month[best[j]] for n, j in zip(need, local, strict=True)]
+        x = int(np.argmin(cost))
+        machines[local[x]], sinks[r] = need[x], local[x]
+    return machines, sinks
+
+
+def _counts_of(t: ReservedTables, machines: Array) -> Array:
+    best = _cheapest(t)
+    counts = np.zeros(len(t.column_sink))
+    for j in np.flatnonzero(machines > 1e-12):
+        counts[best[j]] += np.ceil(machines[j] - 1e-9)
+    return _renew(t, counts)
+
+
+def _alone(t: ReservedTables) -> ReservedTables:
+    """The tables without forwarding: every region for itself."""
+    local = t.source_region[:, None] == t.sink_region[None, :]
+    return replace(t, reach=t.reach & local, work=np.where(local, t.work, 0.0))
+
+
+def region_local(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """Every region reserves for its own peak and serves its own users: common practice (SK Fig. 1a)."""
+    began = time.perf_counter()
+    found = _own_peaks(tables)
+    if found is None:
+        return _outcome(tables, None, began, "a region has users and no machine to reserve")
+    out = _outcome(_alone(tables), _counts_of(tables, found[0]), began)
+    if out.plan is None:
+        return out
+    return replace(out, plan=out.plan.model_copy(update={"pooled": False}))
+
+
+def global_peak(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """The peak of world demand at the cheapest reservation, wherever it is: SK's provisioning, blind to reach.
+
+    A comparison plan: hours that reach does not allow are repaired only by hourly purchases, where there are any.
+    """
+    began, t = time.perf_counter(), tables
+    best = _cheapest(t)
+    usable = [j for j in range(len(t.sink_region)) if best[j] >= 0 and t.reach[:, j].any()]
+    if not usable:
+        return _outcome(t, None, began, "nothing to reserve")
+    strength = 1.0 / np.array([t.work[t.reach[:, j], j].min(initial=np.inf) for j in usable])
+    j = usable[int(np.argmin(t.column_usd_per_month[best[usable]] / strength))]
+    machines = np.zeros(len(t.sink_region))
+    load = np.array(
+        [t.work[i, j] if t.reach[i, j] else t.work[i][t.reach[i]].min(initial=0.0) for i in range(len(t.reach))]
+    )
+    machines[j] = float((t.demand @ load).max(initial=0.0))
+    return _outcome(t, _counts_of(t, machines), began)
+
+
+def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """The global peak split over regions in proportion to their own peaks, scaled up until every hour is served."""
+    began, t = time.perf_counter(), tables
+    found = _own_peaks(t)
+    if found is None:
+        return _outcome(t, None, began, "a region has users and no machine to reserve")
+    peaks = found[0]
+    cases = _cases(t)
+    low = float((t.demand.sum(axis=1)).max(initial=0.0) / max(1e-12, t.demand.max(axis=0).sum()))
+    high = 1.0
+    while not _serves(t, _counts_of(t, high * peaks), cases) and high < 16:
+        high *= 2
+    if high >= 16:
+        return _outcome(t, _repair(t, _counts_of(t, peaks), options, began), began, "no repair found within the limit")
+    low = min(low, high)
+    if not _serves(t, _counts_of(t, low * peaks), cases):
+        for _ in range(12):
+            middle = (low + high) / 2
+            low, high = (low, middle) if _serves(t, _counts_of(t, middle * peaks), cases) else (middle, high)
+    else:
+        high = low
+    return _outcome(t, _counts_of(t, high * peaks), began)
+
+
+def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """From nothing, add the reservation that serves most of the worst hours per dollar, then drop what is not needed.
+
+    Where machines can be bought by the hour, a reservation is added while it saves more than it costs.
+    """
+    began, t = time.perf_counter(), tables
+    counts = _repaired(t, np.zeros(len(t.column_sink)), options, began)
+    if counts is not None and len(t.option_sink):
+        counts = _while_it_saves(t, counts, options, began)
+    return _outcome(t, counts, began, "stopped at the limit, or no reservation helps the hours that are short")
+
+
+def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
+    """Add what saves most per dollar by the duals of sampled rows, if it does; every sink's steps shrink till it does.
+
+    The dual alone is the value of the first machine, not of the last of a step, and at a kink not even that.
+    """
+    best, rows = _cheapest(t), _Sample(t, 96)
+    usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
+    step = np.maximum(1.0, np.ceil((t.demand.max(axis=0) @ t.work) / 16))
+    cost, worth = rows.cost(counts)
+    for _ in range(ROUNDS):
+        room = t.sink_most - t.reserved(counts).max(axis=1) >= step
+        gain = np.where((best >= 0) & room & (step >= 1), worth / usd, 0.0)
+        j = int(gain.argmax())
+        if gain[j] <= 1.0 or _out_of_time(options, began):
+            break
+        again = np.zeros_like(counts)
+        again[best[j]] = step[j]
+        more = counts + _renew(t, again)
+        then, worth_then = rows.cost(more)
+        if then < cost:
+            counts, cost, worth = more, then, worth_then
+        else:
+            step[j] = np.floor(step[j] / 2)
+    return counts
+
+
+class _Sample:
+    """Some rows, from calm to busy, that stand for all: cost of reservations, and what one more machine saves."""
+
+    def __init__(self, t: ReservedTables, n: int) -> None:
+        self.t, self.lp = t, RowLp(t, tie_break=False)
+        self.rows = _spread(t, n) if len(t.option_sink) else np.zeros(0, dtype=np.intp)
+
+    def cost(self, counts: Array) -> tuple[float, Array]:
+        """USD/month, reservations included, and USD/month that a machine more in each sink saves by the hour, (J,)."""
+        machines, usd, worth = self.t.reserved(counts), float(counts @ self.t.column_usd_per_month), 0.0
+        saved = np.zeros(len(self.t.sink_region))
+        for h in self.rows:
+            self.lp.solve(self.t.demand[h], machines[:, self.t.quarter[h]])
+            worth += self.lp.objective
+            saved += self.lp.duals()[1]
+        per_row = HOURS_PER_MONTH / max(1, len(self.rows))
+        return usd + per_row * worth, per_row * saved
+
+
+def lp_rounding(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """The LP over representative hours, rounded to the nearest machine, then repaired on all hours."""
+    began, t = time.perf_counter(), tables
+    rows = np.unique(np.concatenate([t.demand.argmax(axis=0), [int(t.demand.sum(axis=1).argmax())], _spread(t, 48)]))
+    x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)))
+    if x is None:
+        return _outcome(t, None, began, "the relaxation is infeasible")
+    return _outcome(t, _repaired(t, np.floor(x + 0.5), options, began), began, "no repair found within the limit")
+
+
+def representative_days(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """The optimum over a few typical days and the peak day (k-medoids), re-checked and repaired on all hours."""
+    began, t = time.perf_counter(), tables
+    T = len(t.case.demand_rps)
+    days = T // 24
+    if days < 2:
+        return lp_rounding(problem, tables, options)
+    blocks = len(t.demand) // T
+    profile = t.demand.reshape(blocks, T, -1)[:, : days * 24].reshape(blocks * days, -1)
+    medoids, size = k_medoids(profile, min(8, len(profile)), options.seed)
+    peak = int(profile.reshape(len(profile), 24, -1).sum(axis=2).max(axis=1).argmax())
+    if peak not in medoids:
+        medoids, size = np.append(medoids, peak), np.append(size, 1)
+    rows, weight = [], []
+    for m, n in zip(medoids, size, strict=True):
+        block, day = divmod(int(m), days)
+        rows.append(block * T + day * 24 + np.arange(24))
+        weight.append(np.full(24, n / (24 * size.sum())))
+    x = _relaxed(t, np.concatenate(rows), np.concatenate(weight))
+    if x is None:
+        return _outcome(t, None, began, "the relaxation is infeasible")
+    return _outcome(t, _repaired(t, np.ceil(x - 1e-6), options, began), began, "no repair found within the limit")
+
+
+def k_medoids(points: Array, k: int, seed: int = 0, rounds: int = 20) -> tuple[Index, Index]:
+    """Medoids and cluster sizes of points (n, d): k-means++ seeding, then alternating assignment.
+
+    Returns:
+        Indices of the medoids, and how many points each stands for.
+    """
+    from scipy.spatial.distance import cdist
+
+    random = np.random.default_rng(seed)
+    medoids = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+    while len(medoids) < k:
+        nearest = cdist(points, points[medoids]).min(axis=1) ** 2
+        if nearest.sum() <= 0:
+            break
+        medoids.append(int(random.choice(len(points), p=nearest / nearest.sum())))
+    chosen = np.array(medoids, dtype=np.intp)
+    for _ in range(rounds):
+        label = cdist(points, points[chosen]).argmin(axis=1)
+        new = chosen.copy()
+        for c in range(len(chosen)):
+            mine = np.flatnonzero(label == c)
+            if len(mine):
+                new[c] = mine[cdist(points[mine], points[mine]).sum(axis=1).argmin()]
+        if (new == chosen).all():
+            break
+        chosen = new
+    label = cdist(points, points[chosen]).argmin(axis=1)
+    return chosen, np.bincount(label, minlength=len(chosen)).astype(np.intp)
+
+
+def _spread(t: ReservedTables, n: int) -> Index:
+    order = np.argsort(t.demand.sum(axis=1), kind="stable")
+    picked: Index = order[np.linspace(0, len(order) - 1, min(n, len(order))).astype(np.intp)]
+    return picked
+
+
+def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
+    """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
+    import scipy.sparse as sp
+    from scipy import optimize
+
+    source, sink = np.nonzero(t.reach)
+    F, O, C, (I, J), H = len(source), len(t.option_sink), len(t.column_sink), t.reach.shape, len(rows)  # noqa: E741
+    balance = sp.csr_array((np.ones(F), (source, np.arange(F))), shape=(I, F))
+    use = sp.csr_array((t.work[source, sink], (sink, np.arange(F))), shape=(J, F))
+    buy = sp.csr_array((-np.ones(O), (t.option_sink, np.arange(O))), shape=(J, O))
+    quarter = [
+        sp.csr_array((-t.column_active[:, q], (t.column_sink, np.arange(C))), shape=(J, C)) for q in range(t.quarters)
+    ]
+    finite = np.where(np.isfinite(t.penalty), t.penalty, 1e7)
+    eye = sp.eye_array(H)
+    A_eq: Any = sp.hstack(
+        [sp.csr_array((H * I, C)), sp.kron(eye, sp.hstack([balance, sp.csr_array((I, O)), sp.eye_array(I)]))]
+    )
+    A_ub: Any = sp.hstack([
+        sp.vstack([quarter[t.quarter[h]] for h in rows]), sp.kron(eye, sp.hstack([use, buy, sp.csr_array((J, I))]))
+    ])  # fmt: skip
+    hourly = np.concatenate([np.zeros(F), t.option_usd_per_hour, finite]) * HOURS_PER_MONTH
+    cost = np.concatenate([t.column_usd_per_month, (weight[:, None] * hourly).ravel()])
+    most = np.concatenate([np.full(F, np.inf), t.option_most, np.full(I, np.inf)])
+    bounds = np.stack([np.zeros(C + H * (F + O + I)), np.concatenate([t.most_useful(), np.tile(most, H)])], axis=1)
+    solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
+    result = solve_lp(cost, A_ub=A_ub.tocsr(), b_ub=np.zeros(H * J), A_eq=A_eq.tocsr(), b_eq=t.demand[rows].ravel(),
+                     bounds=bounds, method="highs")  # fmt: skip
+    return result.x[:C] if result.status == 0 else None
+
+
+def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
+    """Perfect autoscaling: nothing reserved, every hour bought on demand without delay (SK Fig. 3b's last bar)."""
+    began = time.perf_counter()
+    if not len(tables.option_sink):
+        return _outcome(tables, None, began, "the terms allow nothing by the hour")
+    return _outcome(tables, np.zeros(len(tables.column_sink)), began)
+
+
+METHODS: dict[str, Method] = {
+    "region_local": region_local,
+    "global_peak": global_peak,
+    "proportional": proportional,
+    "greedy": greedy,
+    "lp_rounding": lp_rounding,
+    "representative_days": representative_days,
+    "on_demand": on_demand,
+}
+
+
+def _first_line(method: Callable[..., object]) -> str:
+    return (method.__doc__ or "").strip().split("\n")[0]
+
+
+TITLES = {name: _first_line(method) for name, method in METHODS.items()}

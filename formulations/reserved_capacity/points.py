@@ -1,0 +1,330 @@
+"""The reserved-capacity problem as arrays: sources of demand, sinks of capacity, purchases, and what must survive.
+
+Every method reads these tables. Units: demand in requests per second, capacity in machines, money in USD/month
+(730 h) averaged over the horizon.
+
+    source i  (region r, service k, whether its demand may leave the region)
+    sink j    (region s, machine type)
+    row t     (scenario, quarter, hour); its weight is its share of time, and the weights sum to one
+    column c  (sink, term, first quarter) a reservation that can be bought
+    option o  (sink, market) machines by the hour
+
+`work[i, j]` is machines needed in j per request/s of i: κ·[r ≠ s]/(throughput·utilisation). Where work[i, j] =
+load[i]/strength[j] on every allowed pair ("pure": one service or proportional throughputs, and κ = 1), requests can
+be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; design/math §4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
+from optmodels.catalog.types import MARKETS, Market
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+MOST_SETS = 30_000
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity."""
+
+    name: str
+    keep: float
+    alive: Array  # (J,) 1 or 0: share of a sink's reserved machines that survive
+    extra: Array  # (J,) machines bought by the hour that may be counted on
+    deviation: float = 0.0
+    budget: int = 0  # regions that may deviate at once
+
+
+@dataclass(frozen=True)
+class ReservedTables:
+    """See the module's docstring. I sources, J sinks, H rows, C columns, O hourly options, Q quarters."""
+
+    case: ReservedCase
+    source_region: Index
+    source_service: Index
+    demand: Array  # (H, I)
+    weight: Array  # (H,)
+    quarter: Index  # (H,)
+    scenario: Index  # (H,)
+    hour: Index  # (H,)
+    quarters: int
+    sink_region: Index
+    sink_machine: Index
+    reach: Mask  # (I, J)
+    work: Array  # (I, J), machines per request/s; 0 where not allowed
+    column_sink: Index
+    column_term: tuple[Market, ...]
+    column_quarter: Index
+    column_active: Array  # (C, Q)
+    column_usd_per_month: Array  # (C,)
+    column_usd_per_hour: Array
+    column_most: Array  # (C,), counts
+    column_step: Index
+    column_minimum: Index
+    sink_most: Array  # (J,): reserved machines at any time, all terms
+    option_sink: Index
+    option_market: tuple[Market, ...]
+    option_usd_per_hour: Array  # (O,), per machine that works
+    option_most: Array  # (O,), machines that work
+    penalty: Array  # (I,), USD per hour per request/s unserved; infinite: must be served
+    egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
+    guards: tuple[Guard, ...]
+
+    @cached_property
+    def pure(self) -> tuple[Array, Array] | None:
+        """(load, strength) with work = load/strength on every allowed pair, or None."""
+        load, strength = np.full(len(self.reach), np.nan), np.full(self.reach.shape[1], np.nan)
+        for start in range(len(load)):
+            if not np.isnan(load[start]) or not self.reach[start].any():
+                continue
+            load[start] = 1.0
+            stack: list[tuple[bool, int]] = [(True, start)]
+            while stack:
+                is_source, x = stack.pop()
+                if is_source:
+                    for j in np.flatnonzero(self.reach[x] & np.isnan(strength)):
+                        strength[j] = load[x] / self.work[x, j]
+                        stack.append((False, int(j)))
+                else:
+                    for i in np.flatnonzero(self.reach[:, x] & np.isnan(load)):
+                        load[i] = self.work[i, x] * strength[x]
+                        stack.append((True, int(i)))
+        load, strength = np.nan_to_num(load, nan=1.0), np.nan_to_num(strength, nan=1.0)
+        fits = (
+            np.abs(self.work * strength - load[:, None])[self.reach]
+            <= 1e-9 * np.broadcast_to(load[:, None], self.reach.shape)[self.reach]
+        )
+        return (load, strength) if fits.all() else None
+
+    @property
+    def can_fall_short(self) -> bool:
+        """Whether some demand may go unserved at a price."""
+        return bool(np.isfinite(self.penalty).any())
+
+    @property
+    def costs_by_the_hour(self) -> bool:
+        """Whether anything but reservations costs: hourly machines, unserved demand, egress."""
+        return bool(len(self.option_sink)) or self.can_fall_short or bool(self.egress.any())
+
+    @property
+    def friction(self) -> bool:
+        """Whether forwarding costs anything: egress or a lost prefix cache."""
+        return bool(self.egress.any()) or any(s.kappa > 1 for s in self.case.problem.services)
+
+    def without_friction(self) -> ReservedTables:
+        """The same with forwarding for nothing (κ = 1, no egress): a relaxation."""
+        kappa = np.array([s.kappa for s in self.case.problem.services])[self.source_service]
+        local = self.source_region[:, None] == self.sink_region[None, :]
+        work = np.where(local, self.work, self.work / kappa[:, None])
+        return replace(self, work=work, egress=np.zeros_like(self.egress))
+
+    def most_useful(self) -> Array:
+        """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
+
+        Twice what would serve the largest demand of every source at once, plus minimum and step.
+        """
+        deviation = max((g.deviation for g in self.guards), default=0.0)
+        enough = 2 * (1 + deviation) * (self.demand.max(axis=0, initial=0.0) @ self.work)
+        most: Array = np.minimum(
+            self.column_most, np.ceil(enough[self.column_sink]) + self.column_minimum + self.column_step
+        )
+        return most
+
+    def reserved(self, counts: Array) -> Array:
+        """Reserved machines by sink and quarter, (J, Q), of column counts (C,)."""
+        held = np.zeros((len(self.sink_region), self.quarters))
+        np.add.at(held, self.column_sink, counts[:, None] * self.column_active)
+        return held
+
+
+def build_tables(problem: ReservedCapacity) -> ReservedTables:
+    """Tables of a problem."""
+    case = problem.resolve()
+    p = case.problem
+    R, K = len(p.regions), len(p.services)
+    T = len(case.demand_rps)
+
+    # Sinks: every machine type where it stands.
+    sink_machine, sink_region = np.nonzero(case.offered & case.allowed.any(axis=(0, 1)).T)
+    J = len(sink_region)
+
+    # Sources: a service's users in a region; the share that may not leave is a source of its own.
+    regions, services, shares, stays = [], [], [], []
+    for k, service in enumerate(p.services):
+        for r in range(R):
+            if not case.demand_rps[:, r, k].any():
+                continue
+            parts = [(1.0, False)] if service.forwarding_ceiling >= 1 else [
+                (1 - service.forwarding_ceiling, True), (service.forwarding_ceiling, False)]  # fmt: skip
+            for share, stays_here in parts:
+                if share > 0:
+                    regions.append(r)
+                    services.append(k)
+                    shares.append(share)
+                    stays.append(stays_here)
+    source_region, source_service = np.array(regions, dtype=np.intp), np.array(services, dtype=np.intp)
+    stay = np.array(stays, dtype=bool)
+    local = source_region[:, None] == sink_region[None, :]
+    reach = case.allowed[source_service[:, None], source_region[:, None], sink_region[None, :], sink_machine[None, :]]
+    reach &= local | ~stay[:, None]
+    kappa = np.array([s.kappa for s in p.services])
+    rate = case.requests_per_second[sink_machine[None, :], source_service[:, None]] * p.utilisation
+    factor = np.where(local, 1.0, kappa[source_service][:, None] if K else 1.0)
+    work = np.where(reach, factor / np.where(rate > 0, rate, 1.0), 0.0)
+
+    # Rows: scenarios × quarters × hours.
+    growth = p.growth
+    Q = growth.quarters if growth else 1
+    scenarios = p.uncertainty.scenarios
+    base = case.demand_rps[:, source_region, source_service] * np.array(shares)
+    blocks, weights, quarter, scenario, hour = [], [], [], [], []
+    for w in range(max(1, len(scenarios))):
+        factors = np.ones(R)
+        probability = 1.0
+        if scenarios:
+            probability = scenarios[w].probability
+            factors = np.array([scenarios[w].factor * scenarios[w].by_region.get(n, 1.0) for n in case.regions])
+        for q in range(Q):
+            blocks.append(base * factors[source_region] * (growth.factor_per_quarter**q if growth else 1.0))
+            weights.append(np.full(T, probability / (T * Q)))
+            quarter.append(np.full(T, q))
+            scenario.append(np.full(T, w))
+            hour.append(np.arange(T))
+
+    # Purchases.
+    sinks, terms, first, active, usd, most, step, minimum = [], [], [], [], [], [], [], []
+    o_sink, o_market, o_usd, o_most = [], [], [], []
+    for j in range(J):
+        i, s = int(sink_machine[j]), int(sink_region[j])
+        m = p.machines[i]
+        for t in MARKETS:
+            price = case.usd_per_hour[i, s, MARKETS.index(t)]
+            if t not in p.terms or np.isnan(price):
+                continue
+            if t in QUARTERS_OF_TERM:
+                for q in range(Q):
+                    on = np.zeros(Q)
+                    on[q : q + QUARTERS_OF_TERM[t]] = 1.0
+                    sinks.append(j)
+                    terms.append(t)
+                    first.append(q)
+                    active.append(on)
+                    usd.append(price)
+                    most.append(case.reservable[i, s])
+                    step.append(m.step)
+                    minimum.append(m.minimum)
+            else:
+                lost = m.spot_lost_share if t == "spot" else 0.0
+                cap = case.spot_cap[i, s] if t == "spot" else case.on_demand_cap[i, s]
+                if cap > 0:
+                    o_sink.append(j)
+                    o_market.append(t)
+                    o_usd.append(price / (1 - lost))
+                    o_most.append(cap * (1 - lost))
+    column_active = np.array(active).reshape(len(sinks), Q)
+    per_hour = np.array(usd, dtype=float)
+    penalty = np.array([
+        np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
+    ])  # fmt: skip
+    by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
+    egress = np.where(reach, 3600.0 * by_pair, 0.0)
+    tables = ReservedTables(
+        case=case, source_region=source_region, source_service=source_service,
+        demand=np.concatenate(blocks), weight=np.concatenate(weights),
+        quarter=np.concatenate(quarter).astype(np.intp), scenario=np.concatenate(scenario).astype(np.intp),
+        hour=np.concatenate(hour).astype(np.intp), quarters=Q,
+        sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work,
+        column_sink=np.array(sinks, dtype=np.intp), column_term=tuple(terms),
+        column_quarter=np.array(first, dtype=np.intp), column_active=column_active,
+        column_usd_per_month=per_hour * column_active.mean(axis=1) * HOURS_PER_MONTH if len(sinks) else per_hour,
+        column_usd_per_hour=per_hour, column_most=np.array(most, dtype=float),
+        column_step=np.array(step, dtype=np.intp), column_minimum=np.array(minimum, dtype=np.intp),
+        sink_most=case.reservable[sink_machine, sink_region],
+        option_sink=np.array(o_sink, dtype=np.intp), option_market=tuple(o_market),
+        option_usd_per_hour=np.array(o_usd, dtype=float), option_most=np.array(o_most, dtype=float),
+        penalty=penalty, egress=egress, guards=(),
+    )  # fmt: skip
+    object.__setattr__(tables, "guards", _guards(tables))
+    return tables
+
+
+def _guards(t: ReservedTables) -> tuple[Guard, ...]:
+    p = t.case.problem
+    J = len(t.sink_region)
+    on_demand, everything = np.zeros(J), np.zeros(J)
+    for o, j in enumerate(t.option_sink):
+        everything[j] += t.option_most[o]
+        if t.option_market[o] == "on_demand":
+            on_demand[j] += t.option_most[o]
+    counted = on_demand if p.resilience.count_on_demand else np.zeros(J)
+    guards = []
+    if p.resilience.lose_any_region_keep is not None:
+        for s, name in enumerate(t.case.regions):
+            alive = (t.sink_region != s).astype(float)
+            if not alive.all() or not len(alive):
+                guards.append(Guard(f"loss of {name}", p.resilience.lose_any_region_keep, alive,
+                                    np.where(alive > 0, counted, 0.0)))  # fmt: skip
+    if p.resilience.lose_spot_keep is not None:
+        guards.append(Guard("loss of all spot machines", p.resilience.lose_spot_keep, np.ones(J), on_demand))
+    worst = p.uncertainty.worst_case
+    if worst is not None:
+        whose = ("region", "its") if worst.regions == 1 else (f"{worst.regions} regions", "their")
+        name = f"any {whose[0]} {worst.deviation:.0%} above {whose[1]} demand"
+        guards.append(Guard(name, 1.0, np.ones(J), everything, worst.deviation, worst.regions))
+    return tuple(guards)
+
+
+def deviations(t: ReservedTables, guard: Guard) -> list[Array]:
+    """Factors on sources, (I,) each, for every largest set of regions that may deviate; one of ones without."""
+    if not guard.budget:
+        return [np.full(len(t.source_region), guard.keep)]
+    regions = np.unique(t.source_region)
+    ones = np.ones(len(t.source_region))
+    size = min(guard.budget, len(regions))
+    return [
+        guard.keep * (ones + guard.deviation * np.isin(t.source_region, chosen).astype(float))
+        for chosen in combinations(regions.tolist(), size)
+    ]  # fmt: skip
+
+
+def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
+    """The union-closed family of every connected part of a network, each (F, J); None if one has more than `most` sets.
+
+    Parts share no sink, so what a set of sources lacks is the sum over its parts: sets across parts say nothing new.
+    """
+    users = np.flatnonzero(reach.any(axis=1))
+    own = reach[users].astype(float)
+    found = []
+    part = connected_components(sp.csr_array(own @ own.T), directed=False)[1] if len(users) else users
+    for label in np.unique(part):
+        family = union_closed(reach[users[part == label]], most)
+        if family is None:
+            return None
+        found.append(family)
+    return found
+
+
+def union_closed(neighbours: Mask, most: int = MOST_SETS) -> Mask | None:
+    """All unions of rows of `neighbours` (I, J) but the empty one, (F, J); None if there are more than `most`."""
+    rows = {int.from_bytes(np.packbits(r).tobytes(), "big") for r in neighbours if r.any()}
+    family = {0}
+    for row in rows:
+        family |= {z | row for z in family}
+        if len(family) > most:
+            return None
+    family.discard(0)
+    size = -(-neighbours.shape[1] // 8)
+    packed = np.frombuffer(b"".join(z.to_bytes(size, "big") for z in sorted(family)), dtype=np.uint8)
+    unpacked = np.unpackbits(packed.reshape(len(family), size), axis=1) if family else np.zeros((0, size * 8))
+    return unpacked[:, : neighbours.shape[1]].astype(bool)

@@ -1,0 +1,660 @@
+"""Instance schema of the reserved-capacity problem (SkyLB §2.2): commitments over regions for diurnal demand."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, PrivateAttr, model_validator
+
+from formulations.reserved_capacity.demand import Demand, demand_of
+from formulations.reserved_capacity.throughput import Workload, serving_of
+from optmodels import catalog
+from optmodels.catalog import geography
+from optmodels.catalog.types import MARKETS, Entry, Market, Prices
+from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.limits import Limit
+from optmodels.problem import Problem
+from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+UsdPerHourOrFree = Annotated[float, Unit("USD/h"), Field(ge=0, allow_inf_nan=False)]
+UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=0)]
+Available = Count | dict[str, Count] | None
+HOURS_PER_MONTH = 730.0
+HOURS_PER_QUARTER = 2190.0
+QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
+MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
+
+
+class Region(Entry):
+    """A region: users live here and machines may stand here. Known cloud regions bring their place and clock."""
+
+    region: str = Field(min_length=1, max_length=100)
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="share of generated demand, any scale")
+    time_zone: str | None = Field(default=None, description="IANA name; default: the catalogue's")
+    utc_offset_h: float | None = Field(default=None, ge=-14, le=14)
+    latitude_deg: float | None = Field(default=None, ge=-90, le=90)
+    longitude_deg: float | None = Field(default=None, ge=-180, le=180)
+
+
+class Egress(Entry):
+    """Price of data between regions, USD per GB (10⁹ bytes): a catalogue table, or by the region that sends."""
+
+    catalog: str | None = None
+    usd_per_gb: UsdPerGb | dict[str, UsdPerGb | dict[str, UsdPerGb]] | None = Field(
+        default=None, description="one price, by source, or by source and destination (*: any other)"
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> Egress:
+        if (self.catalog is None) == (self.usd_per_gb is None):
+            raise ValueError("exactly one of catalog and usd_per_gb")
+        return self
+
+
+class Network(Entry):
+    """Round-trip times: a catalogue table, a CSV file, a matrix in the file, or an estimate from distance."""
+
+    catalog: str | None = None
+    file: str | None = Field(default=None, description="CSV: first column and header are regions, cells ms")
+    rtt_ms: dict[str, dict[str, float]] | None = None
+    estimate: Literal["geodesic"] | None = None
+    local_rtt_ms: float | None = Field(default=None, ge=0, description="user to machine in the same region")
+    egress: Egress | None = Field(default=None, description="what forwarded requests and answers cost")
+
+    @model_validator(mode="after")
+    def _one(self) -> Network:
+        if sum(v is not None for v in (self.catalog, self.file, self.rtt_ms, self.estimate)) != 1:
+            raise ValueError("exactly one of catalog, file, rtt_ms and estimate")
+        return self
+
+
+class Serving(Entry):
+    """What one machine does for one service."""
+
+    requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TBT")
+    prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class MachineType(Entry):
+    """A machine type with its prices by region and what it serves."""
+
+    machine: str = Field(min_length=1, max_length=200)
+    prices: Prices = Prices()
+    prices_by_region: dict[str, Prices] = {}
+    prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
+    catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
+    regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
+    reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
+        default=None, description="most reserved machines per region"
+    )
+    on_demand_available: Annotated[Available, Limit("{owner} on demand{key}", "most", "machines")] = None
+    spot_available: Annotated[Available, Limit("{owner} on spot{key}", "most", "machines")] = None
+    spot_lost_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="share of the paid spot time lost to interruptions"
+    )
+    minimum: Annotated[Count, Limit("a reservation of {owner}", "least", "machines", off=0)] = Field(
+        default=0, description="smallest reservation in a region and term, if any"
+    )
+    step: PositiveInt = Field(default=1, description="reservations are multiples of this")
+    serves: dict[str, Serving] = {}
+    gpu: str | None = None
+    gpu_count: PositiveInt = 1
+    vram_gib: Gib | None = None
+
+
+class ServiceSlo(Entry):
+    """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1)."""
+
+    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
+    queue_s: Annotated[float, Unit("s"), Field(ge=0)] = 0.0
+    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s", off=math.inf)] = None
+
+
+class Service(Entry):
+    """One model served to users of all regions."""
+
+    service: str = Field(min_length=1, max_length=100)
+    slo: ServiceSlo
+    demand: Demand
+    workload: Workload | None = Field(default=None, description="to derive what machines serve from the latency model")
+    kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
+    forwarding_ceiling: Annotated[
+        Fraction, Limit("share of {owner} that may leave its region", "most", "%", off=1.0)
+    ] = Field(default=1.0, description="share of a region's demand that may leave, any hour")
+    residency: Annotated[dict[str, tuple[str, ...]], Limit("regions that serve {owner} to users{key}", "among")] = (
+        Field(default={}, description="regions that may serve a region's users")
+    )
+    request_kb: Kilobytes = Field(default=0.0, description="10³ bytes sent to a machine elsewhere for a request")
+    answer_kb: Kilobytes = Field(default=0.0, description="10³ bytes that come back")
+    unserved_usd_per_request: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class Resilience(Entry):
+    """What must survive a loss, as a share of demand kept in every hour."""
+
+    lose_any_region_keep: Annotated[
+        PositiveFraction | None, Limit("demand kept after losing any region", "least", "%")
+    ] = None
+    lose_spot_keep: Annotated[
+        PositiveFraction | None, Limit("demand kept after losing all spot machines", "least", "%")
+    ] = None
+    count_on_demand: Annotated[bool, Limit("on-demand machines not counted on after a loss", "flag", off=True)] = Field(
+        default=False, description="on-demand machines help up to their availability"
+    )
+
+
+class Scenario(Entry):
+    """One future of demand: every hour times a factor."""
+
+    scenario: str
+    probability: PositiveFraction
+    factor: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    by_region: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+
+
+class WorstCase(Entry):
+    """Budgeted worst case: in any hour up to `regions` regions exceed their demand by `deviation`."""
+
+    deviation: float = Field(gt=0, allow_inf_nan=False)
+    regions: PositiveInt
+
+
+class Uncertainty(Entry):
+    """Scenarios (two-stage: reservations before, on-demand and flows after) and a worst case to survive."""
+
+    scenarios: tuple[Scenario, ...] = ()
+    worst_case: Annotated[
+        WorstCase | None, Limit("excess over expected demand to survive", "least", "%", inner="deviation")
+    ] = None
+
+    @model_validator(mode="after")
+    def _sums_to_one(self) -> Uncertainty:
+        total = sum(s.probability for s in self.scenarios)
+        if self.scenarios and abs(total - 1) > 1e-6:
+            raise ValueError(f"probabilities that sum to 1 (these sum to {total:g})")
+        return self
+
+
+class Growth(Entry):
+    """Demand multiplied every quarter; commitments may start in any quarter."""
+
+    quarters: Annotated[int, Field(strict=True, ge=1, le=40)]
+    factor_per_quarter: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+
+
+class ReservedCapacity(Problem):
+    """How many machines to reserve where, for how long, and what to buy by the hour on top."""
+
+    formulation: Literal["reserved_capacity"]
+    regions: tuple[Region, ...] = Field(min_length=1)
+    network: Network
+    services: tuple[Service, ...] = Field(min_length=1)
+    machines: tuple[MachineType, ...] = Field(min_length=1)
+    terms: Annotated[tuple[Market, ...], Limit("terms", "among", full=MARKETS)] = Field(
+        default=("reserved_1y", "reserved_3y"), min_length=1
+    )
+    utilisation: Annotated[PositiveFraction, Limit("planned share of throughput", "most", "%", off=1.0)] = Field(
+        default=1.0, description="share of a machine's throughput to plan with"
+    )
+    resilience: Resilience = Resilience()
+    uncertainty: Uncertainty = Uncertainty()
+    growth: Growth | None = None
+
+    _case: ReservedCase | None = PrivateAttr(default=None)
+
+    def resolve(self) -> ReservedCase:
+        """Look up regions, round trips, prices, throughputs and demand; once per problem.
+
+        Raises:
+            InputError: every contradiction, each with its path.
+        """
+        if self._case is None or self._case.problem is not self:  # a copy carries its original's case
+            self._case = _resolve(self)
+        return self._case
+
+    def inline(self) -> ReservedCapacity:
+        """The same problem with files written out: demand by hour, round trips, prices and throughputs."""
+        case = self.resolve()
+        names = [r.region for r in self.regions]
+        services = []
+        for k, s in enumerate(self.services):
+            demand = s.demand.inline(names, case.demand_rps[:, :, k], case.start)
+            workload = s.workload
+            if workload is not None and isinstance(workload.model, str):
+                workload = workload.model_copy(update={"model": catalog.llms()[workload.model]})
+            services.append(s.model_copy(update={"demand": demand, "workload": workload}))
+        machines = []
+        for i, m in enumerate(self.machines):
+            prices = {
+                r: Prices(**{t: float(v) for t, v in zip(MARKETS, case.usd_per_hour[i, s], strict=True) if v == v})
+                for s, r in enumerate(names) if case.offered[i, s]
+            }  # fmt: skip
+            serves = {
+                s.service: Serving(requests_per_second=float(case.requests_per_second[i, k]),
+                                   prefill_s=float(case.prefill_s[i, k]))
+                for k, s in enumerate(self.services) if case.requests_per_second[i, k] > 0
+            }  # fmt: skip
+            listed = [c for c in catalog.machines(m.catalog) if c.machine == m.machine] if m.catalog else []
+            hardware: dict[str, Any] = {}
+            if listed and m.gpu is None:
+                one = listed[0]
+                hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
+            machines.append(m.model_copy(update=hardware | {
+                "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
+                "regions": None, "serves": serves,
+            }))  # fmt: skip
+        rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
+        egress = None
+        if self.network.egress is not None:
+            price = _egress_usd_per_gb(self, names)
+            egress = Egress(usd_per_gb={
+                a: {b: float(price[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)
+            })  # fmt: skip
+        return self.model_copy(update={
+            "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
+        })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReservedCase:
+    """A problem with every reference resolved. R regions, T hours, K services, I machine types.
+
+    Attributes:
+        start: first hour, UTC, or None where demand has no calendar.
+        demand_rps: requests per second, mean of the hour, (T, R, K).
+        rtt_ms: (R, R), user's region × serving region.
+        usd_per_hour: (I, R, 4) in the order of MARKETS; NaN: not offered in that market.
+        offered: (I, R).
+        requests_per_second: (I, K); 0: cannot serve.
+        prefill_s: (I, K).
+        reservable, on_demand_cap, spot_cap: machines, (I, R); infinite: no limit.
+        egress_usd_per_request: (K, R, R) for a request of r served in s.
+        allowed: (K, R, R, I): users of r may be served in s on machine i (round trip, residency, offer, SLO).
+        notes: what a reader should know.
+    """
+
+    problem: ReservedCapacity
+    start: str | None
+    demand_rps: Array
+    rtt_ms: Array
+    usd_per_hour: Array
+    offered: Mask
+    requests_per_second: Array
+    prefill_s: Array
+    reservable: Array
+    on_demand_cap: Array
+    spot_cap: Array
+    egress_usd_per_request: Array
+    allowed: Mask
+    places: tuple[tuple[float | None, float | None], ...]
+    utc_offset_h: Array
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def regions(self) -> list[str]:
+        """Region names in order."""
+        return [r.region for r in self.problem.regions]
+
+
+class _Wrong(list[Mistake]):
+    """Mistakes found so far."""
+
+    def add(self, path: str, value: object, expected: str, hint: str | None = None) -> None:
+        self.append(Mistake(None, path, value, expected, hint=hint))
+
+    def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(value, known, n=1)
+        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+        self.add(path, value, f"{what}: {listing}", f"did you mean {near[0]}?" if near else None)
+
+    def collect(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Run and keep the mistakes it raises; None then."""
+        try:
+            return call(*arguments)
+        except InputError as error:
+            self.extend(error.mistakes)
+            return None
+
+
+def _resolve(p: ReservedCapacity) -> ReservedCase:
+    wrong = _Wrong()
+    names = [r.region for r in p.regions]
+    for what, values in (("regions", names), ("services", [s.service for s in p.services]),
+                         ("machines", [m.machine for m in p.machines])):  # fmt: skip
+        for i, v in enumerate(values):
+            if v in values[:i]:
+                wrong.add(f"{what}[{i}].{what[:-1]}", v, "each name once")
+    clocks = [_clock(r, i, wrong) for i, r in enumerate(p.regions)]
+    rtt = wrong.collect(_round_trips, p, names)
+    parts = [wrong.collect(demand_of, p, s.demand, f"services[{k}].demand", clocks) for k, s in enumerate(p.services)]
+    prices, offered = _prices(p, names, wrong)
+    rate, prefill = np.zeros((len(p.machines), len(p.services))), np.zeros((len(p.machines), len(p.services)))
+    for i, m in enumerate(p.machines):
+        for name in m.serves:
+            if name not in {s.service for s in p.services}:
+                wrong.unknown(f"machines[{i}].serves", name, "a service of this file", (s.service for s in p.services))
+        for k, s in enumerate(p.services):
+            found = m.serves.get(s.service)
+            if found is None and s.workload is not None:
+                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]")
+            if found is not None:
+                rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
+    unattainable = _Wrong()
+    for k, s in enumerate(p.services):
+        if not rate[:, k].any() and not wrong:
+            limited = s.workload is not None and s.slo.tbt_s is not None
+            mistakes = unattainable if limited else wrong
+            mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
+                      "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
+        for origin, servers in s.residency.items():
+            for name in (origin, *servers):
+                if name not in names:
+                    wrong.unknown(f"services[{k}].residency", name, "a region of this file", names)
+    for i, scenario in enumerate(p.uncertainty.scenarios):
+        for name in scenario.by_region:
+            if name not in names:
+                wrong.unknown(f"uncertainty.scenarios[{i}].by_region", name, "a region of this file", names)
+    price = wrong.collect(_egress_usd_per_gb, p, names)
+    if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
+        wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
+    caps = {
+        what: np.stack([_cap(getattr(m, what), names, f"machines[{i}].{what}", wrong)
+                        for i, m in enumerate(p.machines)])
+        for what in ("reservable", "on_demand_available", "spot_available")
+    }  # fmt: skip
+    hours = {len(d.rps) for d in parts if d is not None}
+    starts = {d.start for d in parts if d is not None}
+    if len(hours) > 1 or len(starts) > 1:
+        wrong.add("services", sorted(hours), f"demand over the same hours in every service (starts: {starts})")
+    if wrong:
+        raise InputError([*wrong, *unattainable])
+    if unattainable:
+        raise UnattainableError(unattainable)
+    demand = np.stack([d.rps for d in parts], axis=2)
+    allowed = _allowed(p, names, rtt, rate, prefill, offered)
+    _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
+    notes = [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    return ReservedCase(
+        problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
+        requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
+        on_demand_cap=caps["on_demand_available"], spot_cap=caps["spot_available"], allowed=allowed,
+        egress_usd_per_request=np.stack([(s.request_kb * price + s.answer_kb * price.T) / 1e6 for s in p.services]),
+        places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _clock(r: Region, i: int, wrong: _Wrong) -> Any:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    from formulations.reserved_capacity.demand import Clock
+
+    place = geography.places().get(r.region)
+    zone = r.time_zone or (place.time_zone if place and r.utc_offset_h is None else None)
+    try:
+        info = ZoneInfo(zone) if zone else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        wrong.add(f"regions[{i}].time_zone", zone, "an IANA time zone such as Europe/Berlin")
+        info = None
+    return Clock(r.region, r.weight, info, r.utc_offset_h)
+
+
+def _place(r: Region) -> tuple[float | None, float | None]:
+    place = geography.places().get(r.region)
+    if r.latitude_deg is not None and r.longitude_deg is not None:
+        return r.latitude_deg, r.longitude_deg
+    return (place.latitude_deg, place.longitude_deg) if place else (None, None)
+
+
+def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
+    """Round trips in ms; every pair present, finite, not negative."""
+    net, wrong = p.network, _Wrong()
+    R = len(names)
+    rtt = np.full((R, R), np.nan)
+    if net.estimate is not None:
+        places = [_place(r) for r in p.regions]
+        for i, place in enumerate(places):
+            if None in place:
+                wrong.add(f"regions[{i}].latitude_deg", None, "latitude_deg and longitude_deg, to estimate round trips")
+        if wrong:
+            raise InputError(wrong)
+        rtt = geography.geodesic_round_trip_ms(*np.array(places, dtype=float).T)
+        where = "network.estimate"
+    else:
+        table: Mapping[str, Mapping[str, float]]
+        if net.catalog is not None:
+            where = "network.catalog"
+            if net.catalog not in geography.networks():
+                wrong.unknown(where, net.catalog, "a round-trip table of the catalogue", geography.networks())
+                raise InputError(wrong)
+            known, matrix = geography.round_trip_times(net.catalog)
+            table = {a: dict(zip(known, row, strict=True)) for a, row in zip(known, matrix.tolist(), strict=True)}
+        elif net.file is not None:
+            where = "network.file"
+            table = _matrix_file(p, net.file)
+        else:
+            where, table = "network.rtt_ms", net.rtt_ms or {}
+        for i, a in enumerate(names):
+            for j, b in enumerate(names):
+                value = table.get(a, {}).get(b, table.get(b, {}).get(a))
+                if value is None and i == j:
+                    value = net.local_rtt_ms if net.local_rtt_ms is not None else 0.0
+                if value is None or not np.isfinite(value) or value < 0:
+                    wrong.add(f"{where}: {a} → {b}", value, "a round trip in ms ≥ 0")
+                    continue
+                rtt[i, j] = value
+                if value > 2000:
+                    wrong.add(f"{where}: {a} → {b}", value, "a round trip in ms below 2,000", "are these µs?")
+    if net.local_rtt_ms is not None:
+        np.fill_diagonal(rtt, net.local_rtt_ms)
+    if wrong:
+        raise InputError(wrong[:20])
+    off = rtt[~np.eye(R, dtype=bool)]
+    if R > 1 and 0 < off.max() < 1.0:
+        raise InputError(Mistake(None, where, float(off.max()), "round trips in ms", hint="are these seconds?"))
+    return rtt
+
+
+def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
+    """USD per GB from region to region, (R, R); zero without egress prices and at home."""
+    egress, R, wrong = p.network.egress, len(names), _Wrong()
+    price = np.zeros((R, R))
+    if egress is None:
+        return price
+    given: Any = egress.usd_per_gb
+    where = "network.egress.usd_per_gb"
+    if egress.catalog is not None:
+        where = "network.egress.catalog"
+        if egress.catalog not in geography.egress_tables():
+            wrong.unknown(where, egress.catalog, "a table of egress prices", geography.egress_tables())
+            raise InputError(wrong)
+        given = geography.egress_prices(egress.catalog)
+    for i, a in enumerate(names):
+        for j, b in enumerate(names):
+            if i == j:
+                continue
+            value = given.get(a) if isinstance(given, dict) else given
+            if isinstance(value, dict):
+                value = value.get(b, value.get("*"))
+            if value is None:
+                wrong.add(f"{where}: {a} → {b}", None, "a price in USD per GB")
+            else:
+                price[i, j] = value
+    if wrong:
+        raise InputError(wrong[:20])
+    return price
+
+
+def _matrix_file(p: ReservedCapacity, name: str) -> dict[str, dict[str, float]]:
+    import csv
+
+    path = p.beside(name, "network.file")
+    with path.open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.reader(line for line in handle if not line.startswith("#")))
+    head = rows[0][1:] if rows else []
+    table: dict[str, dict[str, float]] = {}
+    for number, row in enumerate(rows[1:], 2):
+        try:
+            table[row[0]] = {b: float(v) for b, v in zip(head, row[1:], strict=True) if v.strip()}
+        except ValueError:
+            expected = f"{len(head)} numbers in ms after the region's name"
+            raise InputError(Mistake(str(path), f"row {number}", ",".join(row)[:60], expected, line=number)) from None
+    return table
+
+
+def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wrong: _Wrong) -> Array:
+    if value is None:
+        return np.full(len(names), np.inf)
+    if isinstance(value, int):
+        return np.full(len(names), float(value))
+    for name in value:
+        if name not in names:
+            wrong.unknown(path, name, "a region of this file", names)
+    return np.array([float(value.get(n, np.inf)) for n in names])
+
+
+def _prices(p: ReservedCapacity, names: list[str], wrong: _Wrong) -> tuple[Array, Mask]:
+    """Prices (I, R, 4) and where each type is offered; a term nobody has a price for is a mistake."""
+    prices = np.full((len(p.machines), len(names), len(MARKETS)), np.nan)
+    offered = np.zeros((len(p.machines), len(names)), dtype=bool)
+    for i, m in enumerate(p.machines):
+        path = f"machines[{i}]"
+        own: dict[str, Prices] = {}
+        if m.catalog is not None:
+            if m.catalog not in catalog.pools():
+                wrong.unknown(f"{path}.catalog", m.catalog, "a machine list of the catalogue", catalog.pools())
+                continue
+            own = {c.region: c.prices for c in catalog.machines(m.catalog) if c.machine == m.machine}
+            if not own:
+                known = {c.machine for c in catalog.machines(m.catalog)}
+                wrong.unknown(f"{path}.machine", m.machine, "a machine of this list", known)
+        if m.prices_file is not None:
+            own |= wrong.collect(_price_file, p, m, path) or {}
+        for name, value in m.prices_by_region.items():
+            if name not in names:
+                wrong.unknown(f"{path}.prices_by_region", name, "a region of this file", names)
+            own[name] = value
+        for name in m.regions or ():
+            if name not in names:
+                wrong.unknown(f"{path}.regions", name, "a region of this file", names)
+        base, seen = m.prices.model_dump(), set()
+        for s, name in enumerate(names):
+            mine = base | {k: v for k, v in own.get(name, Prices()).model_dump().items() if v is not None}
+            row = np.array([np.nan if mine[t] is None else mine[t] for t in MARKETS])
+            offered[i, s] = name in m.regions if m.regions is not None else not np.isnan(row).all()
+            if not offered[i, s]:
+                continue
+            prices[i, s] = row
+            if row.tobytes() not in seen:  # the same prices everywhere are one mistake
+                _unit_mix_up(row, f"{path} ({m.machine}) in {name}", wrong)
+            seen.add(row.tobytes())
+            if m.regions is not None and np.isnan(row[[MARKETS.index(t) for t in p.terms]]).all():
+                wrong.add(f"{path}.prices ({name})", None, f"a price in one of the terms {', '.join(p.terms)}, USD/h",
+                          "the region is listed in regions: of this machine")  # fmt: skip
+    for t in p.terms:
+        if not wrong and np.isnan(prices[:, :, MARKETS.index(t)]).all():
+            wrong.add("terms", t, "a term that some machine has a price for", f"no machine has prices.{t}")
+    return prices, offered
+
+
+def _unit_mix_up(row: Array, path: str, wrong: _Wrong) -> None:
+    """Prices of one machine must lie within a factor that months against hours exceeds."""
+    known = row[~np.isnan(row)]
+    if len(known) > 1 and known.max() > MONTH_AGAINST_HOUR * known.min():
+        low, high = int(np.nanargmin(row)), int(np.nanargmax(row))
+        wrong.add(
+            f"{path}.{MARKETS[high]}", float(row[high]), "a price in USD per hour like its other prices",
+            f"{MARKETS[low]} is {row[low]:g}: is this one per month? Write '{row[high]:g} USD/month'",
+        )  # fmt: skip
+
+
+def _price_file(p: ReservedCapacity, m: MachineType, where: str) -> dict[str, Prices]:
+    """Prices by region of one machine from a CSV whose columns say per hour or per month (730 h)."""
+    import csv
+
+    path = p.beside(m.prices_file or "", f"{where}.prices_file")
+    found: dict[str, Prices] = {}
+    with path.open(encoding="utf-8", newline="") as handle:
+        reader = csv.DictReader(line for line in handle if not line.startswith("#"))
+        columns = reader.fieldnames or []
+        known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
+        extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
+        if "machine" not in columns or "region" not in columns or extra:
+            expected = f"columns machine, region and some of {', '.join(known)}"
+            raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
+        for number, row in enumerate(reader, 2):
+            if row["machine"] != m.machine:
+                continue
+            try:
+                found[row["region"]] = Prices(**{known[c][0]: float(v) / known[c][1] for c, v in row.items()
+                                                 if c in known and v})  # fmt: skip
+            except ValueError as error:
+                text = str(error).split("\n")[0]
+                raise InputError(Mistake(str(path), f"row {number}", text, "prices > 0", line=number)) from None
+    if not found:
+        raise InputError(Mistake(str(path), f"{where}.machine", m.machine, "a machine with rows in this file"))
+    return found
+
+
+def _price_notes(p: ReservedCapacity, names: list[str], prices: Array) -> list[str]:
+    notes = []
+    on_demand = prices[:, :, MARKETS.index("on_demand")]
+    for t in ("reserved_1y", "reserved_3y"):
+        dear = prices[:, :, MARKETS.index(t)] > on_demand
+        if dear.any():
+            i, s = map(int, np.argwhere(dear)[0])
+            notes.append(f"{p.machines[i].machine} in {names[s]}: {t} costs more than on demand")
+    return notes
+
+
+def _allowed(p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, offered: Mask) -> Mask:
+    """(K, R, R, I): round trip + queue + prefill ≤ TTFT, residency, the machine stands there and serves it."""
+    K, R, I = len(p.services), len(names), len(p.machines)  # noqa: E741
+    allowed = np.zeros((K, R, R, I), dtype=bool)
+    for k, s in enumerate(p.services):
+        ttft = rtt[:, :, None] / 1000.0 + s.slo.queue_s + prefill[None, None, :, k]
+        resident = np.ones((R, R), dtype=bool)
+        for origin, servers in s.residency.items():
+            resident[names.index(origin)] = np.isin(names, servers)
+        allowed[k] = (
+            (ttft <= s.slo.ttft_s + 1e-12) & resident[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
+        )
+    return allowed
+
+
+def _reachable(
+    p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask,
+    offered: Mask,
+) -> None:  # fmt: skip
+    """Every region with demand has somewhere to be served (unless unserved demand has a price)."""
+    wrong = _Wrong()
+    for k, s in enumerate(p.services):
+        for r, name in enumerate(names):
+            if not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:
+                continue
+            resident = np.isin(names, s.residency[name]) if name in s.residency else np.ones(len(names), dtype=bool)
+            there = offered.T & (rate[:, k] > 0) & resident[:, None]  # (R, I)
+            if not there.any():
+                wrong.add(f"services[{k}] ({name})", s.service, "a region that may serve these users with a machine",
+                          "check residency, and where the machines that serve this service are offered")  # fmt: skip
+                continue
+            ttft = rtt[r][:, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
+            best = float(np.where(there, ttft, np.inf).min())
+            wrong.add(
+                f"services[{k}].slo.ttft_s ({name})", s.slo.ttft_s,
+                "a TTFT that some region offering a machine can meet for this region's users",
+                f"the least round trip + queue + prefill is {best:.3g} s; check ttft_s, residency and machines",
+            )  # fmt: skip
+    if wrong:
+        raise UnattainableError(wrong)

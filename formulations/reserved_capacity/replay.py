@@ -1,0 +1,419 @@
+"""Replay of a reserved-capacity plan: its machines of an hour on a request trace, and again without each region.
+
+A machine becomes the replicas its throughput was derived from (`problem.throughput`): step times and KV memory from the
+same roofline, at most the planned batch. Where an instance states throughputs only, a replica is made up that serves
+exactly that many mean requests per second, and says so in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
+from formulations.reserved_capacity.throughput import Choice, choice_of
+from optmodels.errors import InputError, Mistake
+from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
+from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
+from optmodels.traces.types import Floats, Ints, Label, Programs, Trace
+
+WINDOW_S, SHORTEST_S = 600.0, 90.0
+MOST_REQUESTS = 60_000
+WARM_UP = 0.1  # share of the window not measured
+AFTER_S = 60.0  # simulated after the last arrival
+KEPT_UP = 0.95  # throughput over demand from which a fleet counts as keeping up: what noise leaves to tell
+INPUT_TOKENS, OUTPUT_TOKENS, TBT_S = 512, 256, 0.05  # where an instance names none
+
+
+@dataclass(frozen=True)
+class RegionReplayOptions(ReplayOptions):
+    """What the replay over regions can be asked beside the verb's options.
+
+    Attributes:
+        hour: of the demand, with its purchases; None: the busiest.
+        quarter, scenario: which of them.
+        seconds: of a generated trace; None: ten minutes, less where there are too many requests.
+        lose: regions removed one at a time: ``each``, ``none``, a name; None: each, if the instance asks for it.
+    """
+
+    hour: int | None = None
+    quarter: int = 0
+    scenario: int = 0
+    seconds: float | None = None
+    lose: str | None = None
+
+
+def routing_of(name: str | None) -> Routing:
+    """``skylb``, or a policy with another way of pushing: ``least_load/pending``.
+
+    At most one request goes to a replica between two probes: fleets of hundreds get more requests in between than
+    SK's twelve, and its listing would send them all to whichever replica was seen free.
+
+    Raises:
+        InputError: unknown policy or push.
+    """
+    select, _, push = (name or "skylb").partition("/")
+    return policy(select, push or None, burst=1)
+
+
+def replay(
+    problem: ReservedCapacity, plan: Mapping[str, Any], trace: Trace | None, options: ReplayOptions
+) -> dict[str, Any]:
+    """Simulate a plan.
+
+    Args:
+        problem: its instance.
+        plan: the plan as JSON data.
+        trace: requests with a label ``region`` (none: drawn by the regions' shares of demand) and, where services
+            share machines, ``model`` with the services' names; None: generated for the hour's demand, as conversations
+            with the workload's mean lengths.
+        options: policy, seed, and what `RegionReplayOptions` adds.
+
+    Returns:
+        Policy, hour, seconds, ``services`` with their metrics (`regions.Replay.metrics`), ``losses`` by region, notes.
+
+    Raises:
+        InputError: an hour, region, policy or service that does not exist.
+    """
+    o = options if isinstance(options, RegionReplayOptions) else RegionReplayOptions(**vars(options))
+    if o.controller is not None:
+        raise InputError(
+            Mistake(None, "controller", o.controller, "none: machines of reserved plans have fixed batches")
+        )
+    routing = routing_of(o.policy)
+    p, case = ReservedPlan.model_validate(plan), problem.resolve()
+    demand = _demand(problem, case, o)
+    hour = int(demand.sum(axis=(1, 2)).argmax()) if o.hour is None else o.hour
+    if not 0 <= hour < len(demand):
+        raise InputError(Mistake(None, "hour", hour, f"an hour of the demand, 0 to {len(demand) - 1}"))
+    notes: list[str] = []
+    seconds = _window(o, demand[hour], trace)
+    works = [_work(problem, case, k, trace, demand[hour, :, k], seconds, o.seed) for k in range(len(problem.services))]
+    machines = _machines(problem, p, o, hour, seconds)
+    shares = _shares(problem, case, machines, demand, hour)
+    lost = _lost(problem, case, machines, o)
+    services, losses = [], []
+    metrics: dict[str, Any] = {}
+    for k, service in enumerate(problem.services):
+        work = works[k]
+        if not len(work.trace):
+            continue
+        fleet = _fleet(problem, case, k, machines, shares[k], hour, notes)
+        name = service.service
+        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o, name)
+        planned = None if service.workload is None else service.workload.cached_input_share
+        services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
+                         "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
+        keep = problem.resilience.lose_any_region_keep or 1.0
+        kept = _thinned(work, keep, o.seed)
+        for region in lost:
+            left = fleet.without(region)
+            name = f"{service.service} without {region}"
+            found, metrics[name] = _run(kept, left, routing, seconds, service.slo.ttft_s, o, name)
+            losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
+    name = o.policy or "skylb"
+    one = len(services) == 1
+    shown = {name if one else f"{name}, {s['service']}": s for s in services}
+    planned_hits = [s["planned_cache_hit_rate"] for s in services]
+    return {
+        "predicted": {"throughput_over_demand": 1.0, "forwarded_share": p.forwarded_share,
+                      "cache_hit_rate": planned_hits[0] if one else None},
+        "policies": {
+            label: {"throughput_over_demand": s["throughput_over_demand"]}
+            | {x: s.get(x) for x in ("forwarded_share", "cache_hit_rate", "within_ttft_slo")}
+            for label, s in shown.items()
+        },
+        "policy": name, "routing": dict(describe(routing)), "hour": hour, "quarter": o.quarter,
+        "scenario": o.scenario, "seconds": seconds, "generated": trace is None, "services": services, "losses": losses,
+        "metrics": metrics,
+        "survives_every_loss": all(x["survives"] for x in losses) if losses else None,
+        "notes": list(dict.fromkeys(notes)),
+    }  # fmt: skip
+
+
+def _demand(problem: ReservedCapacity, case: ReservedCase, o: RegionReplayOptions) -> Floats:
+    """Requests/s of the quarter and scenario asked for, (T, R, K)."""
+    growth, scenarios = problem.growth, problem.uncertainty.scenarios
+    for name, value, most in (("quarter", o.quarter, growth.quarters if growth else 1),
+                              ("scenario", o.scenario, max(1, len(scenarios)))):  # fmt: skip
+        if not 0 <= value < most:
+            raise InputError(Mistake(None, name, value, f"0 to {most - 1}"))
+    factor = np.ones(len(case.regions)) * (growth.factor_per_quarter**o.quarter if growth else 1.0)
+    if scenarios:
+        s = scenarios[o.scenario]
+        factor *= [s.factor * s.by_region.get(n, 1.0) for n in case.regions]
+    demand: Floats = case.demand_rps * factor[:, None]
+    return demand
+
+
+def _window(o: RegionReplayOptions, demand: Floats, trace: Trace | None) -> float:
+    if trace is not None:
+        return max(trace.duration_s, 1.0)
+    if o.seconds is not None:
+        return o.seconds
+    return float(np.clip(MOST_REQUESTS / max(demand.sum(), 1e-9), SHORTEST_S, WINDOW_S))
+
+
+# -------------------------------------------------------------------------------------------------- requests
+
+
+def _tokens(service: Any) -> tuple[int, int]:
+    w = service.workload
+    return (INPUT_TOKENS, OUTPUT_TOKENS) if w is None else (w.input_tokens, w.output_tokens)
+
+
+def chat_of(input_tokens: int, output_tokens: int) -> Chat:
+    """Conversations whose requests have these mean lengths: as many turns (WildChat's 2.5 at most) as fit."""
+    for turns in (2.5, 2.0, 1.5, 1.2, 1.0):
+        # A request of a geometric conversation comes after turns − 1 others in the mean.
+        user = (input_tokens - 32 - (turns - 1) * output_tokens) / turns
+        if user >= 0.2 * input_tokens or turns == 1.0:
+            break
+    user = max(user, 1.0)
+    return Chat(
+        turns, user, float(output_tokens), system_tokens=min(32, input_tokens), template_tokens=0, templated=0.0
+    )
+
+
+def _work(
+    problem: ReservedCapacity, case: ReservedCase, k: int, trace: Trace | None, rates: Floats, seconds: float, seed: int
+) -> Workload:
+    """The requests of service k."""
+    service = problem.services[k]
+    if trace is None:
+        by_region = {n: float(v) for n, v in zip(case.regions, rates, strict=True)}
+        return open_loop_chat(chat_of(*_tokens(service)), by_region, seconds, seed=seed + k, name=service.service)
+    mine = trace
+    if len(problem.services) > 1:
+        label = trace.labels.get("model")
+        if label is None or service.service not in label.names:
+            names = ", ".join(s.service for s in problem.services)
+            raise InputError(Mistake(trace.name, "model", None, f"the service of every request ({names})"))
+        mine = trace.take(np.flatnonzero(label.codes == label.names.index(service.service)))
+    n = len(mine)
+    if "region" not in mine.labels:
+        share = rates / rates.sum() if rates.sum() > 0 else np.full(len(rates), 1 / len(rates))
+        drawn = np.random.default_rng(seed).choice(len(rates), n, p=share).astype(np.int64)
+        mine = Trace(mine.name, mine.arrival_s, mine.prompt_tokens, mine.output_tokens,
+                     dict(mine.labels) | {"region": Label(tuple(case.regions), drawn)}, mine.slo_factor,
+                     mine.prefixes)  # fmt: skip
+    free = np.full(n, -1, dtype=np.int64)
+    return Workload(mine, Programs(free, np.arange(n), free, np.zeros(n)))
+
+
+def _thinned(work: Workload, keep: float, seed: int) -> Workload:
+    """A share of the requests, drawn."""
+    if keep >= 1.0:
+        return work
+    chosen = np.flatnonzero(np.random.default_rng(seed + 101).random(len(work.trace)) < keep)
+    contents = work.programs.contents
+    free = np.full(len(chosen), -1, dtype=np.int64)
+    return Workload(work.trace.take(chosen), Programs(free, np.arange(len(chosen)), free, np.zeros(len(chosen)),
+                                                      None if contents is None else contents.take(chosen)))  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- machines
+
+
+@dataclass(frozen=True)
+class _Machine:
+    region: int
+    kind: int
+    from_s: float
+    until_s: float
+
+
+def _machines(
+    problem: ReservedCapacity, plan: ReservedPlan, o: RegionReplayOptions, hour: int, seconds: float
+) -> list[_Machine]:
+    """Machines of the plan while the trace lasts: reservations of the quarter, purchases of its hours."""
+    names, kinds = [r.region for r in problem.regions], [m.machine for m in problem.machines]
+    out = []
+    for line in plan.reservations:
+        if line.first_quarter <= o.quarter < line.first_quarter + QUARTERS_OF_TERM[line.term]:
+            out += [_Machine(names.index(line.region), kinds.index(line.machine), -np.inf, np.inf)] * line.count
+    b, hours = plan.purchases, int(np.ceil(seconds / 3600.0))
+    T = len(problem.resolve().demand_rps)
+    bought = np.zeros((hours, len(names), len(kinds)))
+    for x in range(len(b.hour)):
+        at = (b.hour[x] - hour) % T
+        if (b.scenario[x], b.quarter[x]) == (o.scenario, o.quarter) and at < hours:
+            kind = kinds.index(b.machine[x])
+            works = 1 - problem.machines[kind].spot_lost_share if b.market[x] == "spot" else 1.0
+            bought[at, names.index(b.region[x]), kind] += b.machines[x] * works
+    whole = np.ceil(bought - 1e-9).astype(int)
+    for r, kind in np.argwhere(whole.any(axis=0)):
+        for nth in range(int(whole[:, r, kind].max())):
+            on = np.concatenate(([False], whole[:, r, kind] > nth, [False])).astype(int)
+            for begin, end in zip(np.flatnonzero(np.diff(on) > 0), np.flatnonzero(np.diff(on) < 0), strict=True):
+                out.append(_Machine(int(r), int(kind), 3600.0 * begin if begin else -np.inf, 3600.0 * end))
+    return out
+
+
+def _shares(
+    problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], demand: Floats, hour: int
+) -> list[list[int]]:
+    """Which machines serve which service: by the work of the hour's cheapest dispatch, largest remainders first."""
+    K = len(problem.services)
+    if K == 1:
+        return [list(range(len(machines)))]
+    from formulations.reserved_capacity.dispatch import RowLp
+    from formulations.reserved_capacity.points import build_tables
+
+    t = build_tables(problem)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for x, m in enumerate(machines):
+        groups.setdefault((m.region, m.kind), []).append(x)
+    held = np.array([len(groups.get((int(r), int(i)), [])) for r, i in zip(t.sink_region, t.sink_machine, strict=True)],
+                    dtype=float)  # fmt: skip
+    lp = RowLp(t)
+    lp.solve(t.demand[hour], held)
+    flow = lp.primal()[0] * t.work[lp.source, lp.sink]
+    use = np.zeros((len(held), K))
+    np.add.at(use, (lp.sink, t.source_service[lp.source]), flow)
+    out: list[list[int]] = [[] for _ in range(K)]
+    for j in range(len(held)):
+        mine = groups.get((int(t.sink_region[j]), int(t.sink_machine[j])), [])
+        can = case.requests_per_second[t.sink_machine[j]] > 0
+        want = use[j] if use[j].sum() > 0 else can.astype(float)
+        exact = len(mine) * want / want.sum()
+        count = np.floor(exact).astype(int)
+        for k in np.argsort(count - exact)[: len(mine) - count.sum()]:
+            count[k] += 1
+        at = 0
+        for k in range(K):
+            out[k] += mine[at : at + count[k]]
+            at += count[k]
+    return out
+
+
+def engine_of(found: Choice, problem_workload: Any) -> Engine:
+    """A replica by the roofline that its throughput was derived from."""
+    w, layers = found.work, found.work.layers
+    weights = layers * float(w.weight_bytes_read(float(found.batch)))
+    per_token = layers * (w.linear_flops_per_token + w.head_flops_per_token) / found.flops
+    kv = (found.vram_bytes * problem_workload.vram_usable - w.weight_bytes) / w.kv_bytes_per_token_all_layers
+    return Engine(
+        kv_tokens=max(1, int(kv)), decode_s=weights / found.mem_bytes_per_s,
+        decode_per_kv_token_s=w.kv_bytes_per_token_all_layers / found.mem_bytes_per_s, decode_per_sequence_s=per_token,
+        prefill_per_token_s=per_token, prefill_per_pair_s=layers * w.attention_flops_per_pair / found.flops,
+        max_batch=max(1, found.batch),
+    )  # fmt: skip
+
+
+def stated_engine(
+    rps: float, prefill_s: float, input_tokens: int, output_tokens: int, tbt_s: float
+) -> tuple[Engine, int]:
+    """A made-up replica, and how many of them a machine has, that serve `rps` mean requests per second together.
+
+    So many replicas that none spends more than half its time on prefills; the batch follows from
+    B/(B·prefill + (S_out − 1)·TBT) = rps of a replica.
+    """
+    replicas = max(1, int(np.ceil(2 * rps * prefill_s)))
+    mine = rps / replicas
+    batch = max(1, int(np.ceil((output_tokens - 1) * tbt_s * mine / (1 - mine * prefill_s) - 1e-9)))
+    total = input_tokens + output_tokens
+    decode = batch * (1 / mine - prefill_s) / max(output_tokens - 1, 1)  # so that the whole batch gives exactly rps
+    return Engine(
+        kv_tokens=8 * batch * total + 64 * total, decode_s=decode, prefill_per_token_s=prefill_s / input_tokens,
+        max_batch=batch,
+    ), replicas  # fmt: skip
+
+
+def _fleet(
+    problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int], hour: int,
+    notes: list[str],
+) -> Fleet:  # fmt: skip
+    service = problem.services[k]
+    engines: list[Engine] = []
+    of_kind: dict[int, tuple[int, int]] = {}
+    for i, m in enumerate(problem.machines):
+        rate = float(case.requests_per_second[i, k])
+        if rate <= 0:
+            continue
+        derived = None
+        if service.workload is not None and m.gpu is not None:
+            derived = choice_of(m, service, f"machines[{i}]", f"services[{k}]")
+        if derived is not None and abs(derived.rps - rate) <= 1e-6 * rate:
+            engine, replicas = engine_of(derived, service.workload), derived.replicas
+        else:
+            engine, replicas = stated_engine(rate, float(case.prefill_s[i, k]), *_tokens(service),
+                                             service.slo.tbt_s or TBT_S)  # fmt: skip
+            notes.append(f"{m.machine} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
+        of_kind[i] = (len(engines), replicas)
+        engines.append(engine)
+    region, engine_at, opening, closing = [], [], [], []
+    for x in mine:
+        if machines[x].kind in of_kind:
+            e, replicas = of_kind[machines[x].kind]
+            region += [machines[x].region] * replicas
+            engine_at += [e] * replicas
+            opening += [machines[x].from_s] * replicas
+            closing += [machines[x].until_s] * replicas
+    return Fleet(
+        tuple(case.regions), case.rtt_ms / 2000.0, tuple(engines), _ints(region), _ints(engine_at), np.array(opening),
+        np.array(closing), case.allowed[k].any(axis=2),
+    )  # fmt: skip
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _lost(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], o: RegionReplayOptions) -> list[str]:
+    held = sorted({m.region for m in machines})
+    if o.lose == "none" or (o.lose is None and problem.resilience.lose_any_region_keep is None):
+        return []
+    if o.lose in (None, "each"):
+        return [case.regions[r] for r in held]
+    if o.lose not in case.regions:
+        raise InputError(Mistake(None, "lose", o.lose, f"each, none, or one of {', '.join(case.regions)}"))
+    return [o.lose]
+
+
+def _run(
+    work: Workload, fleet: Fleet, routing: Routing, seconds: float, ttft_slo_s: float, o: RegionReplayOptions, name: str
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    if not len(fleet.region):
+        return {"survives": False, "throughput_over_demand": 0.0}, None
+    r: Replay = simulate(work.trace, fleet, routing, programs=work.programs, until_s=seconds + AFTER_S, seed=o.seed)
+    if o.keep is not None:
+        o.keep(name, columns(r))
+    share = throughput_over_demand(r, seconds)
+    m = r.metrics(warmup_s=WARM_UP * seconds, ttft_slo_s=ttft_slo_s)
+    return {
+        "survives": share >= KEPT_UP, "throughput_over_demand": share, "ttft_p50_s": m["ttft_s"]["p50"],
+        "ttft_p90_s": m["ttft_s"]["p90"], "within_ttft_slo": m["within_ttft_slo"],
+        "cache_hit_rate": m["cache_hit_rate"], "forwarded_share": m["forwarded_share"],
+    }, m  # fmt: skip
+
+
+def columns(r: Replay) -> dict[str, Any]:
+    """Every request and what became of it, as columns of a table; empty or NaN where it did not happen."""
+    trace, names = r.trace, np.array([*r.fleet.regions, ""], dtype=object)
+    label = trace.labels["region"]
+    served = np.where(r.replica >= 0, r.fleet.region[r.replica], -1)
+    return {
+        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "region": np.array(label.names, dtype=object)[label.codes], "served_in": names[served],
+        "replica": r.replica, "forwarded": r.forwarded, "refused": r.refused, "cached_tokens": r.hit_tokens,
+        "sent_s": r.sent_s, "ttft_s": r.ttft_s, "e2e_s": r.e2e_s,
+    }  # fmt: skip
+
+
+def throughput_over_demand(r: Replay, seconds: float) -> float:
+    """First tokens in the second half of the window over requests sent in it.
+
+    First tokens and not last ones: answers have long tails, and those of a window's last minutes end after it however
+    well a fleet keeps up. One that does not keep up lets requests wait for their prefill, so fewer start than arrive.
+    """
+    low, high = seconds / 2, seconds
+    sent = int(((r.sent_s > low) & (r.sent_s <= high)).sum())
+    first = r.sent_s + r.ttft_s
+    begun = int(((first > low) & (first <= high)).sum())
+    return begun / sent if sent else 1.0

@@ -1,0 +1,269 @@
+"""How a reserved-capacity result reads in the terminal, its tables as data frames, and what it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from optmodels.catalog.types import MARKETS
+from optmodels.reporting.text import plain
+
+COMPARED = {
+    "region_local": "every region reserves for its own peak (SK Fig. 1a)",
+    "global_peak": "one pool for the peak of world demand, blind to reach (SK Fig. 3b)",
+    "on_demand": "perfect on-demand autoscaling in every region (SK Fig. 3b)",
+}
+
+
+def comparisons(t: ReservedTables) -> dict[str, float | None]:
+    """Cost of the paper's three ways to provision, USD/month; None where a price is missing.
+
+    Reservations at each region's best term, whole machines; autoscaling in fractions of a machine, by the hour.
+    Growth and scenarios: the mean over rows for autoscaling, the largest row for reservations.
+    """
+    case = t.case
+    reserve = case.usd_per_hour[
+        :, :, [MARKETS.index(m) for m in ("reserved_1y", "reserved_3y") if m in case.problem.terms]
+    ]
+    with np.errstate(all="ignore"):
+        cheapest = np.where(np.isnan(reserve), np.inf, reserve).min(axis=2, initial=np.inf)  # (I, R)
+    hourly = np.nan_to_num(case.usd_per_hour[:, :, MARKETS.index("on_demand")], nan=np.inf)
+    load = t.work  # machines per request/s
+    local = t.source_region[:, None] == t.sink_region[None, :]
+    total: dict[str, float | None] = {"region_local": 0.0, "global_peak": None, "on_demand": 0.0}
+    for r in np.unique(t.source_region):
+        mine = np.flatnonzero(t.source_region == r)
+        sinks = np.flatnonzero((t.sink_region == r) & (t.reach & local)[mine].all(axis=0))
+        options = []
+        for j in sinks:
+            need = t.demand[:, mine] @ load[mine, j]
+            i = t.sink_machine[j]
+            options.append((np.ceil(need.max() - 1e-9) * cheapest[i, r], float(t.weight @ need) * hourly[i, r]))
+        for name, x in (("region_local", 0), ("on_demand", 1)):
+            best = min((o[x] for o in options), default=np.inf)
+            so_far = total[name]
+            total[name] = so_far + best * HOURS_PER_MONTH if so_far is not None and np.isfinite(best) else None
+    best_global = np.inf
+    for i in np.unique(t.sink_machine):
+        rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
+        if (rate > 0).all() and np.isfinite(cheapest[i].min()):
+            need = float((t.demand @ (1 / rate)).max(initial=0.0))
+            best_global = min(best_global, float(np.ceil(need - 1e-9) * cheapest[i].min()))
+    total["global_peak"] = best_global * HOURS_PER_MONTH if np.isfinite(best_global) else None
+    return total
+
+
+def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
+    """What a reader wants beside the plan.
+
+    Returns:
+        ``comparisons`` (USD/month of other ways to provision), ``regions`` (peak and mean demand in machines, reserved
+        machines, forwarded in and out), ``binding`` and ``values`` (`reserved_values`), ``size`` and ``notes``.
+    """
+    out: dict[str, Any] = {
+        "comparisons": comparisons(t),
+        "size": {"rows": len(t.demand), "sources": len(t.source_region), "sinks": len(t.sink_region)},
+        "notes": list(t.case.notes),
+    }
+    if plan is not None:
+        from formulations.reserved_capacity import values as reserved_values
+
+        held = machines_held(t, plan)
+        out["binding"], out["values"] = reserved_values.binding(t, held), reserved_values.values(t, held)
+        out["regions"] = _regions(t, plan)
+        out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
+    return out
+
+
+def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
+    """Reserved machines by sink and quarter, (J, Q), of a plan."""
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    column = {
+        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
+        for c, j in enumerate(t.column_sink)
+    }
+    counts = np.zeros(len(t.column_sink))
+    for x in plan.reservations:
+        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
+    return t.reserved(counts)
+
+
+def _saving(other: float | None, plan: ReservedPlan) -> float | None:
+    return None if other is None else other - plan.cost.total_usd_per_month
+
+
+def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
+    rows = []
+    for r, name in enumerate(t.case.regions):
+        mine = np.flatnonzero(t.source_region == r)
+        own = t.demand[:, mine].sum(axis=1)
+        sent = sum(f.mean_requests_per_second for f in plan.flows if f.origin == name and f.server != name)
+        taken = sum(f.mean_requests_per_second for f in plan.flows if f.server == name and f.origin != name)
+        rows.append({
+            "region": name, "peak_requests_per_second": float(own.max(initial=0.0)),
+            "mean_requests_per_second": float(t.weight @ own) if len(mine) else 0.0,
+            "reserved": int(sum(x.count for x in plan.reservations if x.region == name)),
+            "reserved_requests_per_second": float(_capacity(t, plan, r)),
+            "sent_away_requests_per_second": sent, "taken_in_requests_per_second": taken,
+        })  # fmt: skip
+    return rows
+
+
+def _capacity(t: ReservedTables, plan: ReservedPlan, r: int) -> float:
+    """Requests/s of the first service that reserved machines of a region serve in the first quarter."""
+    names = [m.machine for m in t.case.problem.machines]
+    rate = t.case.requests_per_second[:, 0] * t.case.problem.utilisation
+    region = t.case.regions[r]
+    return sum(
+        x.count * float(rate[names.index(x.machine)])
+        for x in plan.reservations if x.region == region and x.first_quarter == 0
+    )  # fmt: skip
+
+
+def summary(result: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a solve document."""
+    out: list[Any] = []
+    plan, extra = result.get("plan"), result.get("report", {})
+    if plan is not None:
+        p = ReservedPlan.model_validate(plan)
+        out += [f"[bold]{plain(p.headline())}[/bold]", ""]
+        out.append(_reservation_table(p))
+        out += ["", _region_table(extra.get("regions", []))]
+        out += _purchase_lines(p) + _flow_lines(p)
+        out += ["", _cost_table(p, extra.get("comparisons", {}))]
+        out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
+    out += [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
+    return out
+
+
+def _reservation_table(p: ReservedPlan) -> Table:
+    table = Table("region", "reserve", "term", "from", "USD/h each", title="Reservations", title_justify="left",
+                  title_style="bold")  # fmt: skip
+    for line in p.reservations[:60]:
+        start = "now" if line.first_quarter == 0 else f"quarter {line.first_quarter + 1}"
+        table.add_row(plain(line.region), f"{line.count} × {plain(line.machine)}", line.term.replace("_", " "), start,
+                      f"{line.usd_per_hour_each:.4g}")  # fmt: skip
+    if len(p.reservations) > 60:
+        table.add_row("…", f"{len(p.reservations) - 60} more", "", "", "")
+    return table
+
+
+def _region_table(rows: list[Mapping[str, Any]]) -> Table:
+    table = Table("region", "peak req/s", "mean req/s", "reserved req/s", "sends away", "takes in", title="Regions",
+                  title_justify="left", title_style="bold")  # fmt: skip
+    for r in rows[:60]:
+        values = (r["peak_requests_per_second"], r["mean_requests_per_second"], r["reserved_requests_per_second"],
+                  r["sent_away_requests_per_second"], r["taken_in_requests_per_second"])  # fmt: skip
+        table.add_row(plain(r["region"]), *(f"{v:,.4g}" for v in values))
+    return table
+
+
+def _purchase_lines(p: ReservedPlan) -> list[str]:
+    b = p.purchases
+    lines = []
+    for market in ("on_demand", "spot"):
+        index = [x for x, m in enumerate(b.market) if m == market]
+        if index:
+            hours = len({(b.scenario[x], b.quarter[x], b.hour[x]) for x in index})
+            busiest: dict[int, float] = {}
+            for x in index:
+                busiest[b.hour[x] % 24] = busiest.get(b.hour[x] % 24, 0.0) + b.machines[x]
+            top = sorted(busiest, key=lambda h: -busiest[h])[:4]
+            total = sum(b.machines[x] for x in index)
+            when = ", ".join(map(str, sorted(top)))
+            lines.append(
+                f"{market.replace('_', '-')}: in {hours} hours, {total:,.0f} machine-hours,"
+                f" most in hours {when} of the day (hour 0 = first row)"
+            )
+    if p.unserved.hour:
+        lost = sum(p.unserved.requests_per_second) * 3600
+        lines.append(f"unserved: {lost:,.0f} requests over {len(set(p.unserved.hour))} hours")
+    return ["", *lines] if lines else []
+
+
+def _flow_lines(p: ReservedPlan) -> list[str]:
+    away = sorted((f for f in p.flows if f.origin != f.server), key=lambda f: -f.mean_requests_per_second)
+    if not away:
+        return ["", "nothing is forwarded"]
+    lines = ["", f"[bold]Forwarding[/bold] ({p.forwarded_share:.1%} of requests)"]
+    lines += [
+        f"  {plain(f.origin)} → {plain(f.server)}: mean {f.mean_requests_per_second:,.4g} req/s,"
+        f" peak {f.peak_requests_per_second:,.4g}, round trip {f.rtt_ms:.0f} ms"
+        for f in away[:8]
+    ]
+    return lines + ([f"  … and {len(away) - 8} more pairs"] if len(away) > 8 else [])
+
+
+def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
+    table = Table("way to provision", "USD/month", "against this plan", title="Cost", title_justify="left",
+                  title_style="bold")  # fmt: skip
+    total = p.cost.total_usd_per_month
+    table.add_row("this plan", f"{total:,.0f}", "")
+    for name, value in compared.items():
+        ratio = "" if value is None or total <= 0 else f"{value / total:.2f}×"
+        table.add_row(COMPARED[name], "no price" if value is None else f"{value:,.0f}", ratio)
+    return table
+
+
+def _binding_lines(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for c in found.get("caps", [])[:6]:
+        hours = f" in {c['hours']} hours" if "hours" in c else ""
+        lines.append(f"  {c['cap'].replace('_', '-')} cap of {c['machines']:,.4g} {plain(c['machine'])} in"
+                     f" {plain(c['region'])} reached{hours}")  # fmt: skip
+    if found.get("hours_full"):
+        peak = found["busiest_hours"][0]
+        lines.append(f"  every reserved machine is busy in {found['hours_full']} hours, first in hour {peak['hour']}")
+    lines += [f"  {plain(x['origin'])} → {plain(x['server'])} is {x['lacking_ms']:.1f} ms out of reach"
+              for x in found.get("next_reaches", [])[:2]]  # fmt: skip
+    return ["", "[bold]What binds[/bold]", *lines] if lines else []
+
+
+def _value_lines(found: Mapping[str, Any]) -> list[str]:
+    if not found:
+        return []
+    lines = []
+    for x in [x for x in found["machines"] if x["usd_per_month"] > 0][:4]:
+        net = ", ".join(f"{t.replace('reserved_', '')} {v:+,.0f}" for t, v in x["net_usd_per_month"].items())
+        after = f" (less its price: {net})" if net else ""
+        lines.append(f"  {plain(x['machine'])} in {plain(x['region'])}: {x['usd_per_month']:,.0f} USD/month{after}")
+    if found["machines"] and not lines:
+        lines.append("  one more machine anywhere: nothing")
+    if found["reach_usd_per_month"] is not None:
+        lines.append(f"  10 ms more TTFT: {found['reach_usd_per_month']:,.0f} USD/month")
+    return ["", f"[bold]Worth of one more[/bold] ({plain(found['basis'])})", *lines]
+
+
+def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
+    """Data frames by file name: reservations, hours (demand and capacity by region), forwarding, purchases."""
+    import pandas as pd
+
+    from formulations.reserved_capacity.dispatch import dispatch
+
+    names = t.case.regions
+    columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
+    for r, name in enumerate(names):
+        columns[f"{name} demand req/s"] = t.demand[:, t.source_region == r].sum(axis=1)
+    if plan is None:
+        return {"demand": pd.DataFrame(columns).head(MAX_ROWS)}
+    held = machines_held(t, plan)
+    found = dispatch(t, held)
+    for r, name in enumerate(names):
+        mine = np.flatnonzero(t.sink_region == r)
+        columns[f"{name} machines reserved"] = held[mine].sum(axis=0)[t.quarter]
+        columns[f"{name} machines busy"] = found.used[:, mine].sum(axis=1)
+    return {
+        "reservations": pd.DataFrame([x.model_dump() for x in plan.reservations]),
+        "hours": pd.DataFrame(columns).head(MAX_ROWS),
+        "forwarding": pd.DataFrame([x.model_dump() for x in plan.flows]),
+        "purchases": pd.DataFrame(plan.purchases.model_dump()).head(MAX_ROWS * 10),
+    }
+
+
+MAX_ROWS = 10_000

@@ -1,0 +1,135 @@
+"""What one machine serves: requests per second at the largest batch that holds TBT and memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from optmodels import catalog
+from optmodels.catalog.types import Architecture, Entry
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.strategies import Hardware, Model, Variant
+from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
+
+BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
+
+
+class Workload(Entry):
+    """The model of a service and the mean request."""
+
+    model: str | Architecture
+    weights: Precision = "fp16"
+    kv: Precision = "fp16"
+    input_tokens: PositiveInt
+    output_tokens: PositiveInt
+    cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
+    variant: Variant = "roofline"
+    vram_usable: PositiveFraction = 0.9
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a machine runs a service: `replicas` of `tp` GPUs each, `batch` requests in flight.
+
+    Attributes:
+        rps: requests/s of the machine.
+        prefill_s: of one mean prompt.
+        work: of a layer of the model.
+        flops, mem_bytes_per_s, vram_bytes: of one replica.
+    """
+
+    rps: float
+    prefill_s: float
+    tp: int
+    replicas: int
+    batch: int
+    work: LayerWork
+    flops: float
+    mem_bytes_per_s: float
+    vram_bytes: float
+
+
+def serving_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Any:
+    """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
+
+    Raises:
+        InputError: unknown model or GPU, or the service has no tbt_s.
+    """
+    from formulations.reserved_capacity.problem import Serving
+
+    found = choice_of(machine, service, machine_path, service_path)
+    return None if found is None else Serving(requests_per_second=found.rps, prefill_s=found.prefill_s)
+
+
+def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Choice | None:
+    """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
+
+    The machine runs `gpu_count`/tp replicas of tp GPUs; of all tp that divide both GPUs and heads the one with the
+    most requests per second is used. A replica with B requests in flight spends B prefills and one decode step per
+    output token on them: B/(B·prefill + (S_out − 1)·TBT(B)) requests per second, with TBT(B) ≤ tbt_s and the KV
+    cache of B full requests in memory.
+
+    Raises:
+        InputError: unknown model or GPU, or the service has no tbt_s.
+    """
+    w: Workload = service.workload
+    wrong = []
+    if isinstance(w.model, str) and w.model not in catalog.llms():
+        known = ", ".join(sorted(catalog.llms())[:12])
+        wrong.append(Mistake(None, f"{service_path}.workload.model", w.model, f"a model of the catalogue: {known}"))
+    gpu_name, vram_gib = machine.gpu, machine.vram_gib
+    if gpu_name is None and machine.catalog is not None:
+        same = [m for m in catalog.machines(machine.catalog) if m.machine == machine.machine]
+        gpu_name = same[0].gpu if same else None
+        vram_gib = vram_gib or (same[0].vram_gib if same else None)
+    gpu_count = machine.gpu_count
+    if machine.catalog is not None and gpu_count == 1:
+        gpu_count = next((m.gpu_count for m in catalog.machines(machine.catalog) if m.machine == machine.machine), 1)
+    if gpu_name is None:
+        return None
+    if gpu_name not in catalog.gpus():
+        known = ", ".join(sorted(catalog.gpus())[:12])
+        wrong.append(Mistake(None, f"{machine_path}.gpu", gpu_name, f"a GPU of the catalogue: {known}"))
+    if service.slo.tbt_s is None:
+        wrong.append(Mistake(None, f"{service_path}.slo.tbt_s", None, "a TBT in s, to choose the batch by"))
+    if wrong:
+        raise InputError(wrong)
+    architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
+    gpu = catalog.gpus()[gpu_name]
+    flops = gpu.fp8_flops if w.weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
+    if flops is None:
+        return None
+    vram = (vram_gib or gpu.vram_gib * gpu_count) / gpu_count
+    prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
+    model = Model(layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable)
+    short = Model(model.work, prompt, w.output_tokens, w.variant, w.vram_usable)
+    best: Choice | None = None
+    for tp in (d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0):
+        n = len(BATCHES)
+        hardware = Hardware(
+            tp=np.full(n, float(tp)), flops=np.full(n, tp * flops),
+            mem_bytes_per_s=np.full(n, tp * gpu.mem_bytes_per_s),
+            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * gpu.pcie_bytes_per_s),
+            disk_bytes_per_s=np.full(n, np.nan), net_bytes_per_s=np.full(n, np.nan),
+            link_bytes_per_s=np.full(n, gpu.link_bytes_per_s), ram_bytes=np.full(n, np.nan),
+            disk_bytes=np.full(n, np.nan),
+        )  # fmt: skip
+        curves = model.resident(hardware, BATCHES, np.ones(n))
+        tbt = curves.tbt(np.zeros(n))
+        prefill = float(short.resident(hardware.take(np.array([0])), np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
+        fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= service.slo.tbt_s)
+        if not fits.any():
+            continue
+        rate = BATCHES / (BATCHES * prefill + (w.output_tokens - 1) * tbt)
+        at = int(np.where(fits, rate, 0.0).argmax())
+        rps = float(rate[at]) * gpu_count / tp
+        if best is None or rps > best.rps:
+            best = Choice(
+                rps, prefill, tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops, tp * gpu.mem_bytes_per_s,
+                tp * vram * GIB,
+            )  # fmt: skip
+    return best

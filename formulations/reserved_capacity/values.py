@@ -1,0 +1,179 @@
+"""What binds in a reserved-capacity plan, and what one more machine or 10 ms of reach would be worth.
+
+Values are differences of exact optima where an instance is small enough to be solved again and again within seconds;
+else, where machines are bought by the hour, what it saves in purchases with the plan's reservations fixed. `basis` says
+which.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from formulations.reserved_capacity.dispatch import dispatch
+from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+
+SOLVE_CELLS = 2_000_000  # rows × sources × sinks up to which the instance is solved again
+SECONDS = 3.0
+REACH_MS = 10.0
+SHOWN = 12
+FULL = 0.999
+
+
+def binding(t: ReservedTables, held: Array) -> dict[str, Any]:
+    """Caps reached, the hours that need every machine, and the pairs just out of reach.
+
+    Args:
+        t: tables.
+        held: reserved machines, (J, Q).
+    """
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    found = dispatch(t, held)
+    caps = [
+        {"cap": "reservable", "region": names[t.sink_region[j]], "machine": machines[t.sink_machine[j]],
+         "machines": float(t.sink_most[j])}
+        for j in np.flatnonzero(np.isfinite(t.sink_most) & (held.max(axis=1) >= t.sink_most - 1e-9))
+    ]  # fmt: skip
+    for o in np.flatnonzero(np.isfinite(t.option_most)):
+        hours = int((found.bought[:, o] >= t.option_most[o] * (1 - 1e-9)).sum())
+        if hours:
+            j = t.option_sink[o]
+            caps.append({"cap": t.option_market[o], "region": names[t.sink_region[j]],
+                         "machine": machines[t.sink_machine[j]], "machines": float(t.option_most[o]),
+                         "hours": hours})  # fmt: skip
+    total = held.sum(axis=0)[t.quarter]
+    busy = found.used.sum(axis=1) / np.maximum(total, 1e-12)
+    full = np.flatnonzero(busy >= FULL) if total.any() else np.zeros(0, dtype=np.intp)
+    order = np.argsort(-busy, kind="stable")[:5]
+    hours_full = [{"scenario": int(t.scenario[h]), "quarter": int(t.quarter[h]), "hour": int(t.hour[h]),
+                   "busy_share": float(busy[h])} for h in order]  # fmt: skip
+    return {"caps": caps, "hours_full": len(full), "busiest_hours": hours_full, "next_reaches": next_reaches(t)}
+
+
+def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
+    """Pairs of regions that a little more TTFT would bring into reach, by how many ms."""
+    case = t.case
+    rows: list[dict[str, Any]] = []
+    for k, s in enumerate(case.problem.services):
+        users = np.flatnonzero(case.demand_rps[:, :, k].any(axis=0))
+        for i, m in enumerate(case.problem.machines):
+            if case.requests_per_second[i, k] <= 0:
+                continue
+            for r in users:
+                allowed = s.residency.get(case.regions[r], case.regions)
+                for to in np.flatnonzero(case.offered[i]):
+                    lacking = case.rtt_ms[r, to] + 1000 * (s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_s)
+                    if lacking > 1e-9 and case.regions[to] in allowed:
+                        rows.append({"service": s.service, "origin": case.regions[r], "server": case.regions[to],
+                                     "machine": m.machine, "lacking_ms": float(lacking)})  # fmt: skip
+    return sorted(rows, key=lambda x: float(x["lacking_ms"]))[:SHOWN]
+
+
+def values(t: ReservedTables, held: Array) -> dict[str, Any]:
+    """Worth of one more machine in every sink and of `REACH_MS` more reach, USD/month.
+
+    Returns:
+        ``basis``; ``machines``: region, machine, ``usd_per_month`` that one more free machine saves, and by term
+        ``net_usd_per_month`` after its price; ``reach_usd_per_month`` (None: not computed).
+    """
+    if len(t.demand) * t.reach.size <= SOLVE_CELLS and len(t.sink_region):
+        solved = _by_solving(t)
+        if solved is not None:
+            return solved
+    if len(t.option_sink):
+        found = _by_dispatch(t, held)
+        return {"basis": f"purchases with the reservations fixed, {len(found)} of {len(held)} places",
+                "machines": _rows(t, found), "reach_usd_per_month": None}  # fmt: skip
+    return {"basis": "not computed: too large to solve again, and without hourly machines a fixed plan has no price",
+            "machines": [], "reach_usd_per_month": None}  # fmt: skip
+
+
+def _by_solving(t: ReservedTables) -> dict[str, Any] | None:
+    """Exact optima with and without; None once the time is spent."""
+    began = time.perf_counter()
+
+    def cost(tables: ReservedTables) -> float | None:
+        from optmodels import formulation
+
+        left = SECONDS - (time.perf_counter() - began)
+        if left <= 0:
+            return None
+        exact = formulation.get(t.case.problem.formulation).method("exact")
+        out = exact(tables.case.problem, tables, Options(time_limit=left))
+        return out.plan.cost.total_usd_per_month if out.plan is not None and out.status == "optimal" else None
+
+    base = cost(t)
+    if base is None:
+        return None
+    worth: dict[int, float] = {}
+    for j in range(len(t.sink_region)):
+        more = cost(one_more(t, j))
+        if more is None:
+            return None
+        worth[j] = max(0.0, base - more)
+    return {
+        "basis": "exact re-solve",
+        "machines": _rows(t, worth),
+        "reach_usd_per_month": _worth_of_reach(t, base, cost),
+    }
+
+
+def one_more(t: ReservedTables, j: int) -> ReservedTables:
+    """The tables with one machine in sink j that costs nothing and is always there."""
+    ones = np.ones((1, t.quarters))
+    return replace(
+        t, column_sink=np.append(t.column_sink, j), column_term=(*t.column_term, "reserved_3y"),
+        column_quarter=np.append(t.column_quarter, 0), column_active=np.concatenate((t.column_active, ones)),
+        column_usd_per_month=np.append(t.column_usd_per_month, 0.0),
+        column_usd_per_hour=np.append(t.column_usd_per_hour, 0.0), column_most=np.append(t.column_most, 1.0),
+        column_step=np.append(t.column_step, 1), column_minimum=np.append(t.column_minimum, 0),
+        sink_most=t.sink_most + (np.arange(len(t.sink_most)) == j),
+    )  # fmt: skip
+
+
+def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
+    problem = t.case.problem
+    services = tuple(
+        s.model_copy(update={"slo": s.slo.model_copy(update={"ttft_s": s.slo.ttft_s + REACH_MS / 1000})})
+        for s in problem.services
+    )
+    try:
+        wider = build_tables(problem.model_copy(update={"services": services}))
+    except InputError:
+        return None
+    if wider.reach.shape == t.reach.shape and (wider.reach == t.reach).all():
+        return 0.0
+    found = cost(wider)
+    return None if found is None else max(0.0, base - found)
+
+
+def _by_dispatch(t: ReservedTables, held: Array) -> dict[int, float]:
+    """What one more machine saves in purchases, by sink; those where most is spent first, until the time is spent."""
+    began = time.perf_counter()
+    found = dispatch(t, held)
+    bill, _ = found.usd_per_month(t)
+    base, spent = found.total_usd_per_month(t), np.zeros(len(t.sink_region))
+    np.add.at(spent, t.option_sink, bill)
+    out: dict[int, float] = {}
+    for j in np.argsort(-spent, kind="stable"):
+        if time.perf_counter() - began > SECONDS:
+            break
+        more = dispatch(t, held + (np.arange(len(held)) == j)[:, None])
+        out[int(j)] = max(0.0, base - more.total_usd_per_month(t))
+    return out
+
+
+def _rows(t: ReservedTables, worth: dict[int, float]) -> list[dict[str, Any]]:
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    rows = []
+    for j in sorted(worth, key=lambda j: -worth[j]):
+        mine = [c for c in np.flatnonzero(t.column_sink == j) if t.column_quarter[c] == 0]
+        net = {t.column_term[c]: float(worth[j] - t.column_usd_per_month[c]) for c in mine}
+        rows.append({"region": names[t.sink_region[j]], "machine": machines[t.sink_machine[j]],
+                     "usd_per_month": float(worth[j]), "net_usd_per_month": net})  # fmt: skip
+    return rows

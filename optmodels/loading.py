@@ -1,0 +1,70 @@
+"""Instance file → validated problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.io.read import read_document, validate
+from optmodels.problem import Problem
+
+
+def load(
+    source: str | PathLike[str] | Mapping[str, Any], *, folder: Path | None = None, limits_may_fail: bool = False
+) -> Problem:
+    """Load and validate an instance, everything it refers to included.
+
+    Args:
+        source: a YAML or JSON file, or the same as a mapping.
+        folder: where a mapping's files are; None: it names none.
+        limits_may_fail: return a well-formed instance even if nothing can meet its limits.
+
+    Raises:
+        InputError: every mistake found, with file, path, value and what was expected.
+    """
+    from optmodels import formulation
+
+    file, data = None, source
+    line: Any = lambda _: None  # noqa: E731
+    if not isinstance(source, Mapping):
+        path = Path(source)
+        data, line = read_document(path)
+        file, folder = str(path), path.parent
+    assert isinstance(data, Mapping)
+    name = data.get("formulation")
+    if not isinstance(name, str):
+        known = f"one of {', '.join(formulation.names())}"
+        raise InputError(Mistake(file, "formulation", name, known, line(("formulation",))))
+    try:
+        schema = formulation.get(name).problem
+    except InputError as error:
+        raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
+    problem: Problem = validate(schema, dict(data), file, line)
+    problem._folder = folder
+    if not problem.name and file is not None:
+        problem = problem.model_copy(update={"name": Path(file).stem})
+        problem._folder = folder
+    try:
+        problem.resolve()
+    except InputError as error:
+        if isinstance(error, UnattainableError) and limits_may_fail:
+            return problem
+        raise type(error)(
+            m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
+        ) from None
+    return problem
+
+
+def _location(path: str) -> tuple[int | str, ...]:
+    """``pool.machines[2].gpu`` back to ``('pool', 'machines', 2, 'gpu')``."""
+    parts: list[int | str] = []
+    for piece in path.split("."):
+        key, *indices = piece.replace("]", "").split("[")
+        if key:
+            parts.append(key)
+        parts += [int(i) for i in indices if i.isdigit()]
+    return tuple(parts)

@@ -1,1 +1,0 @@
-"""From a validated problem to operating points: what formulations and heuristics choose from."""

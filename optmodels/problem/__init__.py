@@ -1,1 +1,0 @@
-"""Instance files: schemas, loading, and every mistake named."""

@@ -1,0 +1,510 @@
+"""Operating points of one workload in static batches: configurations, their latency curves, and what they cost.
+
+A *configuration* is physical: strategy family, main machine with its parallelism, AO machine, k/K/N. It has one
+latency curve over α. A *skeleton* is a configuration bought in one market per role; it adds only a cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.catalog.types import MARKETS, Machine, Market
+from optmodels.latency.calibration import calibrate
+from optmodels.latency.strategies import (
+    AO_FAMILIES,
+    FAMILIES,
+    Curves,
+    Family,
+    Hardware,
+    Model,
+    concatenate,
+)
+from optmodels.serving.static import Case, Limits, OperatingPoint, StaticBatch
+from optmodels.units import GBPS, GIB
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+NONE = -1
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Physical configurations, one row each; shape (n,)."""
+
+    family: Index  # index into FAMILIES
+    main: Index  # index into case.machines
+    ao: Index  # the same, or NONE
+    tp: Index  # GPUs per replica of the main machine
+    dp: Index  # replicas per main machine
+    count: Index  # k passes, K pairs, N sharing mains, or replicas of a single machine
+    batch: Index  # requests per replica and pass (the largest part)
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def take(self, rows: Index | Mask) -> Configurations:
+        """The given rows."""
+        return Configurations(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class Skeletons:
+    """Configurations × markets; shape (m,)."""
+
+    configuration: Index
+    main_market: Index  # index into MARKETS
+    ao_market: Index  # the same, or NONE
+    usd_per_hour: Array
+
+    def __len__(self) -> int:
+        return len(self.configuration)
+
+    def take(self, rows: Index | Mask) -> Skeletons:
+        """The given rows."""
+        return Skeletons(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The best α of each configuration within the limits, and its latencies; shape (n,).
+
+    Where no α is feasible, the α with the shortest E2E in the memory range, if there is one, else NaN.
+    """
+
+    alpha: Array
+    ttft_s: Array
+    tbt_s: Array
+    e2e_s: Array
+    feasible: Mask
+
+
+@dataclass(frozen=True)
+class StaticTables:
+    """Everything a method may look at."""
+
+    case: Case
+    configurations: Configurations
+    curves: Curves
+    skeletons: Skeletons
+    measured: tuple[OperatingPoint, ...] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """The SLO."""
+        return self.case.limits
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """The pool."""
+        return self.case.machines
+
+    def restricted(self, rows: Index | Mask) -> Self:
+        """The same tables with only some skeletons (configurations stay)."""
+        return replace(self, skeletons=self.skeletons.take(rows))
+
+    def compact(self) -> Self:
+        """Drop configurations that no skeleton uses."""
+        used, index = np.unique(self.skeletons.configuration, return_inverse=True)
+        return replace(
+            self,
+            configurations=self.configurations.take(used),
+            curves=self.curves.take(used),
+            skeletons=replace(self.skeletons, configuration=index.astype(np.intp)),
+            measured=tuple(self.measured[i] for i in used) if self.measured else (),
+        )
+
+    @cached_property
+    def optimum(self) -> Optimum:
+        """Exhaustive evaluation of every configuration at its best α (see `optimise`)."""
+        return optimise(self.curves, self.limits)
+
+    def spot_free(self) -> Mask:
+        """Skeletons without a part bought on the spot market."""
+        spot = MARKETS.index("spot")
+        mask: Mask = (self.skeletons.main_market != spot) & (self.skeletons.ao_market != spot)
+        return mask
+
+
+def build_tables(problem: StaticBatch) -> StaticTables:
+    """Enumerate configurations, compute their curves, price every market combination."""
+    case = problem.resolve()
+    if case.operating_points:
+        configurations, curves, measured = _measured(case)
+    else:
+        configurations, curves = _modelled(case)
+        measured = ()
+    return StaticTables(case, configurations, curves, priced(case, configurations), measured)
+
+
+# ---------------------------------------------------------------------------------------------- configurations
+
+
+def _replicas(case: Case) -> tuple[Index, Index, Index]:
+    """(machine, tp, dp) of every way to run replicas on a main machine: tp·dp = GPUs, tp divides the heads."""
+    rows = [
+        (i, tp, m.gpu_count // tp)
+        for i, m in enumerate(case.machines)
+        for tp in case.problem.strategies.tensor_parallel
+        if m.gpu_count % tp == 0
+        and case.architecture.heads % tp == 0
+        and m.gpu_count // tp <= case.problem.workload.batch
+    ]
+    i, tp, dp = (np.array(c, dtype=np.intp) for c in zip(*rows, strict=True)) if rows else (np.zeros(0, np.intp),) * 3
+    return i, tp, dp
+
+
+def _hardware(case: Case, machine: Index, tp: Index, dp: Index) -> Hardware:
+    """What one of dp replicas of tp GPUs sees of each machine."""
+
+    def column(value: object) -> Array:
+        assert callable(value)
+        return np.array([np.nan if (v := value(m)) is None else float(v) for m in case.machines])[machine]
+
+    gpu = {name: case.gpus[name] for name in case.gpus}
+    replicas = dp.astype(float)
+    return Hardware(
+        tp=tp.astype(float),
+        flops=tp * column(lambda m: case.gpu_flops(gpu[m.gpu])),
+        mem_bytes_per_s=tp * column(lambda m: gpu[m.gpu].mem_bytes_per_s),
+        vram_bytes=tp * column(lambda m: m.vram_gib / m.gpu_count) * GIB,
+        pcie_bytes_per_s=tp * column(lambda m: gpu[m.gpu].pcie_bytes_per_s),
+        disk_bytes_per_s=column(lambda m: m.disk_gbps) * GBPS / replicas,
+        net_bytes_per_s=column(lambda m: m.net_gbps) * GBPS / replicas,
+        link_bytes_per_s=column(lambda m: gpu[m.gpu].link_bytes_per_s),
+        ram_bytes=column(lambda m: m.ram_gib) * GIB / replicas,
+        disk_bytes=np.full(len(machine), case.problem.memory.volume_gib) * GIB / replicas,
+    )
+
+
+def _ceil_div(a: int, b: Index) -> Index:
+    return -(-a // b)
+
+
+def _counts(case: Case, family: Family) -> tuple[int, ...]:
+    s = case.problem.strategies
+    match family:
+        case "multi_pass":
+            return s.multi_pass
+        case "ao":
+            return (1,)
+        case "ao_parallel":
+            return s.parallel
+        case "ao_shared":
+            return s.shared
+        case _:
+            return s.replicas
+
+
+def _family_configurations(case: Case, family: Family) -> Configurations:
+    """Every configuration of one family with non-empty parts (k, K, N no larger than what there is to split)."""
+    machine, tp, dp = _replicas(case)
+    ao = np.arange(len(case.machines)) if family in AO_FAMILIES else np.array([NONE])
+    counts = np.array(sorted(set(_counts(case, family))), dtype=np.intp)
+    r, a, c = (x.ravel() for x in np.meshgrid(np.arange(len(machine)), ao, counts, indexing="ij"))
+    batch = case.problem.workload.batch
+    part = -(-_ceil_div(batch, dp[r]) // c) if family == "multi_pass" else _ceil_div(batch, dp[r] * c)
+    # As many parts as requests, and no fewer parts giving the same largest part (that would waste one).
+    splits = dp[r] * c
+    useful = part < _ceil_div(batch, np.maximum(dp[r] * (c - 1), 1))
+    keep = (splits <= batch) & (np.equal(c, 1) | useful)
+    row = Configurations(
+        family=np.full(len(r), FAMILIES.index(family), dtype=np.intp),
+        main=machine[r], ao=a.astype(np.intp), tp=tp[r], dp=dp[r], count=c, batch=part.astype(np.intp),
+    )  # fmt: skip
+    return row.take(keep)
+
+
+def _known(*columns: Array) -> Mask:
+    """Rows where every needed capacity of the hardware is known."""
+    return np.logical_and.reduce([~np.isnan(c) for c in columns])
+
+
+def _family_curves(case: Case, model: Model, family: Family, c: Configurations) -> tuple[Configurations, Curves] | None:
+    """Curves of one family's configurations; rows whose machine lacks a needed figure are left out."""
+    hw = _hardware(case, c.main, c.tp, c.dp)
+    needs = {"kvo_ram": hw.ram_bytes, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
+    keep = _known(hw.flops, needs)
+    if family in AO_FAMILIES:
+        one = np.ones_like(c.ao)
+        gpus = np.array([m.gpu_count for m in case.machines], dtype=np.intp)[c.ao]
+        ao = _hardware(case, c.ao, gpus, one).share(c.dp.astype(float))
+        keep &= _known(hw.net_bytes_per_s, ao.net_bytes_per_s, ao.flops)
+        ao = ao.take(np.flatnonzero(keep))
+    c, hw = c.take(keep), hw.take(np.flatnonzero(keep))
+    if not len(c):
+        return None
+    B, count = c.batch.astype(float), c.count.astype(float)
+    match family:
+        case "high_end" | "multi_pass":
+            return c, model.resident(hw, B, passes=count if family == "multi_pass" else np.ones(len(c)))
+        case "kvo_ram":
+            return c, model.kv_offload(hw, B, hw.pcie_bytes_per_s, hw.ram_bytes * model.ram_usable)
+        case "kvo_disk":
+            return c, model.kv_offload(hw, B, hw.disk_bytes_per_s, hw.disk_bytes)
+        case _:
+            sharing = count if family == "ao_shared" else np.zeros(len(c))
+            return c, model.attention_offload(hw, ao, B, sharing)
+
+
+def _modelled(case: Case) -> tuple[Configurations, Curves]:
+    p = case.problem
+    model = Model(
+        work=case.work, input_tokens=p.workload.input_tokens, output_tokens=p.workload.output_tokens,
+        variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
+        chunk_tokens=float(p.memory.chunk_tokens),
+    )  # fmt: skip
+    parts = [
+        part
+        for family in FAMILIES
+        if family in p.strategies.families
+        and (part := _family_curves(case, model, family, _family_configurations(case, family))) is not None
+    ]
+    if not parts:
+        return _no_configurations(), _constant_curves(case, np.zeros((0, 3)))
+    configurations = Configurations(
+        **{f.name: np.concatenate([getattr(c, f.name) for c, _ in parts]) for f in fields(Configurations)}
+    )
+    curves = concatenate([curve for _, curve in parts])
+    offloads = curves.host > 0
+    curves = replace(
+        curves,
+        alpha_lo=np.where(offloads, np.maximum(curves.alpha_lo, p.strategies.alpha.min), curves.alpha_lo),
+        alpha_hi=np.where(offloads, np.minimum(curves.alpha_hi, p.strategies.alpha.max), curves.alpha_hi),
+    )
+    if case.calibration is not None:
+        gpus = [case.machines[i].gpu or "" for i in configurations.main]
+        families = [FAMILIES[i] for i in configurations.family]
+        curves = calibrate(curves, case.calibration, gpus, families, safety=p.latency.safety)
+    return configurations, curves
+
+
+def _no_configurations() -> Configurations:
+    empty = np.zeros(0, dtype=np.intp)
+    return Configurations(*(empty,) * len(fields(Configurations)))
+
+
+# ---------------------------------------------------------------------------------------------- measured points
+
+
+def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint, ...]]:
+    """Measured operating points as configurations with a constant curve."""
+    names = {m.machine: i for i, m in enumerate(case.machines)}
+    points = tuple(o for o in case.operating_points if o.family in case.problem.strategies.families)
+    if not points:
+        return _no_configurations(), _constant_curves(case, np.zeros((0, 3))), ()
+    batch = case.problem.workload.batch
+    configurations = Configurations(
+        family=np.array([FAMILIES.index(o.family) for o in points], dtype=np.intp),
+        main=np.array([names[o.main] for o in points], dtype=np.intp),
+        ao=np.array([NONE if o.ao is None else names[o.ao] for o in points], dtype=np.intp),
+        tp=np.ones(len(points), dtype=np.intp),
+        dp=np.ones(len(points), dtype=np.intp),
+        count=np.array([o.count for o in points], dtype=np.intp),
+        batch=np.array([-(-batch // o.count) for o in points], dtype=np.intp),
+    )
+    rows = np.array([
+        (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))
+        for o in points
+    ])  # fmt: skip
+    curves = _constant_curves(case, rows)
+    alpha = np.array([o.alpha for o in points])
+    return configurations, replace(curves, alpha_lo=alpha, alpha_hi=alpha), points
+
+
+def _constant_curves(case: Case, rows: Array) -> Curves:
+    """Curves that are (TTFT, TBT, E2E) as measured, whatever α."""
+    n = len(rows)
+    zero, lines = np.zeros(n), np.zeros((n, 3))
+    w = case.problem.workload
+    return Curves(
+        layers=1, input_tokens=w.input_tokens, output_tokens=w.output_tokens,
+        prefill=rows[:, 0], prefill_transfer=zero, base=rows[:, 1], base_per_token=zero,
+        line=lines, line_alpha=lines, line_per_token=lines, line_per_token_alpha=lines,
+        sharing=zero, passes=np.ones(n), prefill_slope=np.ones(n), prefill_intercept=zero,
+        decode_slope=np.ones(n), decode_intercept=zero, measured_e2e=rows[:, 2],
+        vram_fixed=zero, kv=zero, vram=zero, host=zero, alpha_lo=zero, alpha_hi=zero,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- skeletons
+
+
+def priced(case: Case, c: Configurations) -> Skeletons:
+    """Every configuration in every allowed market combination that has a price."""
+    prices = np.array([[m.prices.get(k) or np.nan for k in MARKETS] for m in case.machines])
+    allowed = case.problem.markets
+    count = c.count.astype(float)
+    is_multi_pass = c.family == FAMILIES.index("multi_pass")
+    mains = np.where(is_multi_pass, 1.0, count)
+    parallel = c.family == FAMILIES.index("ao_parallel")
+    aos = np.where(parallel, count, 1.0)
+    parts: list[Skeletons] = []
+    for main_market in sorted({MARKETS.index(m) for m in allowed.main}):
+        main_cost = mains * prices[c.main, main_market]
+        alone = np.flatnonzero((c.ao == NONE) & ~np.isnan(main_cost))
+        parts.append(Skeletons(alone, np.full_like(alone, main_market), np.full_like(alone, NONE), main_cost[alone]))
+        for ao_market in sorted({MARKETS.index(m) for m in allowed.ao}):
+            cost = main_cost + aos * prices[c.ao, ao_market]
+            both = np.flatnonzero((c.ao != NONE) & ~np.isnan(cost))
+            parts.append(Skeletons(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both]))
+    return Skeletons(**{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(Skeletons)})
+
+
+# ------------------------------------------------------------------------------------------------- evaluation
+
+
+def in_memory(curves: Curves) -> Mask:
+    """Configurations with some α that fits every memory."""
+    mask: Mask = curves.alpha_lo <= curves.alpha_hi
+    return mask
+
+
+def optimise(curves: Curves, limits: Limits) -> Optimum:
+    """The α with the shortest E2E of each configuration within TTFT, TBT and throughput limits.
+
+    Every curve is convex on its α-range (`latency.strategies`), so each limit allows one interval and the best
+    feasible α is the unconstrained one clipped to their intersection.
+    """
+    n = len(curves)
+    alpha, ttft, tbt, e2e = (np.full(n, np.nan) for _ in range(4))
+    feasible = np.zeros(n, dtype=bool)
+    rows = np.flatnonzero(in_memory(curves))
+    if not len(rows):
+        return Optimum(alpha, ttft, tbt, e2e, feasible)
+    part = curves.take(rows)
+    best = part.fastest_alpha()
+    best_ttft, best_tbt, best_e2e = part.metrics(best)
+    over = (best_ttft > limits.ttft_s) | (best_tbt > limits.tbt_s)
+    movable = np.flatnonzero(over & (part.alpha_hi > part.alpha_lo))
+    if len(movable):
+        best[movable] = _clip_to_limits(part.take(movable), best[movable], limits)
+        best_ttft[movable], best_tbt[movable], best_e2e[movable] = part.take(movable).metrics(best[movable])
+    alpha[rows], ttft[rows], tbt[rows], e2e[rows] = best, best_ttft, best_tbt, best_e2e
+    feasible[rows] = (best_ttft <= limits.ttft_s) & (best_tbt <= limits.tbt_s) & (best_e2e <= limits.e2e_s)
+    return Optimum(alpha, ttft, tbt, e2e, feasible)
+
+
+def _clip_to_limits(curves: Curves, fastest: Array, limits: Limits) -> Array:
+    """The α nearest to the fastest one that meets the TTFT and TBT limits, where there is one; else the fastest."""
+    _, hi = curves.sublevel("ttft", limits.ttft_s, curves.alpha_lo)  # TTFT never falls with α
+    capped = replace(curves, alpha_hi=np.maximum(np.minimum(curves.alpha_hi, hi), curves.alpha_lo))
+    calm = capped.calmest_alpha()
+    left, right = capped.sublevel("tbt", limits.tbt_s, calm)
+    ok = (capped.ttft(left) <= limits.ttft_s) & (capped.tbt(calm) <= limits.tbt_s)
+    return np.where(ok, np.clip(fastest, left, right), fastest)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Curves interpolated at J values of α per configuration; seconds.
+
+    Between nodes a chord overestimates the convex curve by at most `error` (relative, certified by convexity);
+    at the minimiser and at the ends of every limit's interval, which are nodes, it is exact. So the optimum over
+    the interpolant is the optimum over the curve.
+    """
+
+    alpha: Array  # (n, J), non-decreasing
+    ttft_s: Array
+    tbt_s: Array
+    e2e_s: Array
+    error: Array  # (n,)
+
+
+def linearise(curves: Curves, limits: Limits, max_error: float = 1e-3, most: int = 1025) -> Nodes:
+    """Interpolate E2E and TBT between so many nodes that the certified error is at most `max_error`."""
+    fastest, calm, lo, hi = curves.fastest_alpha(), curves.calmest_alpha(), curves.alpha_lo, curves.alpha_hi
+    ends = [
+        *curves.sublevel("ttft", limits.ttft_s, lo),
+        *curves.sublevel("tbt", limits.tbt_s, calm),
+        *curves.sublevel("e2e", limits.e2e_s, fastest),
+    ]
+    grid = lo[:, None] + (hi - lo)[:, None] * np.linspace(0.0, 1.0, 5)
+    alpha = np.sort(np.column_stack([fastest, calm, curves.prefill_kink(), *ends, grid]), axis=1)
+    ttft, tbt, e2e = _metrics_at(curves, alpha)
+    while True:
+        error = np.maximum(interval_errors(alpha, e2e), interval_errors(alpha, tbt))
+        refine = error > max_error
+        if not len(curves) or not refine.any() or alpha.shape[1] >= most:
+            return Nodes(alpha, ttft, tbt, e2e, error.max(axis=1, initial=0.0))
+        # Halve the worst intervals of every row, the same number in each: a good interval gives a node twice.
+        width = min(16, int(refine.sum(axis=1).max()), most - alpha.shape[1])
+        worst = np.argsort(-error, axis=1)[:, :width]
+        rows = np.arange(len(alpha))[:, None]
+        split = np.where(refine[rows, worst], 0.5, 0.0)
+        new = alpha[rows, worst] * (1 - split) + alpha[rows, worst + 1] * split
+        alpha = np.concatenate([alpha, new], axis=1)
+        order = np.argsort(alpha, axis=1, kind="stable")
+        alpha = alpha[rows, order]
+        ttft, tbt, e2e = (
+            np.concatenate([old, extra], axis=1)[rows, order]
+            for old, extra in zip((ttft, tbt, e2e), _metrics_at(curves, new), strict=True)
+        )
+
+
+def _metrics_at(curves: Curves, alpha: Array) -> tuple[Array, Array, Array]:
+    """(TTFT, TBT, E2E) at alpha of shape (n, J), each of that shape."""
+    values = [curves.metrics(alpha[:, j]) for j in range(alpha.shape[1])]
+    ttft, tbt, e2e = (np.stack(metric, axis=1) for metric in zip(*values, strict=True))
+    return ttft, tbt, e2e
+
+
+SAME_NODE = 1e-12
+
+
+def interval_errors(x: Array, y: Array) -> Array:
+    """Certified relative error of linear interpolation of a convex function, per interval between nodes.
+
+    On [x_i, x_{i+1}] a convex function lies below the chord and above both neighbouring chords prolonged, so the
+    error is at most chord minus the larger prolongation, which is largest where the two prolongations meet.
+
+    Args:
+        x: nodes, shape (n, J), non-decreasing along a row; intervals between equal nodes have no error.
+        y: values, shape (n, J).
+
+    Returns:
+        Shape (n, J − 1).
+    """
+    width = np.diff(x, axis=1)
+    real = width > SAME_NODE
+    column = np.broadcast_to(np.arange(width.shape[1]), width.shape)
+    before = np.maximum.accumulate(np.where(real, column, -1), axis=1)
+    before = np.concatenate([np.full((len(x), 1), -1), before[:, :-1]], axis=1)  # the last real interval to the left
+    last = width.shape[1]
+    after = np.minimum.accumulate(np.where(real, column, last)[:, ::-1], axis=1)[:, ::-1]
+    after = np.concatenate([after[:, 1:], np.full((len(x), 1), last)], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = np.diff(y, axis=1) / np.where(real, width, np.nan)
+        rows = np.arange(len(x))[:, None]
+        left = np.where(before >= 0, slope[rows, np.maximum(before, 0)], -np.inf)
+        right = np.where(after < last, slope[rows, np.minimum(after, last - 1)], np.inf)
+        # Gaps of the chord's slope to its neighbours', g = chord − left ≥ 0 and h = right − chord ≥ 0: the
+        # prolongations meet width·g·h/(g + h) below the chord.
+        g, h = slope - left, right - slope
+        gap = width * np.where(np.isinf(g), h, np.where(np.isinf(h), g, g * h / (g + h)))
+        least = np.minimum(y[:, :-1], y[:, 1:])
+        error = np.where(least > 0, np.maximum(np.where(np.isnan(gap), 0.0, gap), 0.0) / least, 0.0)
+    errors: Array = np.where(real, error, 0.0)
+    return errors
+
+
+def chord_error(x: Array, y: Array) -> Array:
+    """The largest of `interval_errors` in each row, shape (n,)."""
+    worst: Array = interval_errors(x, y).max(axis=1, initial=0.0)
+    return worst
+
+
+def batch_split(batch: int, parts: int) -> list[int]:
+    """Split a batch into parts that differ by at most one, largest first."""
+    small, extra = divmod(batch, parts)
+    return [small + 1] * extra + [small] * (parts - extra)
+
+
+def market_name(index: int) -> Market | None:
+    """Market of an index column, None for NONE."""
+    return None if index == NONE else MARKETS[index]

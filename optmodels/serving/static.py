@@ -1,0 +1,437 @@
+"""Serving one workload in static batches on a pool of machines: the part of an instance file that says so, resolved.
+
+Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket of many.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from optmodels import catalog
+from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
+from optmodels.errors import InputError, Mistake
+from optmodels.io.read import read_model, read_table
+from optmodels.latency.calibration import Calibration
+from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
+from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.limits import Limit
+from optmodels.problem import Problem
+from optmodels.units import (
+    Fraction,
+    Gib,
+    PositiveFraction,
+    PositiveInt,
+    Seconds,
+    TokensPerSecond,
+)
+
+NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
+
+
+class PrecisionChoice(Entry):
+    """Storage precision of weights and KV cache."""
+
+    weights: Precision = "fp16"
+    kv: Literal["fp16", "fp8"] = "fp16"
+
+
+class Workload(Entry):
+    """W = (B, S_in, S_out) of LP Table IV."""
+
+    batch: PositiveInt
+    input_tokens: PositiveInt
+    output_tokens: PositiveInt
+
+
+class RealTime(Entry):
+    """LP(7): throughput and both latencies bound."""
+
+    kind: Literal["real_time"]
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
+    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
+    tbt_s: Annotated[Seconds, Limit("TBT", "most", "s", off=math.inf)]
+
+
+class Batch(Entry):
+    """LP(8): throughput alone."""
+
+    kind: Literal["batch"]
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
+
+
+class PoolChoice(Entry):
+    """Machines to choose from: a catalogue pool narrowed by region and name patterns, own machines, or both."""
+
+    catalog: str | None = None
+    region: str | None = None
+    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = ("*",)
+    exclude: tuple[str, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    assumed_discounts: dict[Market, Fraction] = Field(
+        default={}, description="used only where the catalogue has no price in that market; 0.6: 60 % off on-demand"
+    )
+
+
+class Markets(Entry):
+    """Markets allowed for each role."""
+
+    main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
+        default=("on_demand", "spot"), min_length=1
+    )
+    ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
+        default=("on_demand", "spot"), min_length=1
+    )
+
+
+class AlphaRange(Entry):
+    """Allowed offload ratio of the offloading families."""
+
+    min: Annotated[Fraction, Limit("offload ratio", "least", off=0.0)] = 0.0
+    max: Annotated[Fraction, Limit("offload ratio", "most", off=1.0)] = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> AlphaRange:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) at most max ({self.max})")
+        return self
+
+
+Several = Annotated[int, Field(strict=True, ge=2, le=1024)]
+
+
+class Strategies(Entry):
+    """The strategy space Σ; `replicas` of single-machine strategies go beyond the paper, whose space has [1]."""
+
+    families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
+        default=FAMILIES, min_length=1
+    )
+    replicas: tuple[Annotated[int, Field(strict=True, ge=1, le=1024)], ...] = Field(
+        default=(1, 2, 3, 4, 6, 8),
+        min_length=1,
+        description="machines that share the batch, without or with KV offload",
+    )
+    multi_pass: tuple[Several, ...] = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+    parallel: tuple[Several, ...] = (2, 3, 4, 6, 8)
+    shared: tuple[Several, ...] = (2, 3, 4, 6, 8)
+    tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
+    alpha: AlphaRange = AlphaRange()
+
+
+class OperatingPoint(Entry):
+    """One measured way to run the workload; replaces the performance model."""
+
+    name: str = Field(min_length=1, max_length=200)
+    family: Family
+    main: str
+    ao: str | None = None
+    count: PositiveInt = Field(default=1, description="k, K or N of the family")
+    alpha: Fraction = 0.0
+    tps: TokensPerSecond | None = None
+    e2e_s: Seconds | None = None
+    ttft_s: Seconds | None = None
+    tbt_s: Seconds | None = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OperatingPoint:
+        if (self.tps is None) == (self.e2e_s is None):
+            raise ValueError("exactly one of tps and e2e_s")
+        if (self.family in AO_FAMILIES) != (self.ao is not None):
+            raise ValueError("an ao machine in the ao families, and in no other")
+        return self
+
+
+class Latency(Entry):
+    """Where latencies come from: a model variant with an optional calibration, or measured points."""
+
+    variant: Variant = "roofline"
+    calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
+        default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
+    )
+    operating_points: str | tuple[OperatingPoint, ...] | None = Field(default=None, description="a CSV file or rows")
+
+    @model_validator(mode="after")
+    def _safety_of_something(self) -> Latency:
+        if self.safety is not None and self.calibration is None:
+            raise ValueError("a calibration beside safety: without one nobody knows how far the model errs")
+        return self
+
+
+class MemoryRules(Entry):
+    """Fractions of memory a server may plan with, and the prompt tokens it processes at a time."""
+
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
+    ram_usable: Annotated[PositiveFraction, Limit("usable share of RAM", "most", "%", off=1.0)] = 0.9
+    volume_gib: Annotated[Gib, Limit("disk volume for KV offload", "most", "GiB", off=math.inf)] = Field(
+        default=16384.0, description="attached volume for KV offload to disk (its price left out)"
+    )
+    chunk_tokens: PositiveInt = Field(default=8192, description="prompt tokens processed at a time")
+
+
+class StaticBatch(Problem):
+    """One workload, its SLO, a pool of machines and the strategies allowed on them."""
+
+    model: str | Architecture
+    precision: PrecisionChoice = PrecisionChoice()
+    workload: Workload
+    slo: Annotated[RealTime | Batch, Field(discriminator="kind")]
+    gpus: dict[str, Gpu] = {}
+    pool: PoolChoice
+    markets: Markets = Markets()
+    strategies: Strategies = Strategies()
+    latency: Latency = Latency()
+    memory: MemoryRules = MemoryRules()
+
+    def resolve(self) -> Case:
+        """Look up model, machines, GPUs, calibration and operating points.
+
+        Raises:
+            InputError: every unknown name, every contradiction, each with its path.
+        """
+        return _resolve(self)
+
+    @property
+    def usd_per_hour_at_most(self) -> float:
+        """The budget; infinite where there is none."""
+        return math.inf
+
+    def named_machines(self) -> Mapping[str, str]:
+        """Path → machine of the pool that the instance names beside it; each has to be there."""
+        return {}
+
+    def inline(self) -> Self:
+        """The same problem with catalogue entries and side files written out."""
+        case = self.resolve()
+        pool = PoolChoice(machines=case.machines)
+        latency = self.latency.model_copy(
+            update={"calibration": case.calibration, "operating_points": case.operating_points or None}
+        )
+        return self.model_copy(
+            update={"model": case.architecture, "gpus": dict(case.gpus), "pool": pool, "latency": latency}
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The SLO and the budget as upper limits; infinite where there is none."""
+
+    ttft_s: float
+    tbt_s: float
+    e2e_s: float  # TPS ≥ TPS_SLO as E2E ≤ B·(S_in + S_out)/TPS_SLO
+    usd_per_hour: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with every reference resolved; what tables are built from."""
+
+    problem: StaticBatch
+    architecture: Architecture
+    work: LayerWork
+    machines: tuple[Machine, ...]
+    gpus: Mapping[str, Gpu]
+    calibration: Calibration | None
+    operating_points: tuple[OperatingPoint, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one batch, B·(S_in + S_out), the numerator of LP(6)."""
+        w = self.problem.workload
+        return w.batch * (w.input_tokens + w.output_tokens)
+
+    @property
+    def limits(self) -> Limits:
+        """The SLO and budget of the problem."""
+        slo = self.problem.slo
+        return Limits(
+            ttft_s=slo.ttft_s if isinstance(slo, RealTime) else np.inf,
+            tbt_s=slo.tbt_s if isinstance(slo, RealTime) else np.inf,
+            e2e_s=self.tokens / slo.tps,
+            usd_per_hour=self.problem.usd_per_hour_at_most,
+        )
+
+    def gpu_flops(self, gpu: Gpu) -> float | None:
+        """Peak FLOP/s at the weights' precision (4-bit weights are computed in 16 bit); None: not published."""
+        fp8 = self.problem.precision.weights == "fp8"
+        return gpu.fp8_flops if fp8 and gpu.fp8_flops is not None else gpu.fp16_flops
+
+
+def _resolve(p: StaticBatch) -> Case:
+    wrong: list[Mistake] = []
+
+    def unknown(path: str, value: str, what: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(value, known, n=1)
+        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+        wrong.append(
+            Mistake(None, path, value, f"{what}: {listing}", hint=f"did you mean {near[0]}?" if near else None)
+        )
+
+    if isinstance(p.model, str):
+        architecture = catalog.llms().get(p.model)
+        if architecture is None:
+            unknown("model", p.model, "a model of the catalogue", catalog.llms())
+    else:
+        architecture = p.model
+    if architecture is not None:
+        length = p.workload.input_tokens + p.workload.output_tokens
+        if length > architecture.max_positions:
+            wrong.append(Mistake(
+                None, "workload", length,
+                f"input_tokens + output_tokens at most the model's context of {architecture.max_positions} tokens",
+            ))  # fmt: skip
+
+    gpus = catalog.gpus() | p.gpus
+    machines = select_machines(p.pool, unknown, wrong)
+    measured = _operating_points(p, {m.machine for m in machines}, unknown, wrong)
+    for i, m in enumerate(p.pool.machines):
+        if not _selected(p.pool, m):
+            continue
+        if m.gpu is None and not measured:
+            hint = f"machine {m.machine}"
+            wrong.append(
+                Mistake(None, f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus:", hint=hint)
+            )
+        elif m.gpu is not None and m.gpu not in gpus:
+            unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus:", gpus)
+
+    calibration = None
+    if isinstance(p.latency.calibration, Calibration):
+        calibration = p.latency.calibration
+    elif p.latency.calibration is not None:
+        name = p.latency.calibration
+        if name in catalog.calibrations():
+            calibration = Calibration.model_validate(catalog.calibration_document(name))
+        elif name.endswith((".yaml", ".yml", ".json")):
+            try:
+                calibration = read_model(p.beside(name, "latency.calibration"), Calibration)
+            except InputError as error:
+                wrong.extend(error.mistakes)
+        else:
+            unknown(
+                "latency.calibration", name, "a .yaml file or a calibration of the catalogue", catalog.calibrations()
+            )
+    names = {m.machine for m in machines}
+    for path, machine in p.named_machines().items():
+        if machines and machine not in names:
+            unknown(path, machine, "a machine of the pool", names)
+    if wrong:
+        raise InputError(wrong)
+    assert architecture is not None
+    return Case(
+        problem=p,
+        architecture=architecture,
+        work=layer_work(architecture, p.precision.weights, p.precision.kv),
+        machines=machines,
+        gpus={m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None},
+        calibration=calibration,
+        operating_points=measured,
+    )
+
+
+def select_machines(pool: PoolChoice, unknown: object, wrong: list[Mistake], path: str = "pool") -> tuple[Machine, ...]:
+    """The machines of a pool after region, patterns and assumed discounts; mistakes are added to `wrong`.
+
+    Args:
+        pool: the section of the instance file.
+        unknown: called with (path, value, what, known names) for an unknown name.
+        wrong: list of mistakes found so far.
+        path: where the section is in the instance file.
+    """
+    assert callable(unknown)
+    found: list[Machine] = []
+    if pool.catalog is not None:
+        if pool.catalog not in catalog.pools():
+            unknown(f"{path}.catalog", pool.catalog, "a machine list of the catalogue", catalog.pools())
+            return ()
+        listed = catalog.machines(pool.catalog)
+        region = pool.region or catalog.pools()[pool.catalog].default_region
+        regions = {m.region for m in listed}
+        if region is not None and region not in regions:
+            unknown(f"{path}.region", region, "a region of this list", regions)
+            return ()
+        found += [m for m in listed if region is None or m.region == region]
+    elif pool.region is not None:
+        wrong.append(Mistake(None, f"{path}.region", pool.region, "a catalog: for the region to select from"))
+    found += pool.machines
+    kept = [m for m in found if _selected(pool, m)]
+    if not kept:
+        value = [] if not found else list(pool.include)
+        wrong.append(Mistake(
+            None, path, value, "at least one machine",
+            hint=None if not found else f"{len(found)} machines listed, all removed by include/exclude",
+        ))  # fmt: skip
+    seen = {(m.machine, m.region) for m in found[: len(found) - len(pool.machines)]}
+    for i, m in enumerate(pool.machines):
+        if not _selected(pool, m):
+            continue
+        if (m.machine, m.region) in seen:
+            wrong.append(Mistake(None, f"{path}.machines[{i}].machine", m.machine, "each machine once in the pool"))
+        seen.add((m.machine, m.region))
+        if all(m.prices.get(market) is None for market in catalog.MARKETS):
+            wrong.append(
+                Mistake(None, f"{path}.machines[{i}].prices", m.machine, "a price in at least one market, USD/h")
+            )
+    return tuple(_discounted(m, pool.assumed_discounts) for m in kept)
+
+
+def _selected(pool: PoolChoice, machine: Machine) -> bool:
+    """Whether the name patterns keep a machine."""
+    name = machine.machine
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in pool.include) and not any(
+        fnmatch.fnmatchcase(name, pattern) for pattern in pool.exclude
+    )
+
+
+def _discounted(machine: Machine, discounts: Mapping[Market, float]) -> Machine:
+    on_demand = machine.prices.on_demand
+    missing = {m: d for m, d in discounts.items() if machine.prices.get(m) is None and d < 1}
+    if on_demand is None or not missing:
+        return machine
+    assumed = {m: on_demand * (1 - d) for m, d in missing.items()}
+    note = "; ".join(filter(None, [machine.note, f"assumed price: {', '.join(sorted(assumed))}"]))
+    return machine.model_copy(update={"prices": Prices(**(machine.prices.model_dump() | assumed)), "note": note})
+
+
+def _operating_points(
+    p: StaticBatch, names: set[str], unknown: object, wrong: list[Mistake]
+) -> tuple[OperatingPoint, ...]:
+    assert callable(unknown)
+    source = p.latency.operating_points
+    if source is None:
+        return ()
+    where = "latency.operating_points"
+    if isinstance(source, str):
+        try:
+            points = read_table(p.beside(source, where), OperatingPoint)
+        except InputError as error:
+            wrong.extend(error.mistakes)
+            return ()
+    else:
+        points = source
+    if not points:
+        wrong.append(Mistake(None, where, None, "at least one operating point"))
+    named: set[str] = set()
+    for i, point in enumerate(points):
+        if point.name in named:
+            wrong.append(Mistake(None, f"{where}[{i}].name", point.name, "each operating point's name once"))
+        named.add(point.name)
+        if point.count > p.workload.batch:
+            wrong.append(
+                Mistake(None, f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests")
+            )
+        for role, machine in (("main", point.main), ("ao", point.ao)):
+            if machine is not None and names and machine not in names:
+                unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", names)
+        if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
+            wrong.append(Mistake(None, f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both"))
+    return tuple(points)

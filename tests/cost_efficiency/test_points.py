@@ -1,0 +1,302 @@
+"""Tables: which configurations there are, what they cost, how well they are linearised, what pruning may cut."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import brute_force, instances, tables_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from formulations.cost_efficiency.plan import best_row
+from formulations.cost_efficiency.points import prune, skeleton_order
+from optmodels.catalog.types import MARKETS
+from optmodels.latency.strategies import FAMILIES
+from optmodels.serving.points import batch_split, chord_error, linearise
+
+
+def value_of(tables, row):
+    o, s = tables.optimum, tables.skeletons
+    return float(tables.objective(o.e2e_s[s.configuration[row]], s.usd_per_hour[row]))
+
+
+def in_range(tables):
+    """Curves that have an α-range and a finite value on it."""
+    c = tables.curves
+    rows = np.flatnonzero(c.alpha_lo <= c.alpha_hi)
+    return c.take(rows[np.isfinite(c.take(rows).e2e(c.alpha_lo[rows]))])
+
+
+# ------------------------------------------------------------------------------------------------- linearisation
+
+
+@settings(max_examples=15)
+@given(instances(pools=("llm-pilot-table-vii", "llm-pilot-table-vi"), most_machines=3), st.sampled_from([1e-2, 1e-3]))
+def test_the_interpolant_lies_above_the_curve_by_at_most_the_certified_error(document, asked):
+    _, t = tables_of(document)
+    part = in_range(t)
+    assume(len(part))
+    part = part.take(np.arange(min(len(part), 60)))
+    nodes = linearise(part, t.limits, asked)
+    assert nodes.error.max() <= asked or nodes.alpha.shape[1] >= 257
+    assert (np.diff(nodes.alpha, axis=1) >= 0).all()
+    for share in np.linspace(0, 1, 61):
+        alpha = part.alpha_lo + share * (part.alpha_hi - part.alpha_lo)
+        ttft, tbt, e2e = part.metrics(alpha)
+        for true, values in ((tbt, nodes.tbt_s), (e2e, nodes.e2e_s), (ttft, nodes.ttft_s)):
+            chord = np.array([np.interp(a, x, y) for a, x, y in zip(alpha, nodes.alpha, values, strict=True)])
+            assert (chord >= true * (1 - 1e-9)).all()
+            if values is not nodes.ttft_s:
+                assert (chord <= true * (1 + nodes.error) + 1e-12).all()
+
+
+@settings(max_examples=15)
+@given(instances(pools=("llm-pilot-table-vii",), most_machines=3))
+def test_the_nodes_hold_the_minimiser_the_ends_and_the_kink(document):
+    _, t = tables_of(document)
+    part = in_range(t)
+    assume(len(part))
+    nodes = linearise(part, t.limits)
+    for wanted in (part.fastest_alpha(), part.calmest_alpha(), part.prefill_kink(), part.alpha_lo, part.alpha_hi):
+        assert (np.abs(nodes.alpha - wanted[:, None]).min(axis=1) <= 1e-12).all()
+    for j in range(nodes.alpha.shape[1]):
+        ttft, tbt, e2e = part.metrics(nodes.alpha[:, j])
+        assert np.array_equal(nodes.e2e_s[:, j], e2e)
+        assert np.array_equal(nodes.tbt_s[:, j], tbt)
+        assert np.array_equal(nodes.ttft_s[:, j], ttft)
+
+
+def test_chord_error_of_a_parabola_is_at_least_the_true_one():
+    x = np.linspace(1, 2, 9)[None]
+    true = max(np.interp(v, x[0], x[0] ** 2) / v**2 - 1 for v in np.linspace(1, 2, 4001))
+    assert true <= chord_error(x, x**2)[0] <= 16 * true  # 8 at the ends, where only one neighbour bounds the curve
+
+
+def test_chord_error_sees_a_kink_between_nodes():
+    x = np.array([[0.0, 0.4, 0.6, 1.0]])
+    y = np.maximum(1.0, 1 + 10 * (x - 0.5))
+    assert chord_error(x, y)[0] >= 0.5 - 1e-12  # the chord is 1.5 at α = 0.5, the curve 1.0
+
+
+def test_chord_error_of_a_line_is_zero_and_equal_nodes_do_no_harm():
+    x = np.array([[0.0, 0.0, 0.3, 0.3, 1.0, 1.0]])
+    assert chord_error(x, 2 + x)[0] == pytest.approx(0, abs=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------- pruning
+
+
+@settings(max_examples=40)
+@given(instances())
+def test_pruning_keeps_an_optimum_and_feasibility(document):
+    _, t = tables_of(document)
+    pruned = prune(t)
+    before, after = best_row(t), best_row(pruned.tables)
+    assert (before is None) == (after is None)
+    if before is not None:
+        assert value_of(pruned.tables, after) == pytest.approx(value_of(t, before), rel=1e-12)
+    cut = sum(pruned.counts[k] for k in ("memory", "budget", "slo", "cost"))
+    assert cut + pruned.counts["kept"] == pruned.counts["skeletons"] == len(t.skeletons)
+
+
+@settings(max_examples=40)
+@given(instances())
+def test_the_incumbent_of_pruning_is_feasible_and_kept(document):
+    _, t = tables_of(document)
+    pruned = prune(t)
+    if pruned.incumbent is None:
+        return
+    s = pruned.tables.skeletons
+    part = t.curves.take(s.configuration[[pruned.incumbent]])
+    ttft, tbt, e2e = part.metrics(part.balance())
+    assert ttft[0] <= t.limits.ttft_s
+    assert tbt[0] <= t.limits.tbt_s
+    assert e2e[0] <= t.limits.e2e_s
+    assert s.usd_per_hour[pruned.incumbent] <= t.limits.usd_per_hour
+
+
+@settings(max_examples=25)
+@given(instances(pools=("llm-pilot-table-vii", "llm-pilot-table-ii"), most_machines=3))
+def test_exhaustive_evaluation_finds_what_a_dense_grid_finds(document):
+    problem, t = tables_of(document)
+    row, grid = best_row(t), brute_force(problem, t, 101)
+    if row is None:
+        assert grid == np.inf
+    else:
+        assert value_of(t, row) <= grid * (1 + 1e-9)
+
+
+@settings(max_examples=20)
+@given(instances(pools=("llm-pilot-table-vii",), most_machines=3))
+def test_the_optimum_is_within_its_limits(document):
+    _, t = tables_of(document)
+    o = t.optimum
+    ok = o.feasible
+    assert (o.ttft_s[ok] <= t.limits.ttft_s).all()
+    assert (o.tbt_s[ok] <= t.limits.tbt_s).all()
+    assert (o.e2e_s[ok] <= t.limits.e2e_s).all()
+    assert ((o.alpha >= t.curves.alpha_lo) & (o.alpha <= t.curves.alpha_hi))[ok].all()
+
+
+def test_a_workload_of_one_output_token_is_linearised_without_fuss():
+    """No decode step, so TBT is zero throughout: the certified error is a number all the same."""
+    document = {
+        "formulation": "cost_efficiency", "schema": 1, "model": "opt-6.7b", "slo": {"kind": "batch", "tps": 10},
+        "workload": {"batch": 8, "input_tokens": 64, "output_tokens": 1}, "pool": {"catalog": "llm-pilot-table-vii"},
+    }  # fmt: skip
+    _, t = tables_of(document)
+    nodes = linearise(in_range(t), t.limits)
+    assert nodes.error.max() <= 1e-3
+
+
+def test_order_tells_close_values_apart_however_bad_the_worst_is(tiny):
+    """Among feasible plans one may be 10¹² times worse than the best; the best is still the best."""
+    points = [
+        {"name": "simple, 0.05 % worse", "family": "high_end", "main": "mid", "e2e_s": 1.0005},
+        {"name": "best", "family": "kvo_ram", "main": "mid", "e2e_s": 1.0},
+        {"name": "hopeless", "family": "high_end", "main": "mid", "e2e_s": 1e12},
+    ]
+    document = tiny(
+        objective="uncapped", slo={"kind": "batch", "tps": 1e-12}, latency={"operating_points": points},
+        markets={"main": ["on_demand"], "ao": ["on_demand"]},
+    )  # fmt: skip
+    _, t = tables_of(document)
+    row = best_row(t)
+    assert t.measured[t.skeletons.configuration[row]].name == "best"
+
+
+def test_a_user_range_beyond_the_light_load_of_a_shared_machine_stays_allowed(tiny):
+    """α_min cuts the range from below; light load from above. Where both leave nothing, α_min itself still works."""
+    document = tiny(
+        workload={"batch": 16, "input_tokens": 256, "output_tokens": 32},
+        strategies={"families": ["ao_shared"], "shared": [2], "alpha": {"min": 0.4, "max": 0.6}},
+        slo={"kind": "batch", "tps": 1.0},
+    )
+    problem, t = tables_of(document)
+    expected = brute_force(problem, t)
+    row = best_row(t)
+    assert np.isfinite(expected)
+    assert row is not None
+    assert value_of(t, row) == pytest.approx(expected, rel=1e-6)
+
+
+# --------------------------------------------------------------------------------------- configurations and costs
+
+
+def test_costs_add_up_by_role_and_market(tiny):
+    document = tiny(
+        strategies={
+            "families": list(FAMILIES),
+            "replicas": [1, 2],
+            "multi_pass": [2],
+            "parallel": [3],
+            "shared": [2],
+        },
+        markets={"main": ["on_demand"], "ao": ["on_demand", "spot"]},
+    )
+    _, t = tables_of(document)
+    price = {m.machine: m.prices for m in t.machines}
+    s, c = t.skeletons, t.configurations
+    for row in range(len(s)):
+        i = s.configuration[row]
+        family, count = FAMILIES[c.family[i]], c.count[i]
+        main = price[t.machines[c.main[i]].machine].get(MARKETS[s.main_market[row]])
+        total = main * (1 if family == "multi_pass" else count)
+        if c.ao[i] >= 0:
+            assert family.startswith("ao")
+            ao = price[t.machines[c.ao[i]].machine].get(MARKETS[s.ao_market[row]])
+            total += ao * (count if family == "ao_parallel" else 1)
+        assert s.usd_per_hour[row] == pytest.approx(total)
+    combinations = {(FAMILIES[c.family[i]], int(s.ao_market[r])) for r, i in enumerate(s.configuration)}
+    assert ("ao", MARKETS.index("spot")) in combinations
+    assert not {k for k in range(len(MARKETS)) if k != MARKETS.index("on_demand")} & set(s.main_market.tolist())
+
+
+def test_a_machine_without_a_price_in_a_market_is_not_sold_there(tiny):
+    _, t = tables_of(tiny(markets={"main": ["spot"], "ao": ["spot"]}))
+    small = [m.machine for m in t.machines].index("small")  # no spot price
+    used = t.configurations.main[t.skeletons.configuration]
+    assert small not in used
+    assert small not in t.configurations.ao[t.skeletons.configuration]
+
+
+def test_tensor_parallel_degrees_divide_gpus_and_heads(tiny):
+    document = tiny(model="opt-13b")  # 40 heads
+    document["pool"]["machines"] = [
+        {"machine": "eight", "gpu": "a100-80g", "gpu_count": 8, "vram_gib": 640, "prices": {"on_demand": 30.0}},
+        {"machine": "three", "gpu": "a100-80g", "gpu_count": 3, "vram_gib": 240, "prices": {"on_demand": 12.0}},
+    ]
+    document["strategies"] = {"families": ["high_end"], "replicas": [1], "tensor_parallel": [1, 2, 3, 4, 8, 16]}
+    _, t = tables_of(document)
+    c = t.configurations
+    pairs = sorted(zip(c.main.tolist(), c.tp.tolist(), c.dp.tolist(), strict=True))
+    assert pairs == [(0, 1, 8), (0, 2, 4), (0, 4, 2), (0, 8, 1), (1, 1, 3)]  # 3 does not divide 40
+
+
+def test_a_machine_is_not_split_into_more_replicas_than_requests(tiny):
+    document = tiny(workload={"batch": 2, "input_tokens": 16, "output_tokens": 4})
+    document["pool"]["machines"] = [
+        {"machine": "eight", "gpu": "a100-80g", "gpu_count": 8, "vram_gib": 640, "prices": {"on_demand": 30.0}}
+    ]
+    _, t = tables_of(document)
+    assert set(t.configurations.dp.tolist()) == {1, 2}
+
+
+@given(st.integers(1, 10**6), st.integers(1, 1000))
+def test_batch_split_is_even(batch, parts):
+    split = batch_split(batch, parts)
+    assert len(split) == parts
+    assert sum(split) == batch
+    assert max(split) - min(split) <= 1
+
+
+@settings(max_examples=15)
+@given(instances(pools=("llm-pilot-table-vii",)))
+def test_order_is_from_best_to_worst(document):
+    _, t = tables_of(document)
+    ok = np.flatnonzero(t.optimum.feasible[t.skeletons.configuration])
+    assume(len(ok))
+    part = t.restricted(ok)
+    e2e = t.optimum.e2e_s
+    value = t.objective(e2e[part.skeletons.configuration], part.skeletons.usd_per_hour)
+    order = np.array(list(skeleton_order(part, e2e)))
+    assert sorted(order.tolist()) == list(range(len(ok)))
+    assert (np.diff(value[order]) >= -1e-11 * value.max()).all()
+
+
+def test_objective_is_dollars_per_million_tokens(tiny):
+    _, t = tables_of(tiny())
+    e2e, cost = np.array([10.0]), np.array([3.6])
+    assert t.objective(e2e, cost)[0] == pytest.approx(3.6 / (3600 * 100) * 1e6)
+    _, t = tables_of(tiny(objective="uncapped"))
+    assert t.objective(e2e, cost)[0] == pytest.approx(3.6 / (3600 * (8 * 288 / 10)) * 1e6)
+
+
+def test_compact_drops_only_what_no_skeleton_uses(tiny):
+    _, t = tables_of(tiny())
+    some = t.restricted(np.array([0, 5, len(t.skeletons) - 1]))
+    small = some.compact()
+    assert len(small.configurations) <= 3
+    for row in range(3):
+        a, b = some.skeletons.configuration[row], small.skeletons.configuration[row]
+        assert some.curves.take([a]).e2e(np.array([0.1]))[0] == small.curves.take([b]).e2e(np.array([0.1]))[0]
+        assert some.configurations.main[a] == small.configurations.main[b]
+
+
+def test_measured_points_keep_their_own_figures(tiny):
+    points = [
+        {"name": "one", "family": "high_end", "main": "big", "tps": 150.0},
+        {"name": "two", "family": "ao", "main": "mid", "ao": "small", "alpha": 0.7, "e2e_s": 12.0},
+    ]
+    _, t = tables_of(tiny(latency={"operating_points": points}))
+    assert t.curves.measured_e2e.tolist() == [8 * 288 / 150.0, 12.0]
+    assert t.curves.alpha_lo.tolist() == t.curves.alpha_hi.tolist() == [0.0, 0.7]
+    assert replace(t).optimum.e2e_s.tolist() == [8 * 288 / 150.0, 12.0]
+
+
+def test_the_asked_error_is_met(tiny):
+    """A curve with all its kinks in a thousandth of the range, as KV offload to a slow disk has, needs nodes there."""
+    _, t = tables_of(tiny(strategies={"families": ["kvo_disk"]}))
+    for asked in (1e-2, 1e-3):
+        nodes = linearise(in_range(t), t.limits, asked)
+        assert nodes.error.max() <= asked

@@ -1,0 +1,76 @@
+"""Heuristics return only plans that hold, none beats the bound, and each does what its name says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fleet_cases import fleet, random_fleet
+
+from formulations.fleet import FORMULATION
+from formulations.fleet.check import check
+from formulations.fleet.plan import objective_value
+from formulations.fleet.points import build_tables
+from optmodels.formulation import Options
+
+
+def run(problem, *names):
+    tables = build_tables(problem)
+    return [FORMULATION.methods[n](problem, tables, Options()) for n in names]
+
+
+@pytest.mark.parametrize("goal", ["min_cost", "max_served", "max_ce"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_method_is_checked_and_within_the_bound(goal, seed):
+    rng = np.random.default_rng(seed)
+    limits = {"stock": [{"machine": "m1", "at_most": 3}], "w1": {"spot_share_max": 0.6}, "p0": {"market": "spot"}}
+    if goal != "min_cost":
+        limits["budget_usd_per_hour"] = 6.0
+    problem = random_fleet(rng, 5, 5, objective=goal, **limits)
+    exact, *others = run(problem, *FORMULATION.methods)
+    found = 0
+    for outcome in others:
+        if outcome.plan is None:
+            assert outcome.log["reason"]
+            continue
+        found += 1
+        verdict = check(problem, outcome.plan.model_dump(mode="json"))
+        assert verdict.ok, verdict.violations
+        assert outcome.bound is None
+        value, best = objective_value(outcome.plan), exact.bound
+        assert value >= best * (1 - 1e-6) if goal == "min_cost" else value <= best * (1 + 1e-6)
+    assert found >= (2 if exact.plan is not None else 0)
+
+
+def test_greedy_takes_the_cheapest_tokens():
+    (outcome,) = run(fleet([1.5], [[1.0, 4.0]], [1.0, 3.0]), "greedy")
+    (line,) = outcome.plan.periods[0].deployments
+    assert (line.name, line.count) == ("p1", 1)
+
+
+def test_greedy_dp_splits_a_budget_between_models():
+    """Two models, money for one: DP gives it to the one that serves more, whatever the order."""
+    for throughput in ([[1.0, 0.0], [0.0, 5.0]], [[5.0, 0.0], [0.0, 1.0]]):
+        problem = fleet([5.0, 5.0], throughput, [2.0, 2.0], objective="max_served", budget_usd_per_hour=2.0)
+        (outcome,) = run(problem, "greedy_dp")
+        assert outcome.plan.first_priority_served_per_s == pytest.approx(5.0)
+
+
+def test_single_type_is_one_type():
+    (outcome,) = run(fleet([1.0, 1.0], [[1.0, 1.0], [2.0, 1.0]], [1.0, 5.0]), "single_type")
+    assert {m.machine for d in outcome.plan.periods[0].deployments for m in d.machines} == {"m0"}
+    (outcome,) = run(fleet([1.0, 1.0], [[1.0, 0.0], [0.0, 1.0]], [1.0, 5.0]), "single_type")
+    assert outcome.plan is None
+
+
+def test_melange_refuses_limits_it_cannot_see():
+    problem = fleet([3.0], [[1.0, 1.0]], [1.0, 2.0], stock=[{"machine": "m0", "at_most": 1}])
+    (outcome,) = run(problem, "melange")
+    assert outcome.plan is None
+    assert "stock of m0" in outcome.log["reason"]
+
+
+def test_reserve_and_replicas_are_kept_by_heuristics():
+    problem = fleet([2.5], [[1.0]], [1.0], p0={"market": "spot"}, reserve={"lost": 1}, w0={"min_replicas": 5})
+    (outcome,) = run(problem, "greedy")
+    assert outcome.plan.periods[0].deployments[0].count == 5
+    assert check(problem, outcome.plan.model_dump(mode="json")).ok

@@ -1,0 +1,154 @@
+"""Pruning keeps an optimum; waiting is what queueing theory says; reserve tables; soft SLOs; traces."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleet_cases import brute_force, random_fleet
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from formulations.fleet.files import Trace, bucket_trace
+from formulations.fleet.methods.exact import exact
+from formulations.fleet.points import build_tables, nondominated, prune
+from formulations.fleet.problem import Fleet
+from formulations.fleet.reserve import largest_pools
+from optmodels.formulation import Options
+from optmodels.serving.queueing import erlang_c, variability, waiting
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+@given(st.integers(0, 10_000))
+def test_pruning_keeps_an_optimum(seed):
+    """Brute force over every point and over the points kept give the same optimum."""
+    rng = np.random.default_rng(seed)
+    changes = {"stock": [{"machine": "m0", "at_most": 2}]} if rng.random() < 0.5 else {}
+    if rng.random() < 0.3:
+        changes |= {"w0": {"spot_share_max": 0.4}, "p1": {"market": "spot"}}
+    problem = random_fleet(rng, 2, 4, **changes)
+    tables = build_tables(problem)
+    kept, counts = prune(tables)
+    assert counts["kept"] == len(kept.points)
+    a, b = brute_force(problem, tables, most=4), brute_force(problem, kept, most=4)
+    assert a == (None if b is None else pytest.approx(b, rel=1e-9))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 4))
+def test_nondominated_is_the_definition(seed, n, k):
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, 4, (n, k)).astype(float)
+    keys[rng.random((n, k)) < 0.2] = np.inf
+    kept = set(nondominated(keys, chunk=7).tolist())
+    for i in range(n):
+        at_most = [j for j in range(n) if (keys[j] <= keys[i]).all() and j != i]
+        strictly = [j for j in at_most if not (keys[i] <= keys[j]).all()]
+        if i in kept:
+            assert not strictly
+            assert not any(j in kept for j in at_most)
+        else:
+            assert any(j in kept for j in at_most)
+
+
+def test_waiting_of_mm1_and_mmc():
+    assert erlang_c(1, 0.7) == pytest.approx(0.7)
+    assert waiting(1, 0.7, 1.0, None) == pytest.approx(0.7 / 0.3)  # ρS/(1−ρ)
+    assert waiting(1, 0.7, 1.0, 0.95) == pytest.approx(math.log(0.7 / 0.05) / 0.3)
+    assert waiting(1, 0.7, variability("mdc", 9, 9), None) == pytest.approx(0.7 / 0.6)  # M/D/1: ρS/(2(1−ρ))
+    assert waiting(1, 0.02, 1.0, 0.95) == 0.0
+    for c, rho in ((2, 0.5), (16, 0.9), (64, 0.95), (3, 0.999)):
+        a, b = c * rho, 1.0
+        for k in range(1, c + 1):
+            b = a * b / (k + a * b)
+        assert erlang_c(c, rho) == pytest.approx(b / (1 - rho * (1 - b)), rel=1e-9)
+
+
+@pytest.mark.parametrize(("model", "scv"), [("mmc", 1.0), ("mdc", 0.0)])
+def test_waiting_against_simulation(model, scv):
+    """400,000 arrivals at c slots: mean and 95th percentile within sampling error and the approximation's own."""
+    rng = np.random.default_rng(1)
+    c, rho, n = 8, 0.85, 400_000
+    arrive = np.cumsum(rng.exponential(1 / (c * rho), n))
+    service = rng.exponential(1.0, n) if scv else np.ones(n)
+    free = [0.0] * c
+    wait = []
+    for a, s in zip(arrive.tolist(), service.tolist(), strict=True):
+        start = max(a, free[0])
+        wait.append(start - a)
+        heapq.heapreplace(free, start + s)
+    factor = variability(model, 1.0, 1.0, c, rho)
+    assert waiting(c, rho, factor, None) == pytest.approx(np.mean(wait[5000:]), rel=0.08)
+    assert waiting(c, rho, factor, 0.95) == pytest.approx(np.quantile(wait[5000:], 0.95), rel=0.15)
+
+
+def test_reserve_table_is_the_binomial():
+    table = largest_pools(0.05, 1e-3, 60)
+    assert table[-1][1] == 60
+    for k, size in table:
+        assert binom.sf(k, size, 0.05) <= 1e-3
+        if size < 60:
+            assert binom.sf(k, size + 1, 0.05) > 1e-3
+    assert largest_pools(0.0, 1e-3, 9) == [(0, 9)]
+
+
+def modelled(**changes):
+    return Fleet.model_validate({
+        "formulation": "fleet", "schema": 1, "name": "modelled",
+        "workloads": [{"name": "chat", "model": "llama-3.1-8b",
+                       "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 4.0},
+                                   {"input_tokens": 2048, "output_tokens": 128, "requests_per_s": 1.0}],
+                       "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": 0.1}} | changes.pop("w", {})],
+        "pool": {"catalog": "aws", "include": ["g6.xlarge", "g6e.xlarge"]},
+        "strategies": {"families": ["high_end"], "batches": [4, 16]},
+    } | changes)  # fmt: skip
+
+
+def test_waiting_costs_and_is_never_ignored():
+    """Under queueing no deployment is planned at 100 % and the fleet costs at least as much."""
+    free, queued = modelled(), modelled(queueing={"model": "mmc"})
+    plans = [exact(p, build_tables(p), Options()).plan for p in (free, queued)]
+    assert plans[0].total_usd_per_hour <= plans[1].total_usd_per_hour
+    for d in plans[1].periods[0].deployments:
+        assert d.utilisation <= d.load_level <= 0.95 + 1e-9
+        for s in d.serves:
+            assert s.ttft_s + s.wait_s <= 1.5 * (1 + 1e-9)
+            assert s.e2e_s <= d.service_cap_s * (1 + 1e-9)
+
+
+def test_soft_slo_is_missed_only_for_its_price():
+    hard = modelled(w={"slo": {"tbt_s": 0.024}})
+    assert build_tables(hard).blocked or exact(hard, build_tables(hard), Options()).plan is not None
+    plans = []
+    for price in (1e-6, 1e6):
+        p = modelled(w={"slo": {"tbt_s": 0.06}, "soft": {"usd_per_1000_requests": price, "up_to": 3.0}})
+        plans.append(exact(p, build_tables(p), Options()).plan)
+    late = [[s.misses_slo for d in p.periods[0].deployments for s in d.serves] for p in plans]
+    assert plans[0].usd_per_hour <= plans[1].usd_per_hour
+    assert not any(late[1])
+    assert plans[0].penalty_usd_per_hour < 1e-3
+
+
+def test_trace_into_buckets(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
+                    "2023-11-16 18:15:51.6805900,200,20\n2023-11-16 18:15:56.6805900,5000,300\n")  # fmt: skip
+    cells = bucket_trace(path, Trace(file="trace.csv"))
+    assert cells == [("≤256x≤64", 150, 15, pytest.approx(0.2)), (">4096x>256", 5000, 300, pytest.approx(0.1))]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="public traces are not beside the project")
+def test_public_trace_rates():
+    cells = bucket_trace(DATA / "traces" / "AzureLLMInferenceTrace_conv.csv", Trace(file="x.csv"))
+    assert sum(c[3] for c in cells) == pytest.approx(5.53, rel=0.01)
+
+
+def test_waiting_is_named_when_it_rules_out_a_bucket():
+    slo = {"ttft_s": {"at_most": 0.5, "percentile": 0.999}, "tbt_s": 0.1}
+    tables = build_tables(modelled(w={"slo": slo}, queueing={"model": "mmc", "load_levels": [0.95]}))
+    assert set(tables.blocked) == {"chat/512x128", "chat/2048x128"}
+    assert "not with waiting" in tables.blocked["chat/512x128"]

@@ -1,0 +1,82 @@
+"""Orchestration plans in the simulator: whoever follows the plan keeps most of what it promises under overload."""
+
+from __future__ import annotations
+
+import pytest
+
+import optmodels
+from formulations.orchestration.replay import replay
+from optmodels.errors import InputError
+from optmodels.simulation.options import ReplayOptions
+from optmodels.traces.generated import generate
+from optmodels.traces.spec import Generated
+
+REQUESTS = {"maaso": 4, "requests": 800, "requests_per_s": 15.0, "cv": 4, "models": {"mistral-7b": 1}}
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """Four GPUs, a third more than they can serve, in bursts."""
+    result = optmodels.solve({
+        "formulation": "orchestration", "schema": 1, "name": "small", "latency": {"roofline": "roofline"},
+        "cluster": {"servers": [{"server": "p3", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]},
+        "models": [{"model": "mistral-7b"}],
+        "candidates": {"tp": [1, 2, 4], "pp": [1], "dp": [1], "batch": [16, 32]},
+        "requests": {"trace": {"generated": REQUESTS | {"seed": 1}}},
+        "slo": {"factor": 1.2}, "objective": {"alpha": 1.0, "beta": 0.2},
+    }, gap=0.01, time_limit=20)  # fmt: skip
+    return optmodels.load(result.problem), result.plan
+
+
+def test_planned_shares_recover_most_of_the_difference(planned):
+    kept = {}
+    found = replay(*planned, None, ReplayOptions(keep=kept.__setitem__))
+    predicted = found["predicted"]["attainment"]
+    plain, follows = (found["policies"][k] for k in ("shortest_queue", "planned_shares"))
+    assert predicted - plain["attainment"] > 0.1  # overloaded
+    assert follows["attainment"] >= plain["attainment"] + 0.5 * (predicted - plain["attainment"])
+    assert follows["late"] == 0
+    assert kept["planned_shares"]["met"].mean() == pytest.approx(follows["attainment"])
+
+
+def test_other_requests_are_not_refused_for_the_plan_s_sake(planned):
+    """At a tenth of the rate nothing overflows, and what the plan refused of its own requests does not matter."""
+    trace = generate(Generated(**REQUESTS | {"requests_per_s": 1.5, "seed": 2}))
+    found = replay(*planned, trace, ReplayOptions())
+    follows, plain = (found["policies"][k]["attainment"] for k in ("planned_shares", "shortest_queue"))
+    assert follows >= plain - 0.005
+
+
+@pytest.mark.parametrize("text", ["static:4", "sla:0.02", "memory:4000", "sla:0.02,memory:4000"])
+def test_controllers_hold_batches_below_the_slots(planned, text):
+    """Event by event: fewer at once than slots, so fewer in time here, where everybody waits."""
+    problem, plan = planned
+    trace = generate(Generated(**REQUESTS | {"requests": 150, "seed": 3}))
+    few = replay(problem, plan, trace, ReplayOptions(policy="least_load", controller=text))["policies"]["least_load"]
+    free = replay(problem, plan, trace, ReplayOptions(policy="least_load"))["policies"]["least_load"]
+    assert 0 < few["attainment"] < free["attainment"]
+
+
+def test_a_controller_that_allows_every_slot_changes_nothing(planned):
+    problem, plan = planned
+    trace = generate(Generated(**REQUESTS | {"requests": 150, "seed": 3}))
+    slow = replay(problem, plan, trace, ReplayOptions(policy="maaso", controller="static:1000"))["policies"]["maaso"]
+    fast = replay(problem, plan, trace, ReplayOptions(policy="maaso"))["policies"]["maaso"]
+    assert slow["attainment"] == fast["attainment"]
+    assert slow["e2e_s"] == pytest.approx(fast["e2e_s"])
+
+
+@pytest.mark.parametrize("text", ["pid:1", "static", "static:2.5", "sla:-1", "memory:inf", "static:4,"])
+def test_controllers_that_are_none(planned, text):
+    trace = generate(Generated(**REQUESTS | {"requests": 20, "seed": 3}))
+    with pytest.raises(InputError, match="static:BATCH"):
+        replay(*planned, trace, ReplayOptions(policy="maaso", controller=text))
+
+
+def test_named_requests_and_changing_batches_do_not_go_together(planned):
+    trace = generate(Generated(**REQUESTS | {"requests": 20, "seed": 3}))
+    found = replay(*planned, trace, ReplayOptions(policy="planned", controller="static:4"))
+    assert "batch limits may change" in found["notes"][0] and "planned" not in found["policies"]
+    with pytest.raises(InputError, match="event by event"):
+        replay(*planned, generate(Generated(**REQUESTS | {"requests": 20_001, "seed": 3})),
+               ReplayOptions(policy="maaso", controller="static:4"))  # fmt: skip

@@ -1,0 +1,86 @@
+"""Heuristics: every plan checks out, none beats the optimum, the baselines are what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reserved import random_instance, two_regions
+
+from formulations.reserved_capacity.methods.heuristics import METHODS, k_medoids
+from optmodels import formulation
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.loading import load
+
+FORM = formulation.get("reserved_capacity")
+
+
+def run(document, name):
+    problem = load(document)
+    return problem, FORM.method(name)(problem, FORM.tables(problem), Options())
+
+
+@pytest.mark.parametrize(
+    ("name", "machines"), [("region_local", 20), ("proportional", 12), ("greedy", 12), ("lp_rounding", 12)]
+)
+def test_by_hand(name, machines):
+    problem, found = run(two_regions(), name)
+    assert sum(r.count for r in found.plan.reservations) == machines
+    assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+
+
+def test_repair_adds_nothing_where_it_is_lost():
+    """Machines in the lost region cannot help: greedy once added them there for ever."""
+    three = {"west": [10.0, 2.0], "east": [2.0, 10.0], "south": [1.0, 1.0]}
+    document = two_regions(
+        regions=[{"region": n, "utc_offset_h": 0} for n in three], resilience={"lose_any_region_keep": 0.8},
+        network={"rtt_ms": {a: dict.fromkeys(three, 100.0) for a in three}},
+    )  # fmt: skip
+    document["services"][0]["demand"]["by_region"] = three
+    for name in ("greedy", "lp_rounding"):
+        problem, found = run(document, name)
+        assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+        assert sum(r.count for r in found.plan.reservations) <= 26
+
+
+def test_global_peak_is_one_pool():
+    _, found = run(two_regions(), "global_peak")
+    assert [r.count for r in found.plan.reservations] == [12]
+
+
+def test_autoscaling_pays_the_mean():
+    _, found = run(two_regions(terms=["reserved_3y", "on_demand"]), "on_demand")
+    assert found.plan.cost.total_usd_per_month == pytest.approx(12 * 3 * 730)
+    assert not found.plan.reservations
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000))
+def test_none_beats_the_optimum(seed):
+    try:
+        document = random_instance(seed)
+        problem = load(document)
+    except InputError:
+        assume(False)
+    tables = FORM.tables(problem)
+    best = FORM.method("exact")(problem, tables, Options(time_limit=5.0, gap=1e-3))
+    for name in METHODS:
+        found = FORM.method(name)(problem, tables, Options(time_limit=5.0))
+        if found.plan is None:
+            assert found.log["reason"]
+            continue
+        verdict = FORM.check(problem, found.plan.model_dump(mode="json"))
+        assert verdict.ok, (name, verdict.violations)
+        assert best.status != "infeasible"
+        if best.bound is not None:
+            assert found.plan.cost.total_usd_per_month >= best.bound * (1 - 1e-6)
+
+
+def test_k_medoids_finds_the_clusters():
+    rng = np.random.default_rng(1)
+    points = np.concatenate([c + 0.1 * rng.standard_normal((10, 2)) for c in ([0, 0], [5, 5], [9, 0])])
+    medoids, size = k_medoids(points, 3)
+    assert sorted(m // 10 for m in medoids) == [0, 1, 2]
+    assert sorted(size) == [10, 10, 10]

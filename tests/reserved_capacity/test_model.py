@@ -1,0 +1,253 @@
+"""The cut method against the full flow model, and small cases by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from reserved import machine, random_instance, service, two_regions
+
+from formulations.reserved_capacity.points import families, union_closed
+from optmodels import api, formulation
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.loading import load
+
+FORM = formulation.get("reserved_capacity")
+
+
+def solved(document, method="exact", **options):
+    problem = load(document)
+    tables = FORM.tables(problem)
+    found = FORM.method(method)(problem, tables, Options(**options))
+    if found.plan is not None:
+        verdict = FORM.check(problem, found.plan.model_dump(mode="json"))
+        assert verdict.ok, verdict.violations
+    return found
+
+
+def cost(document, method="exact"):
+    found = solved(document, method)
+    assert found.status == "optimal"
+    return found.plan.cost.total_usd_per_month
+
+
+@given(st.integers(0, 10_000))
+def test_same_optimum_as_the_full_model(seed):
+    try:
+        document = random_instance(seed)
+        load(document)
+    except InputError:
+        assume(False)
+    full, cuts = solved(document, "full", time_limit=10.0), solved(document, time_limit=10.0)
+    assume(full.limit is None and cuts.limit is None)
+    assert cuts.status == full.status
+    if full.plan is not None:
+        assert cuts.plan.cost.total_usd_per_month == pytest.approx(full.plan.cost.total_usd_per_month, rel=5e-6)
+
+
+def test_two_regions_share_twelve_machines():
+    found = solved(two_regions())
+    assert sum(r.count for r in found.plan.reservations) == 12
+    assert found.plan.cost.total_usd_per_month == pytest.approx(12 * 730)
+
+
+def test_out_of_reach_each_region_needs_its_own():
+    assert cost(two_regions(services=service(slo={"ttft_s": 0.15}))) == pytest.approx(20 * 730)
+
+
+def test_on_demand_replaces_rarely_used_reservations():
+    short = {
+        "kind": "inline",
+        "unit": "requests_per_second",
+        "by_region": {"west": [1.0] * 9 + [11.0], "east": [0.0] * 10},
+    }
+    document = two_regions(services=service(demand=short), terms=["reserved_3y", "on_demand"])
+    # One machine all the time at 1, ten more a tenth of the time at 3: 0.3 < 1.
+    assert cost(document) == pytest.approx((1 + 10 * 0.1 * 3) * 730)
+
+
+def test_locality_loss_costs_machines():
+    # Reserve n in each: 2 forwarded requests cost 2κ. Peak region: n ≥ 10 − f, other: n ≥ 2 + 1.5f → f = 3.2, n = 6.8.
+    assert cost(two_regions(services=service(kappa=1.5))) == pytest.approx(14 * 730)
+
+
+def test_forwarding_ceiling_keeps_demand_at_home():
+    assert cost(two_regions(services=service(forwarding_ceiling=0.2))) == pytest.approx(16 * 730)
+
+
+def test_residency_pins_demand():
+    found = solved(two_regions(services=service(residency={"east": ["east"]})))
+    assert sum(r.count for r in found.plan.reservations) == 12
+    assert sum(r.count for r in found.plan.reservations if r.region == "east") >= 10
+
+
+def test_loss_of_a_region():
+    found = solved(two_regions(resilience={"lose_any_region_keep": 1.0}))
+    assert {r.region: r.count for r in found.plan.reservations} == {"west": 12, "east": 12}
+
+
+def test_egress_is_paid_for_what_is_forwarded():
+    # Two forwarded requests/s at least; a request costs 10 kB there at 0.1 and 40 kB back at 0.2 USD/GB.
+    network = two_regions()["network"] | {"egress": {"usd_per_gb": {"west": 0.1, "east": 0.2}}}
+    document = two_regions(services=service(request_kb=10, answer_kb=40), network=network)
+    each = {"west": (10 * 0.1 + 40 * 0.2) / 1e6, "east": (10 * 0.2 + 40 * 0.1) / 1e6}
+    found = solved(document)
+    forwarded = {f.origin: f for f in found.plan.flows if f.origin != f.server}
+    egress = sum(f.mean_requests_per_second * each[f.origin] * 3600 * 730 for f in forwarded.values())
+    assert found.plan.cost.egress_usd_per_month == pytest.approx(egress)
+    # Twelve machines in any split forward 4 requests/s in the mean; the cheaper way round is from the east.
+    assert set(forwarded) == {"east"}
+    assert cost(document) == pytest.approx(12 * 730 + 4 * each["east"] * 3600 * 730)
+    assert cost(document) == pytest.approx(cost(document, "full"))
+
+
+def test_dear_egress_keeps_requests_at_home():
+    network = two_regions()["network"] | {"egress": {"usd_per_gb": 90.0}}
+    assert cost(two_regions(services=service(answer_kb=100), network=network)) == pytest.approx(20 * 730)
+
+
+def test_steps_and_minimum():
+    found = solved(two_regions(machines=machine(step=5)))
+    assert sum(r.count for r in found.plan.reservations) == 15
+    found = solved(two_regions(machines=machine(minimum=14)))
+    assert sum(r.count for r in found.plan.reservations) == 14
+
+
+def test_worst_case_covers_any_one_region_above_its_demand():
+    document = two_regions(uncertainty={"worst_case": {"deviation": 0.5, "regions": 1}})
+    assert cost(document) == cost(document, "full") == pytest.approx(17 * 730)  # 15 + 2
+
+
+def test_scenarios_are_all_served_and_costs_are_expected():
+    futures = [{"scenario": "a", "probability": 0.5}, {"scenario": "b", "probability": 0.5, "factor": 2.0}]
+    assert cost(two_regions(uncertainty={"scenarios": futures})) == pytest.approx(24 * 730)
+    document = two_regions(uncertainty={"scenarios": futures}, terms=["reserved_3y", "on_demand"])
+    assert cost(document) == cost(document, "full")
+
+
+def test_growth_staggers_commitments():
+    document = two_regions(
+        growth={"quarters": 4, "factor_per_quarter": 1.5},
+        machines=machine(prices={"reserved_1y": 1.0, "on_demand": 9.0}),
+        terms=["reserved_1y"],
+    )
+    found = solved(document)
+    need = [12, 18, 27, 41]  # ⌈12·1.5^q⌉
+    paid = sum(n * (4 - q) for q, n in enumerate(np.diff([0, *need]))) / 4
+    assert found.plan.cost.total_usd_per_month == pytest.approx(paid * 730)
+    assert {r.first_quarter for r in found.plan.reservations} == {0, 1, 2, 3}
+
+
+def test_zero_demand_and_a_single_region():
+    zero = {"kind": "inline", "unit": "requests_per_hour", "by_region": {"west": [0.0], "east": [0.0]}}
+    assert cost(two_regions(services=service(demand=zero))) == 0.0
+    alone = two_regions(
+        regions=[{"region": "west"}],
+        network={"rtt_ms": {}},
+        services=service(demand={"kind": "inline", "unit": "requests_per_hour", "by_region": {"west": [7200.0]}}),
+    )
+    assert cost(alone) == pytest.approx(2 * 730)
+
+
+def test_too_little_to_reserve_is_infeasible():
+    for method in ("exact", "full"):
+        assert solved(two_regions(machines=machine(reservable=3)), method).status == "infeasible"
+
+
+def test_among_equals_machines_stand_where_users_are():
+    found = solved(two_regions())
+    counts = {r.region: r.count for r in found.plan.reservations}
+    assert counts == {"west": 6, "east": 6} or found.plan.forwarded_share <= 1 / 3 + 1e-9
+
+
+def test_union_closed_family():
+    reach = np.array([[1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=bool)
+    family = {tuple(z.astype(int)) for z in union_closed(reach)}
+    assert family == {(1, 1, 0), (0, 1, 1), (0, 0, 1), (1, 1, 1)}
+    assert union_closed(np.eye(20, dtype=bool), most=1000) is None
+
+
+def test_a_family_too_large_to_list_is_cut_row_by_row():
+    names = [f"r{i}" for i in range(16)]
+    rng = np.random.default_rng(0)
+    document = two_regions(
+        regions=[{"region": n, "utc_offset_h": 0} for n in names],
+        network={"rtt_ms": {a: dict.fromkeys(names, 20.0) for a in names}},
+        services=service(
+            forwarding_ceiling=0.4,
+            demand={
+                "kind": "inline",
+                "unit": "requests_per_second",
+                "by_region": {n: [float(v) for v in rng.uniform(1, 9, 6).round(1)] for n in names},
+            },
+        ),
+    )
+    found = solved(document)
+    assert found.log["sets"] == "by row LPs"
+    assert found.plan.cost.total_usd_per_month == pytest.approx(cost(document, "full"))
+
+
+def test_gap_and_bound_are_honest():
+    document = two_regions(terms=["reserved_3y", "on_demand"])
+    found = solved(document, gap=0.2)
+    assert found.bound <= cost(document) + 1e-6 <= found.plan.cost.total_usd_per_month + 2e-6
+
+
+def test_the_block_fits_into_another_model():
+    import pyomo.environ as pyo
+
+    from formulations.reserved_capacity import model as f
+    from optmodels.solver import solve_model
+
+    problem = load(two_regions())
+    tables = FORM.tables(problem)
+    model = pyo.ConcreteModel()
+    model.here = pyo.Block()
+    f.attach(model.here, problem, tables)
+    model.cap = pyo.Constraint(expr=sum(model.here.k[c] for c in model.here.k) >= 15)
+    model.cost = pyo.Objective(expr=model.here.reserved_usd_per_month + model.here.hourly_usd_per_month)
+    report, _, _ = solve_model(model)
+    assert report.objective == pytest.approx(15 * 730)
+
+
+def test_result_document():
+    result = api.solve(two_regions())
+    assert result.status == "optimal"
+    assert result.gap == 0
+    assert result.unit == "USD/month"
+    assert api.check(result).ok
+
+
+def test_parts_of_a_network_are_listed_apart():
+    reach = np.zeros((20, 20), dtype=bool)
+    for i in range(20):  # ten pairs of neighbours: 2^20 unions together, three sets a pair
+        reach[i, [i, i ^ 1]] = True
+    reach[0, 1] = False
+    assert union_closed(reach, most=1000) is None
+    listed = families(reach, most=1000)
+    assert sorted(len(f) for f in listed) == [1] * 9 + [2]
+    assert families(np.zeros((3, 2), dtype=bool)) == []
+
+
+@pytest.mark.parametrize("kappa, egress", [(1.0, 0.05), (1.3, None), (1.15, 0.02)])
+def test_a_month_by_known_duals_equals_the_full_model(kappa, egress):
+    regions = [("west", -8), ("mid", -3), ("east", 4), ("far", 9)]
+    network = {"rtt_ms": {"west": {"mid": 60, "east": 150, "far": 210}, "mid": {"east": 90, "far": 160},
+                          "east": {"far": 70}}, "local_rtt_ms": 5.0}  # fmt: skip
+    if egress is not None:
+        network["egress"] = {"usd_per_gb": {n: egress * (1 + x) for x, (n, _) in enumerate(regions)}}
+    demand = {"kind": "diurnal", "hours": 504, "total_requests_per_second": 160.0, "noise": 0.2, "seed": 3,
+              "curve": "azure-2024-conv"}  # fmt: skip
+    chat = {"service": "chat", "slo": {"ttft_s": 0.3}, "demand": demand, "kappa": kappa, "answer_kb": 500.0}
+    document = two_regions(
+        regions=[{"region": n, "utc_offset_h": h} for n, h in regions], network=network, services=[chat],
+        machines=machine(prices={"on_demand": 2.2, "reserved_3y": 1.0}, on_demand_available=40),
+        terms=["reserved_3y", "on_demand"],
+    )  # fmt: skip
+    found, reference = solved(document, gap=1e-3), solved(document, "full", gap=1e-4)
+    assert found.log["sets"] == "by row LPs" and "start_seconds" in found.log
+    true, cost = reference.plan.cost.total_usd_per_month, found.plan.cost.total_usd_per_month
+    assert found.bound <= true * (1 + 1e-6) and cost >= reference.bound * (1 - 1e-6)
+    assert cost - found.bound <= 1e-3 * cost

@@ -1,0 +1,82 @@
+"""Pictures, studies and the command line of reserved capacity."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from reserved import service, two_regions
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from optmodels import api, formulation
+from optmodels.loading import load
+from papers import skylb
+from papers.reserved_capacity import worth
+
+FORM = formulation.get("reserved_capacity")
+PLACED = {"regions": [{"region": "us-east-1"}, {"region": "eu-central-1"}], "network": {"catalog": "aws"}}
+
+
+def placed():
+    demand = {"kind": "inline", "unit": "requests_per_second",
+              "by_region": {"us-east-1": [10.0, 2.0] * 12, "eu-central-1": [2.0, 10.0] * 12}}  # fmt: skip
+    return two_regions(services=service(demand=demand), **PLACED)
+
+
+def drawn(document, folder):
+    problem = load(document)
+    plan = ReservedPlan.model_validate(api.solve(document).plan)
+    return {p.name: p for p in FORM.figures(FORM.tables(problem), plan, folder)}
+
+
+def test_pictures_where_places_are_known_and_where_not(tmp_path):
+    pytest.importorskip("matplotlib")
+    made = drawn(placed(), tmp_path)
+    assert set(made) == {"demand-and-capacity.png", "flow-map.png", "cost.png"}
+    assert all(p.stat().st_size > 5_000 for p in made.values())
+    assert "flow-map.png" not in drawn(two_regions(), tmp_path)
+
+
+def test_worth_by_solving_again():
+    found = worth(load(two_regions(resilience={"lose_any_region_keep": 1.0})))
+    assert found["usd_per_month"] == pytest.approx(24 * 730)
+    changes = {c["what"]: c["usd_per_month"] for c in found["changes"]}
+    assert changes["no loss to survive"] == pytest.approx(12 * 730)
+    assert changes["no forwarding at all"] is None  # nobody could survive
+    assert changes["10 ms longer TTFT of chat"] == pytest.approx(0.0)
+
+
+def test_study_modules_print(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(two_regions()))
+    text = subprocess.run([sys.executable, "-m", "papers.reserved_capacity", str(path)],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    assert "optimum: 8,760 USD/month" in text
+    assert skylb.replicas_saved(16) == (9, pytest.approx(-0.25))
+
+
+def test_command_line_solves_checks_and_compares(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(two_regions()))
+
+    def command(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "optmodels", *arguments], capture_output=True, text=True, cwd=tmp_path
+        )
+
+    found = command("solve", str(path), "--json")
+    assert found.returncode == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["objective"] == pytest.approx(8760)
+    assert result["report"]["values"]["basis"] == "exact re-solve"
+    assert result["report"]["comparisons"]["region_local"] == pytest.approx(14600)
+    plan = tmp_path / "plan.json"
+    plan.write_text(found.stdout)
+    assert command("check", str(plan)).returncode == 0
+    rows = json.loads(command("compare", str(path), "--json").stdout)
+    rows = rows if isinstance(rows, list) else rows["rows"]
+    assert {r["method"] for r in rows} == set(FORM.methods)
+    assert {r["method"]: r["objective"] for r in rows}["region_local"] == pytest.approx(14600)
