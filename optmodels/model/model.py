@@ -254,7 +254,8 @@ class Model:
             np.add(rows.row, above, out=row[at:end], casting="same_kind")
             column[at:end], value[at:end], at = rows.columns, rows.coefficients, end
         A = sp.coo_matrix((value, (row, column)), shape=(heights[-1], self._width)).tocsc()
-        A.eliminate_zeros()
+        if not A.data.all():
+            A.eliminate_zeros()
         lower, upper, integer = self.bounds()
         signs = np.array([1.0 if o.sense == "min" else -1.0 for o in self.objectives])
         return Compiled(

@@ -212,7 +212,9 @@ class Terms:
             raise StatementError(f"{len(entries)} entries have labels of lengths {[len(part) for part in placed]}")
         if sets and len(sets) != len(placed):
             raise StatementError(f"{len(placed)} indices are named {sets}")
-        part = Part(placed, self.columns[entries], self.coefficients[entries])
+        own = self.coefficients
+        taken = np.broadcast_to(own[:1], len(entries)) if own.strides == (0,) else own[entries]  # all the same
+        part = Part(placed, self.columns[entries], taken)
         return Terms(sets or ("",) * len(placed), sizes_of(placed), (part,)) * coefficient
 
     def _position(self, name: str) -> int:
