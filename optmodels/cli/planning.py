@@ -188,24 +188,34 @@ def new(
         str, typer.Argument(help="optmodels list formulations; or the word formulation, for one of your own.")
     ],
     file: Annotated[
-        Path | None, typer.Argument(help="File to write (default: stdout); or the name of the new formulation.")
+        Path | None,
+        typer.Argument(
+            help="File to write (default: stdout; with --from the instance's own name); or the new formulation's name."
+        ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    shipped: Annotated[
+        str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> int:
-    """A commented instance template; or, as new formulation NAME, a package that solves, with its test."""
+    """A commented instance template or a shipped instance; as new formulation NAME, a package to start your own from."""
     from optmodels import api
     from optmodels.errors import InputError, Mistake
 
     if formulation == "formulation":
         if file is None:
             raise InputError(Mistake(None, "name", None, "a name for the new formulation"))
-        made = api.new_formulation(str(file), folder or Path())
-        sys.stdout.write(f"{made}\n")
+        if shipped is not None or force:
+            option = "--force" if force else "--from"
+            raise InputError(Mistake(None, option, shipped or force, "neither --from nor --force for a formulation"))
+        sys.stdout.write(f"{api.new_formulation(str(file), folder or Path())}\n")
         return 0
     if folder is not None:
-        raise InputError(Mistake(None, "folder", str(folder), "no folder beside an instance file"))
-    text = api.new(formulation, file, overwrite=force)
+        raise InputError(Mistake(None, "folder", str(folder), "nothing after the instance file"))
+    if shipped is not None and file is None:
+        file = Path(f"{shipped.rpartition('/')[2]}.yaml")
+    text = api.new(formulation, file, shipped=shipped, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
     return 0
 
@@ -226,7 +236,9 @@ def schema(
 
 def list_(
     what: Annotated[str, typer.Argument(help="formulations, methods, instances or catalog")] = "formulations",
-    folder: Annotated[Path, typer.Option(help="Where instances are looked for.")] = Path("instances"),
+    folder: Annotated[
+        Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> int:
     """What there is: formulations, methods, instances, catalog."""
