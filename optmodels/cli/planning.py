@@ -199,7 +199,7 @@ def new(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> int:
-    """A commented instance template or a shipped instance; as new formulation NAME, a package to start your own from."""
+    """A commented instance template or a shipped instance; as new formulation NAME, a package to start from."""
     from optmodels import api
     from optmodels.errors import InputError, Mistake
 

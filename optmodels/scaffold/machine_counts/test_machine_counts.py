@@ -129,8 +129,8 @@ def test_check_notices(path: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("counts", "broken"),
     [
-        ([[1, 1, 0], [2, 0, 1]], []),
-        ([[0, 1, 0], [2, 0, 1]], ["demand of a"]),
+        ([[1, 1, 0], [3, 0, 0]], []),
+        ([[0, 1, 0], [3, 0, 0]], ["demand of a"]),
         ([[1, 1, 0], [1, 0, 2]], ["stock of slow (spot)"]),
         ([[0, 2, 0], [3, 0, 0]], ["budget"]),
     ],
