@@ -17,8 +17,7 @@ def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_
     if not 0 < max_error < 1:
         raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
     problem = load(source)
-    form = formulation.get(problem.formulation)
-    tables = form.tables(problem)
+    form, tables = formulation.get(problem.formulation), api.tables(problem)
     frame = next(iter(form.frames(tables, None).values()))
     if form.curves is None:  # points at fixed α, nothing to linearise
         if out is not None:
