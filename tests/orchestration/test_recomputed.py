@@ -22,11 +22,12 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.loading import load
 
+QUICK = Options(gap=0.1, time_limit=2)
 PREFILL = [{**row, "prefill_tokens_per_s": 4000.0 * row["tp"]} for row in DECAY]
 UNLIKE = {
     "servers": [
         {"server": "old", "count": 2, "gpu": "v100-16g-pcie", "gpus": 3},
-        {"server": "new", "gpu": "a100-40g-sxm", "gpus": 4},
+        {"server": "new", "gpu": "a100-40g", "gpus": 2},
     ],
     "failed_gpus": {"old-2": [1]},
 }
@@ -46,7 +47,7 @@ def random_requests(seed, count):
     """Prompts too, some equal θ, some requests longer than memory."""
     rng = np.random.default_rng(seed)
     output = rng.integers(1, 700, count)
-    output[rng.integers(0, count, 2)] = 200_000
+    output[rng.integers(0, count, 2)] = 10**6
     return {"rows": {
         "arrival_s": np.sort(rng.exponential(20, count)).round(2).tolist(),
         "output_tokens": output.tolist(), "prompt_tokens": rng.integers(1, 3000, count).tolist(),
@@ -65,7 +66,7 @@ VARIANTS = {
         "candidates": {"tp": [1, 2], "pp": [1, 2], "batch": [1, 4, 16, 64]}, "memory": {"tokens_per_slot": "max"},
     },
     "one instance of a model": {"models": [{"model": "mistral-7b", "maximum_instances": 1}, {"model": "llama-3.2-3b"}]},
-    "little memory": {"memory": {"vram_usable": 0.95, "tokens_per_slot": 1500}, "candidates": {"batch": [1, 8, 64]}},
+    "little memory": {"memory": {"vram_usable": 0.95, "tokens_per_slot": 1500}, "candidates": {"tp": [1], "batch": [8]}},
     "something runs": {"change": {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.02}},
     "its own t_slice and weight": {
         "models": [{"model": "mistral-7b", "t_slice_s": 0.03, "weight": 3.0}, {"model": "llama-3.2-3b"}],
@@ -119,7 +120,7 @@ def test_plans_pass(document):
     problem = load(document)
     t = build_tables(problem)
     for method in (exact, greedy_dp):
-        plan = method(problem, t, Options(gap=1e-2)).plan
+        plan = method(problem, t, QUICK).plan
         if plan is None:
             continue
         verdict = check(problem, plan.model_dump(mode="json"))
@@ -131,16 +132,16 @@ def test_plans_pass(document):
 
 
 RICH = two_models(
-    70, 5, requests=random_requests(5, 70), latency={"decay": PREFILL}, slo={"shortfall_penalty": 0.05},
+    240, 2, latency={"decay": PREFILL}, slo={"shortfall_penalty": 0.05},
     models=[{"model": "mistral-7b", "attainment_at_least": 1.0, "weight": 2.0}, {"model": "llama-3.2-3b"}],
-    change={"running": RUNNING, "score_per_start": 0.001, "score_per_stop": 0.002},
+    change={"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05},
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def rich():
     problem = load(RICH)
-    plan = exact(problem, build_tables(problem), Options(gap=1e-2)).plan.model_dump(mode="json")
+    plan = exact(problem, build_tables(problem), QUICK).plan.model_dump(mode="json")
     assert check(problem, plan).ok
     assert plan["shortfalls"] and plan["stopped"] and any(i["kept"] for i in plan["instances"])
     return problem, plan
@@ -148,7 +149,7 @@ def rich():
 
 NAMES = {"name", "label", "dispatcher", "online", "subcluster"}  # and what is no figure
 EQUAL_PLANS = {"bin"}  # another bin may serve the same requests as well
-FIRST = 5  # shares of each column
+FIRST = 3  # shares of each column
 
 
 def figures(plan):
@@ -169,7 +170,7 @@ def test_every_figure_is_recomputed(rich):
 def test_rubbish_in_a_field_never_crashes_the_check(rich):
     problem, plan = rich
     for path in leaves(plan):
-        if path[0] != "shares" or path[2] < 2:
+        if max((x for x in path if isinstance(x, int)), default=0) == 0:  # the first of every list
             for bad in RUBBISH:
                 check(problem, replaced(plan, path, bad))
 
@@ -201,12 +202,11 @@ def test_tampering_with_what_was_not_checked_before(rich, change, requirement):
 
 
 OTHER_INSTANCES = {
-    "slower": ({"latency": {"decay": [{**r, "base_tokens_per_s": 0.8 * r["base_tokens_per_s"]} for r in PREFILL]},
-                "models": [m | {"t_slice_s": s} for m, s in zip(RICH["models"], (1 / 40, 1 / 90), strict=True)]}, "classes"),
+    "slower": ({"latency": {"decay": [r | {"base_tokens_per_s": 0.8 * r["base_tokens_per_s"]} for r in PREFILL]}}, ""),
     "slower prefill": ({"latency": {"decay": [{**r, "prefill_tokens_per_s": 900.0} for r in PREFILL]}}, ""),
     "less memory": ({"memory": {"vram_usable": 0.5}}, "usable candidate"),
     "longer slots": ({"memory": {"tokens_per_slot": 10**6}}, "usable candidate"),
-    "tighter deadlines": ({"models": [m | {"t_slice_s": 0.012} for m in RICH["models"]]}, "deadline"),
+    "tighter deadlines": ({"models": [m | {"t_slice_s": 0.012} for m in RICH["models"]]}, "time bins"),
     "another weight": ({"models": [RICH["models"][0] | {"weight": 1.0}, RICH["models"][1]]}, "score.satisfaction"),
     "another latency threshold": ({"objective": {"latency_threshold_s": 77.0}}, "score.latency"),
     "nothing runs": ({"change": {}}, "kept where it runs"),
@@ -234,7 +234,7 @@ def test_what_cannot_be_recomputed_is_named(rich):
 def test_requests_of_an_instance_whose_configuration_is_not_there(rich):
     problem, plan = rich
     t = build_tables(problem)
-    found = exact(problem, t, Options(gap=1e-2)).plan
+    found = exact(problem, t, QUICK).plan
     table = requests_table(t, found, name_requests(t, found))
     tampered = copy.deepcopy(plan)
     tampered["instances"][0]["configuration"] = 99
