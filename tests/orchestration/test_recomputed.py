@@ -66,7 +66,7 @@ VARIANTS = {
         "candidates": {"tp": [1, 2], "pp": [1, 2], "batch": [1, 4, 16, 64]}, "memory": {"tokens_per_slot": "max"},
     },
     "one instance of a model": {"models": [{"model": "mistral-7b", "maximum_instances": 1}, {"model": "llama-3.2-3b"}]},
-    "little memory": {"memory": {"vram_usable": 0.95, "tokens_per_slot": 1500}, "candidates": {"tp": [1], "batch": [8]}},
+    "little memory": {"memory": {"vram_usable": 0.95, "tokens_per_slot": 900}, "candidates": {"tp": [1], "batch": [8]}},
     "something runs": {"change": {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.02}},
     "its own t_slice and weight": {
         "models": [{"model": "mistral-7b", "t_slice_s": 0.03, "weight": 3.0}, {"model": "llama-3.2-3b"}],
