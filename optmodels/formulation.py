@@ -7,7 +7,6 @@ listed, solved, compared and checked like the formulation's own.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -250,7 +249,9 @@ class _Given:
 
 def _not_installed(name: str) -> str | None:
     """The folder in or around here whose package would bring a formulation, had it been installed."""
-    for folder in (name, "."):
+    import tomllib
+
+    for folder in (name, ".") if name.isidentifier() else ():
         try:
             project = tomllib.loads((Path(folder) / "pyproject.toml").read_text(encoding="utf-8"))
             if name in project["project"]["entry-points"][GROUP]:
@@ -273,7 +274,7 @@ def get(name: str) -> Formulation:
         InputError: unknown name.
     """
     found = _registered()
-    if name not in found and name.isidentifier() and (folder := _not_installed(name)) is not None:
+    if name not in found and (folder := _not_installed(str(name))) is not None:
         expected = f"the name of an installed formulation: pip install -e {folder}"
         raise InputError(Mistake(None, "formulation", name, expected))
     if name not in found:
