@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optmodels.cli.planning import JsonFlag, Seed, TimeLimit
+from optmodels.cli.options import Gap, Instance, Json, Method, Seed, TimeLimit
 
 if TYPE_CHECKING:
     from optmodels.study.sweep import Sweep
@@ -25,19 +25,19 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
+    instance: Instance,
     vary: Annotated[list[str], typer.Option(help="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].")],
-    method: Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")] = "exact",
+    method: Method = "exact",
     samples: Annotated[int | None, typer.Option(help="Draws of the random fields.", min=1)] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of processes.")] = None,
     time_limit: TimeLimit = None,
-    gap: Annotated[float, typer.Option(help="Stop each solve at this relative MIP gap.")] = 0.0,
+    gap: Gap = 0.0,
     seed: Seed = 0,
     pareto: Annotated[str | None, typer.Option(help="Frontier of columns: X:min,Y:max.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of this sweep (default: results/NAME-sweep).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in the folder.")] = False,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> int:
     """Many solves with some fields varied; can be resumed after any end. Table, frontier, pictures."""
     import json

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -281,14 +281,11 @@ def _build(
     if frame.empty:
         raise InputError(Mistake(name, "", "no rows", "at least one measurement"))
     values: dict[str, Array] = {}
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     for ours, column in COLUMNS[kind].items():
-        try:
+        with wrong.collecting():
             values[ours] = _numbers(frame, ours, columns.get(ours), column, name)
-        except InputError as error:
-            wrong.extend(error.mistakes)
-    if wrong:
-        raise InputError(wrong[:MAX_MISTAKES])
+    wrong.raise_any(MAX_MISTAKES)
     if kind == "step":
         values = _complete_step(values, name)
     n = len(frame)
