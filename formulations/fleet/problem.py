@@ -499,7 +499,7 @@ def _resolve(p: Fleet) -> FleetCase:
             points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
     architectures: dict[str, Architecture] = {}
     if points is None:
-        _modelled(p, workloads, demands, machines, architectures, wrong)
+        _modelled(p, workloads, demands, architectures, wrong)
     else:
         _measured(points, machines, demands, p, wrong)
     gpus = catalog.gpus() | p.gpus
@@ -555,7 +555,7 @@ def _demands(
 
 
 def _modelled(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...], machines: tuple[Machine, ...],
+    p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...],
     architectures: dict[str, Architecture], wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What operating points from the latency model need: a pool, a model and lengths per workload."""

@@ -27,7 +27,6 @@ from formulations.orchestration.problem import OrchestrationCase, ServerLine
 
 Ints = npt.NDArray[np.int64]
 Placement = dict[str, list[int]]
-MOST_PATTERNS = 20_000
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,11 @@ from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Second
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-UsdPerHourOrFree = Annotated[float, Unit("USD/h"), Field(ge=0, allow_inf_nan=False)]
 UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
-HOURS_PER_QUARTER = 2190.0
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 

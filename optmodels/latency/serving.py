@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, Observation, StaticController
-from optmodels.latency.fit.document import LatencyModel
 
 Array = npt.NDArray[np.float64]
 MAX_STEPS = 5_000_000
@@ -41,29 +40,6 @@ class StepWork:
 
 
 StepTime = Callable[[StepWork], float]
-
-
-def step_time(model: LatencyModel, tp: int = 1, safety: float | None = None) -> StepTime:
-    """A fitted step model as a function of the step's work, seconds.
-
-    Raises:
-        InputError: the model is not one of single steps.
-    """
-    if model.measured != "step":
-        raise InputError(Mistake(None, "model", f"from {model.measured} measurements", "a model of single steps"))
-
-    def seconds(w: StepWork) -> float:
-        values = {
-            "prefill_tokens": w.prefill_tokens,
-            "prefill_context_tokens": w.prefill_context,
-            "prefill_requests": float(w.prefills),
-            "decode_requests": float(w.decodes),
-            "decode_context_tokens": w.decode_context,
-            "tp": float(tp),
-        }
-        return float(model.predict({k: np.array([v]) for k, v in values.items()}, safety=safety)[0])
-
-    return seconds
 
 
 def linear_step_time(decode_fixed_s: float, decode_per_request_s: float, prefill_per_token_s: float) -> StepTime:

@@ -55,11 +55,7 @@ class LayerWork:
         """F_pre(B, S_in), FLOPs per layer (Table V)."""
         return B * S_in * (self.linear_flops_per_token + self.attention_flops_per_pair * S_in)
 
-    def decode_flops(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
-        """F_dec(B, l), FLOPs per layer and step (Table V)."""
-        return B * (self.linear_flops_per_token + self.attention_flops_per_pair * l)
-
-    def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741
+    def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
         """M(B, l) = D_kvo(B, l), bytes per layer (Table V)."""
         return B * l * self.kv_bytes_per_token
 
