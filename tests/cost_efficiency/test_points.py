@@ -69,7 +69,7 @@ def test_the_nodes_hold_the_minimiser_the_ends_and_the_kink(document):
 def test_chord_error_of_a_parabola_is_at_least_the_true_one():
     x = np.linspace(1, 2, 9)[None]
     true = max(np.interp(v, x[0], x[0] ** 2) / v**2 - 1 for v in np.linspace(1, 2, 4001))
-    # At most 8 times inside, 16 at the ends, where only one neighbour bounds the curve.
+    # Some 8 times the true error at the ends, where only one neighbour bounds the curve.
     assert true <= interval_errors(x, x**2).max() <= 16 * true
 
 
