@@ -107,7 +107,7 @@ class Formulation:
 
     Attributes:
         name: the ``formulation:`` of instance files.
-        problem: pydantic schema of the instance file (a `problem.base.Problem`).
+        problem: pydantic schema of the instance file (a `optmodels.problem.Problem`).
         tables: problem → tables.
         model: (problem, tables) → `optmodels.model.Model`, its families stated once; None: `build` and `attach` are
             given in Pyomo.

@@ -146,7 +146,7 @@ def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, lo
 def _by_model(
     problem: Orchestration, t: OrchestrationTables, options: Options, settings: Callable[[], Settings]
 ) -> _Search:
-    """`points.orchestration_by_model`, and the schedule of the instances it finds."""
+    """`methods.by_model`, and the schedule of the instances it finds."""
     log: dict[str, Any] = {}
     starts = _greedy(problem, t, options, log)
     split = by_model(t, settings(), starts)
