@@ -19,13 +19,11 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 from scipy.sparse import coo_array
 
 from formulations.orchestration.problem import OrchestrationCase, ServerLine
 
-Ints = npt.NDArray[np.int64]
 Placement = dict[str, list[int]]
 
 

@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture
 
-Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "int4"]
 BYTES: dict[Precision, float] = {"fp16": 2.0, "fp8": 1.0, "int4": 0.5}
 ACTIVATION_BYTES = 2.0

@@ -133,21 +133,13 @@ class Routing:
     sample_s: float = 1.0
 
 
-POLICIES: dict[str, Routing] = {
+POLICIES: dict[str, Routing] = {  # SK §5.1: RR, LL, CH, SGL, one balancer each; SK §3.2: one in every region
     "round_robin": Routing("round_robin", "blind", "central"),
     "least_load": Routing("least_load", "blind", "central"),
     "consistent_hashing": Routing("consistent_hashing", "blind", "central"),
     "prefix": Routing("prefix", "blind", "central", router=True),
     "skylb_ch": Routing("consistent_hashing", "pending", "regional"),
     "skylb": Routing("prefix", "pending", "regional"),
-}
-TITLES = {
-    "round_robin": "one balancer, in turn (SK §5.1 RR)",
-    "least_load": "one balancer, fewest outstanding requests (SK §5.1 LL)",
-    "consistent_hashing": "one balancer, ring hash of the session (SK §5.1 CH)",
-    "prefix": "one balancer, prefix tree of SGLang's router (SK §5.1 SGL)",
-    "skylb_ch": "a balancer in every region, ring hash at both layers (SK §3.2)",
-    "skylb": "a balancer in every region, prefix tries at both layers (SK §3.2)",
 }
 
 
