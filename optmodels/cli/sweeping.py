@@ -98,9 +98,7 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
 
 
 def _summary(found: Sweep) -> list[Any]:
-    from rich.table import Table
-
-    from optmodels.reporting.text import plain
+    from optmodels.reporting.text import plain, short, titled
 
     _, unit = found.goal
     rows, status = len(found.rows), [r["status"] for r in found.rows]
@@ -111,14 +109,13 @@ def _summary(found: Sweep) -> list[Any]:
     if found.pareto:
         frame, title = found.frontier, "Frontier"
     aims = [a.column for a in found.pareto if a.column not in (*found.keys, "objective")]
-    table = Table(
-        *(plain(k) for k in found.keys), "status", f"objective ({unit})", *(plain(c) for c in aims), "plan",
-        title=title, title_justify="left", title_style="bold",
-    )  # fmt: skip
+    table = titled(
+        title, *(plain(k) for k in found.keys), "status", f"objective ({unit})", *(plain(c) for c in aims), "plan"
+    )
     for row in frame.head(SHOWN).to_dict("records"):
         table.add_row(
-            *(plain(_short(row[k])) for k in found.keys), row["status"] + ("" if row["proved"] else " (not proved)"),
-            _short(row["objective"]), *(_short(row[c]) for c in aims), plain(row["headline"]),
+            *(plain(short(row[k])) for k in found.keys), row["status"] + ("" if row["proved"] else " (not proved)"),
+            short(row["objective"]), *(short(row[c]) for c in aims), plain(row["headline"]),
         )  # fmt: skip
     lines.append(table)
     if len(frame) > SHOWN:
@@ -126,9 +123,3 @@ def _summary(found: Sweep) -> list[Any]:
     if found.folder is not None:
         lines.append(f"[dim]Files: {plain(str(found.folder))}[/dim]")
     return lines
-
-
-def _short(value: Any) -> str:
-    if value is None or value != value:  # NaN
-        return ""
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
