@@ -16,7 +16,7 @@ def plain(text: object) -> str:
 
 
 def short(value: object) -> str:
-    """A number with thousands separated, fractions in six digits; nothing for None and NaN; other values as they are."""
+    """A number with its thousands separated, a fraction in six digits; nothing for None and NaN; else the text."""
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not isinstance(value, int | float):
