@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.flow import weights
-from formulations.orchestration.plan import OrchestrationPlan, rows_of
+from formulations.orchestration.making import rows_of
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.slots import schedule

@@ -16,9 +16,9 @@ from formulations.cost_efficiency import FORMULATION
 from formulations.cost_efficiency import model as statement
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.literal import build_literal
+from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.exact import exact
 from formulations.cost_efficiency.model import Data, Piece, Skeleton, attach, build, extract
-from formulations.cost_efficiency.plan import best_row
 from formulations.cost_efficiency.points import build_tables, prune
 from optmodels.formulation import Options
 from optmodels.loading import load
