@@ -70,7 +70,6 @@ class Served:
         makespan_s: From the first arrival to the last token.
         output_tokens_per_s: Output tokens over the makespan.
         preemptions: How often the cache ran over.
-        mean_decode_batch: Over decode steps.
         decode_step_s: Every decoding step's duration.
     """
 
@@ -80,7 +79,6 @@ class Served:
     makespan_s: float
     output_tokens_per_s: float
     preemptions: int
-    mean_decode_batch: float
     decode_step_s: Array
 
 
@@ -247,7 +245,6 @@ def simulate(
         span,
         float(out.sum()) / span,
         preemptions,
-        float(np.mean(batches)) if batches else 0.0,
         np.array(decode_times),
     )
 
