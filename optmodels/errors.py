@@ -81,10 +81,10 @@ class UnattainableError(InputError):
     """A well-formed instance whose limits nothing can meet, as seen before any model is built."""
 
 
-def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """A hint with the known name most like `value`; None when none is alike (`cutoff` as in difflib)."""
-    near = difflib.get_close_matches(str(value), list(known), n=1, cutoff=cutoff)
-    return f"did you mean {near[0]}?" if near else None
+def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6, most: int = 1) -> str | None:
+    """A hint with the `most` known names most like `value`; None when none is alike (`cutoff` as in difflib)."""
+    near = difflib.get_close_matches(str(value), list(known), n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def one_of(path: str, value: object, known: Iterable[str], *, hint: bool = False) -> None:

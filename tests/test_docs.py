@@ -32,6 +32,7 @@ def commands(page: Path) -> list[tuple[list[str], int]]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
@@ -41,6 +42,7 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
         assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
