@@ -238,7 +238,7 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
                         case.spot_cap * (1 - lost)[:, None]).T  # fmt: skip
         users = np.flatnonzero(world.demand.any(axis=(0, 2)))
         machines = world.reserved + everywhere + spot
-        _deviations(found, case, world, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
+        _deviations(found, case, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
 
 
 def _deviations(
