@@ -222,13 +222,8 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
             alive = world.reserved + (everywhere if rules.count_on_demand else 0.0)
             alive[:, s] = 0.0
             kept = rules.lose_any_region_keep * world.demand
-            _report(
-                found,
-                f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}",
-                net.worst(kept, alive),
-                case,
-                world,
-            )
+            said = f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}"
+            _report(found, said, net.worst(kept, alive), case)
     if rules.lose_spot_keep is not None:
         outcome = net.worst(rules.lose_spot_keep * world.demand, world.reserved + everywhere)
         _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case)
@@ -238,7 +233,7 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
                         case.spot_cap * (1 - lost)[:, None]).T  # fmt: skip
         users = np.flatnonzero(world.demand.any(axis=(0, 2)))
         machines = world.reserved + everywhere + spot
-        _deviations(found, case, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
+        _deviations(found, case, world, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
 
 
 def _deviations(
