@@ -1,4 +1,4 @@
-"""An explanation for people: words first, then tables."""
+"""An explanation for people: words first, then tables; on the terminal and as data frames for pages."""
 
 from __future__ import annotations
 
@@ -93,3 +93,30 @@ def limit_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
             "worth": f"{line['gain_without']:,.6g}" if line["gain_without"] else "",
         })  # fmt: skip
     return rows
+
+
+def frames(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Data frames of an explanation document by name; only those that have rows."""
+    import pandas as pd
+
+    together = (document["jointly"] or {}).get("relaxations", [])
+    tables: dict[str, list[dict[str, Any]]] = {
+        "conflicts": [
+            {"conflict": i, "limit": m["limit"]["name"], "path": m["limit"]["path"], "value": m["limit"]["value"],
+             "unit": m["limit"]["unit"], "needed": m["needed"], "words": m["words"]}
+            for i, c in enumerate(document["conflicts"], 1) for m in c["members"]
+        ],
+        "relaxations": [
+            {"how": how, "limit": r["limit"]["name"], "path": r["limit"]["path"], "value": r["limit"]["value"],
+             "unit": r["limit"]["unit"], "needed": r["needed"], "change": r["change"], "words": r["words"]}
+            for how, lines in (("alone", document["alone"]), ("jointly", together)) for r in lines
+        ],
+        "limits": [
+            {"limit": x["limit"]["name"], "path": x["limit"]["path"], "value": x["limit"]["value"],
+             "unit": x["limit"]["unit"], **{k: v for k, v in x.items() if k != "limit"}} for x in document["limits"]
+        ],
+        "prices": list(document["prices"]),
+        "next_plans": [{**n, "buys": ", ".join(f"{v:g}× {k}" for k, v in n["buys"].items()),
+                        "without": ", ".join(n["without"])} for n in document["next_plans"]],
+    }  # fmt: skip
+    return {name: pd.DataFrame(rows) for name, rows in tables.items() if rows}
