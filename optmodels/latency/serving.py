@@ -1,4 +1,4 @@
-"""From a step model to requests: continuous batching simulated step by step.
+"""From the time of a step to requests: continuous batching simulated step by step.
 
 The engine is vLLM's in outline: requests wait first come, first served; one is admitted while fewer than the batch
 limit run and its prompt fits the free KV cache; a step either prefills whole prompts while decoding stalls, or (with
