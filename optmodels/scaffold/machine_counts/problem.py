@@ -8,7 +8,7 @@ from pydantic import Field
 
 from optmodels.catalog import Market, machines, pools
 from optmodels.catalog.types import Entry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes, one_of
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
 from optmodels.units import BudgetUsdPerHour, TokensPerSecond, UsdPerHour
@@ -53,28 +53,26 @@ class Instance(Problem):
         Raises:
             InputError: every part that does not fit the others, or is not in the catalogue.
         """
-        wrong = []
-        if self.catalog is not None and self.catalog not in pools():
-            raise InputError(Mistake(None, "catalog", self.catalog, f"one of {', '.join(pools())}"))
+        wrong = Mistakes()
+        if self.catalog is not None:
+            one_of("catalog", self.catalog, pools(), hint=True)
         known = {s.service for s in self.services}
         if len(known) < len(self.services):
-            wrong.append(Mistake(None, "services", [s.service for s in self.services], "every service once"))
+            wrong.add("services", [s.service for s in self.services], "every service once")
         if len({(m.machine, m.market) for m in self.machines}) < len(self.machines):
-            wrong.append(Mistake(None, "machines", [m.machine for m in self.machines], "every machine once a market"))
+            wrong.add("machines", [m.machine for m in self.machines], "every machine once a market")
         priced = []
         for j, machine in enumerate(self.machines):
             where = f"machines[{j}]"
-            wrong += [
-                Mistake(None, f"{where}.tokens_per_s", name, f"one of the services {', '.join(sorted(known))}")
-                for name in machine.tokens_per_s if name not in known
-            ]  # fmt: skip
+            for name in machine.tokens_per_s:
+                if name not in known:
+                    wrong.unknown(f"{where}.tokens_per_s", name, "one of the services", known)
             usd = machine.usd_per_hour or self._catalogue_price(machine)
             if usd is None:
                 expected = f"a price, or a catalogue that has one for {machine.machine} ({machine.market})"
-                wrong.append(Mistake(None, f"{where}.usd_per_hour", None, expected))
+                wrong.add(f"{where}.usd_per_hour", None, expected)
             priced.append(machine.model_copy(update={"usd_per_hour": usd}))
-        if wrong:
-            raise InputError(wrong)
+        wrong.raise_any()
         return self.model_copy(update={"machines": tuple(priced), "catalog": None})
 
     def inline(self) -> Instance:
