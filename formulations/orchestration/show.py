@@ -1,9 +1,8 @@
-"""How an orchestration result reads in the terminal, its tables as data frames, and its pictures."""
+"""How an orchestration result reads in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,10 +156,3 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     }).head(MAX_ROWS)  # fmt: skip
     named = name_requests(t, plan)
     return made if named is None else made | {"requests": pd.DataFrame(requests_table(t, plan, named))}
-
-
-def figures(t: OrchestrationTables, plan: OrchestrationPlan, folder: Path, kind: str = "png") -> list[Path]:
-    """The cluster and the timeline; the files written."""
-    from formulations.orchestration.plots import draw  # matplotlib only when pictures are wanted
-
-    return draw(t, plan, folder, kind)
