@@ -94,6 +94,13 @@ def coloured(field: str, domain: Iterable[str], colours: Iterable[Any] = SERIES,
     return {"field": field, "type": "nominal", "title": None, "scale": scale} | more
 
 
+def named(what: str, colour: str = "#111", dash: tuple[int, int] = (1, 0)) -> dict[str, Any]:
+    """A channel that puts a line of one colour into the legend under its name."""
+    legend = {"symbolStrokeColor": colour, "symbolType": "stroke", "symbolStrokeWidth": 2}
+    scale = {"domain": [what], "range": [list(dash)]}
+    return {"strokeDash": {"datum": what, "type": "nominal", "title": None, "scale": scale, "legend": legend}}
+
+
 def _short(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{SIGNIFICANT}g}") if value - value == 0 else None  # infinities and NaN are not JSON
@@ -126,7 +133,8 @@ def drawn(picture: Chart, subtitle: str = "") -> dict[str, Any]:
     if spec.get("width") == "container":
         spec["width"] = WIDTH
     columns = max(1, min(4, WIDTH // (8 * _longest(spec | {"data": None}) + 30)))  # of the legend
-    config = CONFIG | {"legend": CONFIG["legend"] | {"columns": columns}} | spec.get("config", {})
+    legend = CONFIG["legend"] | {"columns": columns, "labelLimit": WIDTH // columns - 30}
+    config = CONFIG | {"legend": legend} | spec.get("config", {})
     title = {"text": printable(picture.title, 100)} | ({"subtitle": printable(subtitle, 120)} if subtitle else {})
     return spec | {"config": config, "title": title, "padding": 12}
 
