@@ -91,7 +91,7 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "rect"},
          "encoding": block | {"fill": coloured("model", domain, colours), "tooltip": tip,
-                              "stroke": {"condition": {"test": "datum.instance === ''", "value": "#fff"}, "value": None}}},
+                              "stroke": {"condition": {"test": "datum.instance", "value": None}, "value": "#fff"}}},
         {"data": {"values": blocks}, "mark": {"type": "rect", "fill": None, "stroke": "#222", "tooltip": None},
          "encoding": block},
     ]  # fmt: skip

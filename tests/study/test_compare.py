@@ -17,7 +17,7 @@ from optmodels import formulation
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
 from optmodels.reporting.charts.comparison import charts as comparison_charts
-from optmodels.reporting.compare_plots import gap_over_time, ratios
+from optmodels.reporting.charts.comparison import gap_over_time, ratios
 from optmodels.reporting.page.comparison import _by_method, of_comparison
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
 from optmodels.study.rows import figures

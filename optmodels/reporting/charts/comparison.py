@@ -69,7 +69,7 @@ def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
         return None
     encoding = _style(methods, "shape") | {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": "~g", "tickCount": 6}},
+              "axis": {"format": ",~r", "tickCount": 6}},
         "y": _gap("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
         "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "gap", "format": ".2%"},
@@ -157,7 +157,7 @@ def _time(row: Mapping[str, Any]) -> float:
 def _profiles(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """Share of the problems that each method solves within a factor of the best method's quality, and of its time."""
     points: list[dict[str, Any]] = []
-    panels = []
+    panels: list[dict[str, Any]] = []
     for measure, title, done in (
         ("quality", "cost of the plan, over the best plan's", "has a plan for"),
         ("time", "seconds to the proof, over the fastest's", "proves"),
@@ -174,7 +174,7 @@ def _profiles(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
         if len(points) == shown:
             continue
         encoding = _steps(methods) | {
-            "x": {"field": "factor", "type": "quantitative", "title": title, "axis": {"format": "~g", "tickCount": 5},
+            "x": {"field": "factor", "type": "quantitative", "title": title, "axis": {"format": ",~r", "tickCount": 5},
                   "scale": {"type": "log", "domain": [1, right], "nice": False}},
             "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
                   "title": "share of the problems" if not panels else None},
@@ -203,7 +203,7 @@ def _times(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
                "seconds": max(r["seconds"]["total"], LEAST_SECONDS)} for r in rows]  # fmt: skip
     encoding = {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": "~g", "tickCount": 6}},
+              "axis": {"format": ",~r", "tickCount": 6}},
         "y": {"field": "method", "type": "nominal", "sort": None, "title": None},
         "color": _style(methods)["color"] | {"legend": None},
         "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "seconds", "format": ".3g"}],
@@ -251,7 +251,7 @@ def _gaps_over_time(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     shown = {m: label for m, label in methods.items() if any(p["method"] == label for p in points)}
     encoding = _style(shown) | {
         "x": {"field": "seconds", "type": "quantitative", "title": "seconds of the solver",
-              "axis": {"tickCount": 4, "format": "~g"}},
+              "axis": {"tickCount": 4, "format": ",~r"}},
         "y": _gap("gap", 1.0, (0.0, 0.001, 0.01, 0.1, 1.0)),
     }  # fmt: skip
     ends = encoding | {"shape": {"field": "end", "type": "nominal", "title": None,

@@ -32,7 +32,7 @@ def residuals(m: Measurements, fitted: Calibrated) -> Chart:
         limit = float(np.quantile(np.abs(shown), QUANTILE)) + 0.01
         encoding = {
             "x": {"field": "measured", "type": "quantitative", "title": f"measured {shortened(target)}",
-                  "axis": {"format": "~g", "tickCount": 6}, "scale": {"type": "log", "nice": False}},
+                  "axis": {"format": ",~r", "tickCount": 6}, "scale": {"type": "log", "nice": False}},
             "y": {"field": "error", "type": "quantitative", "title": "predicted / measured − 1",
                   "axis": {"format": "~%"}, "scale": {"domain": [-limit, limit], "nice": False}},
             "color": coloured("kind", [HELD_BACK, IN_SAMPLE], (SERIES[1], SERIES[0])),

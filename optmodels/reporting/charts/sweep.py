@@ -66,7 +66,7 @@ def _frontier(document: Mapping[str, Any]) -> Chart | None:
         return None
     axes = {
         channel: {"field": channel, "type": "quantitative", "scale": _scale([r[channel] for r in rows]),
-                  "axis": {"format": "~g"}, "title": shortened(_title(aim), 80)}
+                  "axis": {"format": ",~r"}, "title": shortened(_title(aim), 80)}
         for channel, aim in (("x", aims[1]), ("y", aims[0]))
     }  # fmt: skip
     colours = {"on the frontier, proved": (ALARM, ALARM), "on the frontier, not proved": (ALARM, "#ffffff"),
@@ -124,7 +124,7 @@ def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str])
     few = len(short) <= LINES
     x: dict[str, Any] = {"field": "x", "title": shortened(across, 60)}
     x |= (
-        {"type": "quantitative", "scale": _scale([r["x"] for r in data]), "axis": {"format": "~g"}}
+        {"type": "quantitative", "scale": _scale([r["x"] for r in data]), "axis": {"format": ",~r"}}
         if is_number
         else {"type": "nominal", "sort": None, "axis": {"labelAngle": -30, "labelLimit": 120}}
     )
@@ -144,9 +144,9 @@ def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str])
     tip = [{"field": "x", "title": shortened(across)}, {"field": "y", "title": "objective", "format": ",.6~g"},
            {"field": "bound", "format": ",.6~g"}, {"field": "group", "title": "at"}, {"field": "plan"},
            {"field": "state", "title": " "}]  # fmt: skip
-    marks = {"x": x, "shape": shape, "tooltip": tip}
+    marks: dict[str, Any] = {"x": x, "shape": shape, "tooltip": tip}
 
-    def layer(state: str, mark: Mapping[str, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
+    def layer(state: str, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
         wanted = {"filter": {"field": "state", "equal": state}}
         return {
             "transform": [wanted],
