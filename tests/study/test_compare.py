@@ -145,7 +145,8 @@ def test_files_of_a_comparison(tmp_path):
     folder = save_comparison(rows, tmp_path)
     names = {p.name for p in folder.iterdir()}
     tables = {"compare.csv", "compare.json", "events.csv", "seeds.csv"}
-    assert names == tables | {"compare.png", "profile.png", "gap-over-time.png", "report.html"}
+    pictures = {"compare", "profile", "gap-over-time", "gap-and-time", "time"}
+    assert names == tables | {"report.html"} | {f"{n}.png" for n in pictures}
     assert len(pd.read_csv(folder / "compare.csv")) == 8
     assert json.loads((folder / "compare.json").read_text(encoding="utf-8"))[0]["seed"] == 0
     events = events_frame(rows)

@@ -32,15 +32,15 @@ def residuals(m: Measurements, fitted: Calibrated) -> Chart:
         limit = float(np.quantile(np.abs(shown), QUANTILE)) + 0.01
         encoding = {
             "x": {"field": "measured", "type": "quantitative", "title": f"measured {shortened(target)}",
-                  "axis": {"format": ",~r", "tickCount": 6}, "scale": {"type": "log", "nice": False}},
+                  "axis": {"format": ",~r", "tickCount": 6}, "scale": {"type": "log", "nice": False, "padding": 10}},
             "y": {"field": "error", "type": "quantitative", "title": "predicted / measured − 1",
                   "axis": {"format": "~%"}, "scale": {"domain": [-limit, limit], "nice": False}},
             "color": coloured("kind", [HELD_BACK, IN_SAMPLE], (SERIES[1], SERIES[0])),
         }  # fmt: skip
-        dots = {"mark": {"type": "point", "filled": True, "size": 12, "opacity": 0.6, "clip": True},
+        dots = {"mark": {"type": "point", "filled": True, "size": 18, "opacity": 0.6, "clip": True},
                 "encoding": encoding, "transform": [{"filter": {"field": "target", "equal": target}}]}  # fmt: skip
         zero = {"mark": {"type": "rule", "color": "#333"}, "encoding": {"y": {"datum": 0}}}
-        panels.append({"width": 420, "height": 280, "layer": [dots, zero], "title": shortened(target)})
+        panels.append({"width": 420, "height": 280, "layer": [dots, zero]})
     return chart(
         f"Residuals of the {fitted.model.model} model",
         "Relative error of every measurement, of the fit to all and of fits that held its workload back.",
