@@ -9,8 +9,9 @@ import numpy as np
 from rich.table import Table
 
 from formulations.orchestration.flow import busy_shares
+from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import name_requests, requests_table
-from formulations.orchestration.plan import OrchestrationPlan, rows_of
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import replay
 from optmodels.reporting.text import plain

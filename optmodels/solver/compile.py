@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +29,8 @@ class Compiled:
     lower: Array
     upper: Array
     integer: npt.NDArray[np.bool_]
-    variables: list[Any]  # Pyomo variables, in column order
-    row_names: list[str]
+    variables: Sequence[Any]  # Pyomo variables, or whatever has a ``name``, in column order
+    row_names: Sequence[str]
 
     @property
     def size(self) -> dict[str, int]:
@@ -42,6 +42,11 @@ class Compiled:
             "constraints": rows,
             "nonzeros": int(self.A.nnz),
         }
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the variables, in column order."""
+        return [v.name for v in self.variables]
 
     def violation(self, x: Array, tolerance: float = 1e-6) -> str | None:
         """The worst violated row, bound or integrality of x beyond `tolerance`, in words; None if there is none."""
@@ -138,3 +143,14 @@ def _domains(columns: list[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         upper[i] = np.inf if high is None else high
         integer[i] = not v.is_continuous()
     return lower, upper, integer
+
+
+def said(model: Any) -> dict[str, str]:
+    """The docstring of every constraint's rule, by the constraint's name."""
+    import pyomo.environ as pyo
+
+    found = {}
+    for constraint in model.component_objects(pyo.Constraint, active=True):
+        rule = getattr(constraint.rule, "_fcn", None)
+        found[constraint.local_name] = (constraint.doc or getattr(rule, "__doc__", None) or "").strip()
+    return found

@@ -1,0 +1,120 @@
+"""A stated model as components of a Pyomo block."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optmodels.model.labels import Array, Labels
+from optmodels.model.rows import Rows
+from optmodels.model.terms import Expression, Variable
+from optmodels.solver.compile import paused_gc
+
+if TYPE_CHECKING:
+    from optmodels.model.model import Model
+
+
+def attach(model: Model, block: Any) -> None:
+    """See `Model.attach`."""
+    with paused_gc():
+        _attach(model, block)
+
+
+def concrete(model: Model) -> Any:
+    """See `Model.pyomo`."""
+    import pyomo.environ as pyo
+
+    made = pyo.ConcreteModel(name=model.name)
+    with paused_gc():
+        columns = _attach(model, made)
+        for o in model.objectives:
+            sense = pyo.minimize if o.sense == "min" else pyo.maximize
+            made.add_component(o.name, pyo.Objective(expr=_expression(o.expression, columns), sense=sense))
+    return made
+
+
+def solution(model: Model, block: Any) -> Array:
+    """See `Model.solution`."""
+    values = [
+        data.value
+        for v in model.variables.values()
+        for component in (block.component(v.name),)
+        for data in (map(component.__getitem__, _labels(v.index.labels)) if v.sets else [component])
+    ]
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def _attach(model: Model, block: Any) -> list[Any]:
+    """Pyomo variables by column."""
+    import pyomo.environ as pyo
+
+    columns: list[Any] = []
+    for variable in model.variables.values():
+        columns += _variable(variable, block)
+    for name, family in model.families.items():
+        rows = model.rows(name)
+        if len(rows):
+            _constraint(name, rows, columns, block, family.__doc__)
+    for name, expression in model.expressions.items():
+        block.add_component(name, pyo.Expression(expr=_expression(expression, columns)))
+    return columns
+
+
+def _variable(v: Variable, block: Any) -> list[Any]:
+    import pyomo.environ as pyo
+
+    binary = v.integer and bool((v.lower >= 0).all() and (v.upper <= 1).all())
+    domain = pyo.Binary if binary else pyo.Integers if v.integer else pyo.Reals
+    labels = _labels(v.index.labels)
+    component = pyo.Var(labels, domain=domain) if v.sets else pyo.Var(domain=domain)
+    block.add_component(v.name, component)
+    made = [component[label] for label in labels] if v.sets else [component]
+    for data, low, high in zip(made, v.lower.tolist(), v.upper.tolist(), strict=True):
+        data.setlb(None if low == -np.inf else low)
+        data.setub(None if high == np.inf else high)
+    return made
+
+
+def _constraint(name: str, rows: Rows, columns: list[Any], block: Any, doc: str | None) -> None:
+    import pyomo.environ as pyo
+    from pyomo.core.expr.numeric_expr import LinearExpression
+
+    A = rows.matrix(len(columns))
+    starts, indices, data = A.indptr.tolist(), A.indices.tolist(), A.data.tolist()
+    bounds = zip(_finite(rows.lower), _finite(rows.upper), strict=True)
+    labels = _labels(rows.labels)
+    made = {}
+    for r, (low, high) in enumerate(bounds):
+        part = slice(starts[r], starts[r + 1])
+        body = LinearExpression(constant=0.0, linear_coefs=data[part], linear_vars=[columns[j] for j in indices[part]])
+        made[labels[r] if rows.labels else None] = (low, body) if low == high else (low, body, high)
+    if rows.labels:
+        block.add_component(name, pyo.Constraint(labels, rule=lambda _, *label: made[_key(label)], doc=doc))
+    else:
+        block.add_component(name, pyo.Constraint(expr=made[None], doc=doc))
+
+
+def _expression(of: Expression, columns: list[Any]) -> Any:
+    from pyomo.core.expr.numeric_expr import LinearExpression
+
+    costs = of.vector(len(columns))
+    used = np.flatnonzero(costs).tolist()
+    return LinearExpression(
+        constant=of.constant, linear_coefs=costs[used].tolist(), linear_vars=[columns[j] for j in used]
+    )
+
+
+def _labels(labels: Labels) -> list[Any]:
+    """Indices as Pyomo has them: integers, or tuples where there are several sets."""
+    if len(labels) == 1:
+        return labels[0].tolist()
+    return list(zip(*(part.tolist() for part in labels), strict=True))
+
+
+def _key(label: tuple[int, ...]) -> Any:
+    return label if len(label) > 1 else label[0]
+
+
+def _finite(values: Array) -> list[float | None]:
+    return [v if np.isfinite(v) else None for v in values.tolist()]
