@@ -13,7 +13,7 @@ from formulations.cost_efficiency.points import CostTables, build_tables, skelet
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.loading import load
-from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, shortened
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
 from optmodels.serving.points import NONE, Index, in_memory, optimise
 from optmodels.serving.static import Limits
@@ -112,8 +112,7 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
                          "tooltip": {"value": "this plan"}},
         })  # fmt: skip
     if np.isfinite(tables.limits.usd_per_hour) and tables.limits.usd_per_hour <= right:
-        line = named("the budget", dash=(4, 3)) | {"x": {"datum": tables.limits.usd_per_hour}}
-        layers.append({"mark": {"type": "rule", "color": "#111"}, "encoding": line})
+        layers.append(rule(float(tables.limits.usd_per_hour), "the budget"))
     capped = p.objective == "capped"
     why = " Capped at the SLO, a dearer plan is never more efficient: each family's first step is its best." * capped
     return chart(

@@ -136,15 +136,16 @@ def _requests(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | N
     ]  # fmt: skip
     arriving = [{"time": i * timeline["step_s"], "rate": v} for i, v in enumerate(timeline.get("arriving") or [])]
     if arriving:
-        layers.append({
-            "data": {"values": arriving}, "mark": {"type": "line", "interpolate": "step-after", "color": "#111",
-                                                   "strokeWidth": 1},
-            "encoding": named("arriving") | {"x": TIME, "y": {"field": "rate", "type": "quantitative"}},
-        })  # fmt: skip
-    line = " under the line of all that arrive: what lies between them is refused" if arriving else ""
+        line = {
+            "data": {"values": arriving},
+            "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 1},
+            "encoding": {"x": TIME, "y": {"field": "rate", "type": "quantitative"}},
+        }
+        layers.append(named(line, "arriving"))
+    under = " under the line of all that arrive: what lies between them is refused" if arriving else ""
     return chart(
         "Requests over time",
-        f"Requests per second that are planned in time, by model{line}. Click the legend to single out models.",
+        f"Requests per second that are planned in time, by model{under}. Click the legend to single out models.",
         rows, {"layer": layers}, height=280,
     )  # fmt: skip
 

@@ -100,10 +100,8 @@ class _Hours:
             "data": {"values": held},
             "transform": [chosen, {"aggregate": [{"op": "sum", "field": "y", "as": "held"}], "groupby": ["hour"]}],
             "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 2},
-            "encoding": named("reserved there") | {
-                "x": x, "y": {"field": "held", "type": "quantitative"},
-                "tooltip": [{"field": "hour"}, {"field": "held", "title": "reserved", "format": ",.0f"}],
-            },
+            "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"},
+                         "tooltip": [{"field": "hour"}, {"field": "held", "title": "reserved", "format": ",.0f"}]},
         }  # fmt: skip
         how = "Click regions in the legend, which runs from east to west, to see only them."
         arises = f"Requests per second by the region of their users ({which}). {how}"
@@ -111,7 +109,7 @@ class _Hours:
             f"Machines at work by region ({which}) and, as a black line, the machines reserved there; what rises above"
             f" the line is bought by the hour. {how}"
         )
-        layers = [area("machines"), line] if self.held.any() else [area("machines")]
+        layers = [area("machines"), named(line, "reserved there")] if self.held.any() else [area("machines")]
         return [
             chart("Where demand arises", arises, rows(self.demand), {"layer": [area("requests/s")]}, height=280),
             chart("Where it is served", served, rows(self.busy), {"layer": layers}, height=280),
@@ -143,19 +141,18 @@ class _Hours:
                 "tooltip": tip,
             },
         }
-        mean = {
-            "mark": {"type": "line", "color": SERIES[0]},
-            "encoding": named("mean (band: quietest to busiest hour)", SERIES[0])
-            | {"x": x, "y": {"field": "mean", "type": "quantitative"}, "tooltip": tip},
-        }
-        line = {"mark": {"type": "line", "color": "#111", "strokeWidth": 2},
-                "encoding": named("reserved") | {"x": x, "y": {"field": "held", "type": "quantitative"},
-                                                 "tooltip": tip}}  # fmt: skip
+        lines = {"mean": "mean (band: quietest to busiest hour)", "held": "reserved"}
+        colour = coloured("line", lines.values(), (SERIES[0], "#111"))
+        layers = [band] + [
+            named({"mark": {"type": "line"}, "encoding": {"x": x, "y": {"field": field, "type": "quantitative"},
+                                                          "tooltip": tip}}, what, color=colour)
+            for field, what in lines.items()
+        ]  # fmt: skip
         return chart(
             "The whole horizon",
             f"Machines at work everywhere: mean (blue line), quietest to busiest hour (band) of every"
             f" {'day' if size == 24 else f'{size // 24} days'}, and machines reserved (black line).",
-            rows, {"layer": [band, mean, line]}, height=240,
+            rows, {"layer": layers}, height=240,
         )  # fmt: skip
 
 

@@ -223,7 +223,7 @@ def test_records_are_named_where_their_first_entries_differ():
 def test_page_counts_a_seed_as_a_problem_and_means_the_median_by_median():
     paths = [INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "fleet/melange-example.yaml"]
     rows = optmodels.compare(paths, ["exact", "greedy"], seeds=[0, 1])
-    [profile] = [c for c in comparison_charts(rows) if c.title == "Performance profile"]
+    [profile] = [c for c in comparison_charts(rows) if c.file == "compare"]
     shares = [p["share"] for p in profile.spec["data"]["values"]]
     assert max(shares) == 1 and "2 instances with 2 seeds" in json.dumps(profile.spec)
     gaps = sorted(r["gap_to_bound"] for r in rows if r["method"] == "greedy")

@@ -7,6 +7,7 @@ expressions, which Vega would parse.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,18 @@ def coloured(field: str, domain: Iterable[str], colours: Iterable[Any] = SERIES,
     return {"field": field, "type": "nominal", "title": None, "scale": scale} | more
 
 
-def named(what: str, colour: str = "#111", dash: tuple[int, int] = (1, 0)) -> dict[str, Any]:
-    """A channel that puts a line of one colour into the legend under its name."""
-    legend = {"symbolStrokeColor": colour, "symbolType": "stroke", "symbolStrokeWidth": 2}
-    scale = {"domain": [what], "range": [list(dash)]}
-    return {"strokeDash": {"datum": what, "type": "nominal", "title": None, "scale": scale, "legend": legend}}
+def named(layer: Mapping[str, Any], what: str, dash: tuple[int, int] = (1, 0), **channel: Any) -> dict[str, Any]:
+    """A layer whose line is in the legend under its name (a constant of ours): by its dashes, or by another channel."""
+    legend = {"symbolStrokeColor": "#111", "symbolType": "stroke", "symbolStrokeWidth": 2}
+    channel = channel or {"strokeDash": coloured("line", [what], [list(dash)], legend=legend)}
+    name = {"calculate": json.dumps(what), "as": "line"}
+    return {**layer, "transform": [*layer.get("transform", []), name], "encoding": layer["encoding"] | channel}
+
+
+def rule(x: float, what: str) -> dict[str, Any]:
+    """A dashed vertical line at one place, in the legend under its name."""
+    line = {"data": {"values": [{}]}, "mark": {"type": "rule", "color": "#111"}, "encoding": {"x": {"datum": x}}}
+    return named(line, what, (4, 3))
 
 
 def _short(value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, coloured, labels, named
+from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
 from optmodels.reporting.colours import ALARM, REST, STRONG
 
 SHOWN = 24
@@ -78,12 +78,11 @@ def _prices(document: Mapping[str, Any]) -> Chart | None:
             "tooltip": [{"field": "price"}, {"field": "words"}, {"field": "open", "title": " "}],
         },
     }  # fmt: skip
-    rule = {"mark": {"type": "rule"}, "encoding": named("today's price", dash=(4, 3)) | {"x": {"datum": 1}}}
     return chart(
         "How far prices can move",
         "The range of each price, all else as it is, within which what is bought stays the same; the dashed line is"
         " today's price.",
-        rows, {"layer": [bars, rule]}, height=max(90, 26 * len(rows)),
+        rows, {"layer": [bars, rule(1, "today's price")]}, height=max(90, 26 * len(rows)),
     )  # fmt: skip
 
 

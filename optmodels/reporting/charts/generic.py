@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, coloured, labels, named
+from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
 from optmodels.reporting.colours import ALARM, STRONG
 from optmodels.solver.highs import relative_gap
 
@@ -51,12 +51,11 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
             "tooltip": [{"field": "name", "title": "limit"}, {"field": "words", "title": "plan against limit"}],
         },
     }  # fmt: skip
-    rule = {"mark": {"type": "rule"}, "encoding": named("the limit", dash=(4, 3)) | {"x": {"datum": 1}}}
     return chart(
         "Limits",
         "How much of each limit the plan uses; the dashed line is the limit itself. A limit that binds would have to be"
         " relaxed before a better plan could exist because of it.",
-        rows, {"layer": [bars, rule]}, height=max(90, 26 * len(rows)),
+        rows, {"layer": [bars, rule(1, "the limit")]}, height=max(90, 26 * len(rows)),
     )  # fmt: skip
 
 
