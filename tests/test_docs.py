@@ -7,9 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from optmodels.model.document import written
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "formulations").glob("*/README.md")])
@@ -55,3 +58,11 @@ def test_links_between_pages_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("folder", sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py")))
+def test_tables_of_families_are_current(folder: str) -> None:
+    """Every family of a formulation beside its inequality, as its code says it."""
+    readme = ROOT / "formulations" / folder / "README.md"
+    families = import_module(f"formulations.{folder}.model").FAMILIES
+    assert readme.read_text(encoding="utf-8") == written(readme.read_text(encoding="utf-8"), families, str(readme))
