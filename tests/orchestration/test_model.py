@@ -15,11 +15,12 @@ from orchestration_cases import handful, two_models
 
 import optmodels
 from formulations.orchestration import literal
-from formulations.orchestration.flow import FlowModel, busy_shares, dispatch
+from formulations.orchestration.flow import busy_shares
 from formulations.orchestration.methods import METHODS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.methods.rounding import Fits, scheduled, without_idle
-from formulations.orchestration.model import build
+from formulations.orchestration.model import FlowModel, build, dispatch
+from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -88,7 +89,7 @@ def test_exact_against_every_choice_of_instances(seed):
                    models=[{"model": "mistral-7b"}, {"model": "llama-3.2-3b"}],
                    candidates={"tp": [1, 2], "batch": [2, 4]})
     )  # fmt: skip
-    fits = Fits(t, FlowModel(t).rooms)
+    fits = Fits(t, rooms_of(t))
     best = -np.inf
     for counts in itertools.product(*(range(3 // int(g) + 1) for g in t.gpus_of)):
         n = np.array(counts)
@@ -236,7 +237,7 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
     )  # fmt: skip
 
     def best(t):
-        fits = Fits(t, FlowModel(t).rooms)
+        fits = Fits(t, rooms_of(t))
         choices = itertools.product(*(range(2 // int(g) + 1) for g in t.gpus_of))
         return max(scheduled(t, np.array(n)).objective for n in choices if fits(np.array(n)))
 
