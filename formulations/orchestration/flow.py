@@ -1,35 +1,9 @@
-"""Requests on instances over time: the column form as arrays, its best assignment for given instances, its metrics.
-
-For class k on configuration c, both of one model, with d_kc seconds of service and w_kc ≥ 0 seconds of wait allowed, in
-bins t of Δ seconds:
-
-    x_kct  requests that start,   Y_kct  requests waiting for c at the end of bin t,
-    m_kct = x_kct + Y_kct − Y_kc,t−1 ≥ 0  requests admitted: they arrive in t and are meant for c.
-
-Each request is meant for one configuration from its arrival on, so first come, first served within (k, c) is optimal
-and a deadline is kept if and only if whoever waited at t − w has started by t:  M(t − w) ≤ X(t) in cumulative terms.
-Starts are spread over their bin, so a request keeps a slot busy for the share `busy_shares(d)` of each bin after it.
-
-Only a share φ_kc of a class can be in time on c where its requests differ in what they are allowed per token. Those
-that can are the ones with the largest allowances, so shares are nested: of the arrivals at most φ may be meant for
-configurations whose share is φ or less.
-
-That is the *exact* form, for given instances. To choose them, the *pooled* form keeps a few stocks for each class. With
-configurations in the order of their shares, level l is the first few of them, φ_l and w_l their largest share
-and wait:
-
-    I_klt ≤ I_kl,t−1 + φ_l·arrivals − Σ_{c in l} x_kct (the rest is refused),  I_klt ≤ φ_l·(arrivals of the last w_l s).
-
-It has a fraction of the rows, and relaxes the exact form (Y summed over the level is such an I), so its bound holds for
-every plan. The last level holds all configurations.
-
-This module states the matrix in numpy for speed; `formulations/orchestration/model.py` states the pooled form in Pyomo,
-family by family, and a test holds the two equal.
-"""
+"""What an assignment of requests to instances is and scores: busy slots, weights and metrics of MS(6–8)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +13,6 @@ from formulations.orchestration.points import OrchestrationTables
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-SHARE_STEP = 0.01  # configurations whose shares and waits differ by less are in one level of the pooled form
-WAIT_STEP_BINS = 0.1
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
 
 
@@ -81,8 +53,12 @@ class Metrics:
     shortfalls: dict[str, float] = field(default_factory=dict)
 
 
+@lru_cache(1 << 14)
 def busy_shares(service_s: float, bin_s: float) -> Array:
-    """Mean slots kept busy in the bin of the start and each one after it, by one start at a uniform time of its bin."""
+    """Mean slots kept busy in the bin of the start and each one after it, by one start at a uniform time of its bin.
+
+    Read-only: a search asks for the same hundreds of times.
+    """
     z = bin_s * np.arange(int(np.ceil(service_s / bin_s - 1e-12)) + 2, dtype=np.float64)
 
     def started_before(v: Array) -> Array:  # mean of max(v − u, 0) over u uniform in the bin
@@ -92,7 +68,9 @@ def busy_shares(service_s: float, bin_s: float) -> Array:
 
     until = started_before(z) - started_before(z - service_s)
     shares: Array = np.diff(until) / bin_s
-    return shares[: np.flatnonzero(shares > 1e-12).max(initial=0) + 1]
+    shares = shares[: np.flatnonzero(shares > 1e-12).max(initial=0) + 1]
+    shares.flags.writeable = False
+    return shares
 
 
 @dataclass(frozen=True)

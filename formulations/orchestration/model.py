@@ -241,6 +241,8 @@ def packing(m: FlowModel) -> Rows:
 
     Where the sizes of g do not divide one another, Σ_{unit_c = s} units_c·n_c ≤ Σ_p made_ps·y_gp.
     """
+    if m.given:
+        return no_rows()
     g, s = m.size_type, m.size
     unit, same = m.unit[:, None], m.t.gpu_of[:, None] == g
     c, row = np.nonzero(same & np.where(m.nested, unit >= s, unit == s))
@@ -257,12 +259,12 @@ def servers(m: FlowModel) -> Rows:
 
 def stock(m: FlowModel) -> Rows:
     """Σ_{c on g} gpus_c·n_c ≤ stock_g (MS c)."""
-    return at_most(m.stock, (m.n * m.t.gpus_of).by(g=m.t.gpu_of))
+    return no_rows() if m.given else at_most(m.stock, (m.n * m.t.gpus_of).by(g=m.t.gpu_of))
 
 
 def gpus_of_model(m: FlowModel) -> Rows:
     """Σ_{c of m} gpus_c·n_c = g_m: an integer to branch on."""
-    return equal(0.0, (m.n * m.t.gpus_of).by(m=m.t.model_of).among(m.g) - m.g)
+    return no_rows() if m.given else equal(0.0, (m.n * m.t.gpus_of).by(m=m.t.model_of) - m.g)
 
 
 def instances_of_model(m: FlowModel) -> Rows:
@@ -301,7 +303,7 @@ def arrivals(m: FlowModel) -> Rows:
 
 
 def eligible(m: FlowModel) -> Rows:
-    """Σ_{c: φ_kc ≤ φ} m_kct ≤ φ·a_kt for every φ < 1 of k: the same requests can be in time on all these (exact form)."""
+    """Σ_{c: φ_kc ≤ φ} m_kct ≤ φ·a_kt for every φ < 1 of k: on all these the same ones can be in time (exact form)."""
     if m.pooled:
         return no_rows()
     arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
@@ -351,6 +353,8 @@ def attainment(m: FlowModel) -> Rows:
     q, models = m.t.classes, m.t.case.problem.models
     requests = np.bincount(q.model, q.count, len(models))
     asked = np.array([i for i in kept_models(m.t) if requests[i] > 0], dtype=np.int64)
+    if not len(asked):
+        return no_rows()
     least = np.array([models[i].attainment_at_least for i in asked.tolist()])
     model = q.model[m.x.labels[0]]
     served = (m.x.by(m=model) * (1.0 / requests[model]))[np.isin(model, asked)]
