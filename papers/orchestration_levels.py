@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from formulations.orchestration.making import counts_of
 from formulations.orchestration.model import FlowModel
-from formulations.orchestration.plan import counts_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get

@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.fleet.plan import Choice
+from formulations.fleet.making import Choice
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, kept_models, weights
+from formulations.orchestration.making import make_plan
 from formulations.orchestration.packing import Room
 from formulations.orchestration.place import rooms_of, running_counts
-from formulations.orchestration.plan import OrchestrationPlan, make_plan
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.errors import SolverError
@@ -375,18 +376,23 @@ FAMILIES = (
 # Uses
 
 
+def model(problem: Orchestration, tables: OrchestrationTables) -> FlowModel:
+    """The pooled form, which chooses instances."""
+    return FlowModel(tables)
+
+
 def attach(block: Any, problem: Orchestration, tables: OrchestrationTables) -> None:
     """Put the pooled form's variables, constraints and expressions on a Pyomo block; no objective.
 
     The block gets ``n`` by configuration, ``x`` by (class, configuration, bin), ``I`` by (level, bin) and the
     expressions ``satisfaction``, ``throughput``, ``latency`` (MS 6–8) and ``penalties``.
     """
-    FlowModel(tables).attach(block)
+    model(problem, tables).attach(block)
 
 
 def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
     """The ConcreteModel of the problem: MS(6), or its parts as lexicographic priorities."""
-    return FlowModel(tables).pyomo()
+    return model(problem, tables).pyomo()
 
 
 def dispatch(

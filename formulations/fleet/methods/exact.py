@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
+from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import build, extract
-from formulations.fleet.plan import Choice, FleetPlan, WorthLine, make_plan
+from formulations.fleet.plan import FleetPlan, WorthLine
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
