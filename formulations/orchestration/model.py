@@ -324,7 +324,7 @@ def expiry(m: FlowModel) -> Rows:
     if m.pooled:
         return no_rows()
     whole = np.floor(m.wait_bins + 1e-9).astype(np.int64)
-    part = np.clip(m.wait_bins - whole, 0.0, 1.0)
+    part = np.maximum(m.wait_bins - whole, 0.0)
     k, c, t = m.x.labels
     start, back = _each(np.minimum(whole[k, c], t))
     later = m.x.at(start, (k[start], c[start], t[start] - back - 1), sets=("k", "c", "t"))
