@@ -150,10 +150,7 @@ def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
     penalty = (p.slo.shortfall_penalty or 0.0) * sum(short.values())
     o = p.objective
     values = {"attainment": satisfaction, "throughput": throughput, "latency": latency}
-    score = (
-        o.alpha * satisfaction + (1 - o.alpha) * (o.beta * throughput + (1 - o.beta) * latency)
-        if o.kind == "score" else values[o.order[0]]
-    )  # fmt: skip
+    score = o.score(*values.values()) if o.kind == "score" else values[o.order[0]]
     capacity = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0
     return Metrics(
         satisfaction=satisfaction, throughput=throughput, latency=latency, changes=changes, shortfall_penalty=penalty,

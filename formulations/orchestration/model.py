@@ -10,13 +10,12 @@ import scipy.sparse as sp
 
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, kept_models, weights
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.packing import Room
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.errors import SolverError
-from optmodels.model import Model, Rows, Terms, at_least, at_most, between, equal, no_rows
+from optmodels.model import Expression, Model, Rows, Terms, at_least, at_most, between, equal, no_rows
 from optmodels.solver.highs import Report, Settings, solve_compiled
 
 Array = npt.NDArray[np.float64]
@@ -26,20 +25,23 @@ WAIT_STEP_BINS = 0.1
 
 
 class Levels(NamedTuple):
-    """L groups of pairs, each of one class: the first few of its configurations in the order of their shares.
+    """L groups of pairs, each of one class.
 
     Attributes:
         k: (L,) class.
-        pairs: (P, L) sparse, 1 where the pair belongs to the level.
-        share, wait_s: (L,) the largest of the level.
-        whole: (L,) all pairs of the class.
+        share: (L,) of the class that can be in time, the largest of its pairs'.
+        pairs: L arrays.
     """
 
     k: Ints
-    pairs: Any
     share: Array
-    wait_s: Array
-    whole: npt.NDArray[np.bool_]
+    pairs: list[Ints]
+
+    @classmethod
+    def of(cls, made: list[tuple[int, float, Ints]]) -> Levels:
+        """Of (class, share, pairs) one by one."""
+        k, share = [q for q, _, _ in made], [part for _, part, _ in made]
+        return cls(np.array(k, dtype=np.int64), np.array(share, dtype=float), [pairs for _, _, pairs in made])
 
 
 class FlowModel(Model):
@@ -71,7 +73,7 @@ class FlowModel(Model):
     def _instances(self, counts: Ints | None) -> None:
         """Variables for instances and what limits them."""
         t, p, C = self.t, self.t.case.problem, len(self.t.configurations)
-        rooms: tuple[Room, ...] = () if self.given else rooms_of(t)
+        rooms = () if self.given else rooms_of(t)
         most = counts if counts is not None else [rooms[x.gpu].gpus // x.gpus for x in t.configurations]
         least = counts if counts is not None else 0.0
         self.n = self.variable("n", ("c",), C, lower=least, upper=most, integer=not self.given)
@@ -110,7 +112,8 @@ class FlowModel(Model):
         if self.pooled:
             young = share[:, None] * self._arrived(k, wait, 0)
             self.x = self.variable("x", ("k", "c", "t"), pairs, upper=young.ravel())
-            late = self.levels.share[:, None] * self._arrived(self.levels.k, self.levels.wait_s, 1)
+            longest = np.array([wait[pairs].max() for pairs in self.levels.pairs])
+            late = self.levels.share[:, None] * self._arrived(self.levels.k, longest, 1)
             late[:, -1:] = 0.0  # nobody waits at the end
             self.I = self.variable("I", ("l", "t"), late.shape, upper=late)
         else:
@@ -139,7 +142,11 @@ class FlowModel(Model):
     def by_level(self, terms: Terms) -> Terms:
         """Σ over the pairs of a level, in rows (l, t)."""
         k, c, _ = terms.labels
-        return terms.by("t", p=self.pair[k, c]).dot("p", self.levels.pairs, "l").by("l", "t")
+        pairs = self.levels.pairs
+        level = np.repeat(np.arange(len(pairs)), [len(part) for part in pairs])
+        pair = np.concatenate([*pairs, np.zeros(0, dtype=np.int64)])
+        belongs = sp.csr_array((np.ones(len(pair)), (pair, level)), shape=(len(self.k), len(pairs)))
+        return terms.by("t", p=self.pair[k, c]).dot("p", belongs, "l").by("l", "t")
 
     @property
     def tokens(self) -> Terms:
@@ -150,7 +157,8 @@ class FlowModel(Model):
         """MS(6–8) as expressions, and MS(6) or one of its parts after the other as objectives."""
         t, w, p = self.t, self.weights, self.t.case.problem
         k, c, _ = self.x.labels
-        stock = self.I[self.levels.whole[self.I.labels[0]]] if self.pooled else self.Y
+        last = np.append(np.diff(self.levels.k) > 0, True)  # the level of all pairs of a class
+        stock = self.I[last[self.I.labels[0]]] if self.pooled else self.Y
         prompt = (self.x * (w.latency - w.first_token[k, c])).by()
         parts = {
             "attainment": self.expression("satisfaction", self.x * w.satisfaction[k]),
@@ -161,8 +169,8 @@ class FlowModel(Model):
         penalties = self.expression("penalties", changes.by() + self.short.by() * (p.slo.shortfall_penalty or 0.0))
         o = p.objective
         if o.kind == "score":
-            rest = o.beta * parts["throughput"] + (1 - o.beta) * parts["latency"]
-            self.maximise("score", o.alpha * parts["attainment"] + (1 - o.alpha) * rest - penalties)
+            score = o.score(*(part.vector(self.width) for part in parts.values()))
+            self.maximise("score", sum((v * v.of(score) for v in self.variables.values()), Expression()) - penalties)
             return
         for i, name in enumerate(o.order):
             self.maximise(f"priority_{name}", parts[name] - penalties if i == 0 else parts[name])
@@ -186,25 +194,22 @@ def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]
 
 
 def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
-    """The pooled form's stocks: a new one before a share or wait noticeably above the level's first; the last is whole.
+    """Stocks of the pooled form: the first few configurations of a class in the order of their shares, the last all.
 
-    What noticeably is, say SHARE_STEP and WAIT_STEP_BINS.
+    One ends before a share or a wait noticeably above those of the first configuration that the one before has not.
     """
     made = []
     for q in np.unique(k):
         mine = np.flatnonzero(k == q)
         mine = mine[np.lexsort((t.wait_s[q, c[mine]], t.share[q, c[mine]]))]
-        share, wait_s = t.share[q, c[mine]], np.maximum.accumulate(t.wait_s[q, c[mine]])
-        first = 0
-        for end in range(1, len(mine) + 1):
-            whole = end == len(mine)
-            if whole or (
-                share[end] > share[first] + SHARE_STEP
-                or wait_s[end] / t.bin_s > wait_s[first] / t.bin_s + WAIT_STEP_BINS
-            ):
-                made.append((q, mine[:end], share[end - 1], wait_s[end - 1], whole))
-                first = end
-    return _as_levels(len(k), made)
+        share, wait = t.share[q, c[mine]], np.maximum.accumulate(t.wait_s[q, c[mine]]) / t.bin_s
+        ends, first = [], 0
+        for i in range(len(mine)):
+            if share[i] > share[first] + SHARE_STEP or wait[i] > wait[first] + WAIT_STEP_BINS:
+                ends.append(i)
+                first = i
+        made += [(q, share[:end].max(), mine[:end]) for end in (*ends, len(mine))]
+    return Levels.of(made)
 
 
 def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
@@ -213,18 +218,8 @@ def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
     for q in np.unique(k):
         mine = np.flatnonzero(k == q)
         share = t.share[q, c[mine]]
-        for most in np.unique(share[share < 1 - 1e-9]):
-            pairs = mine[share <= most]
-            made.append((q, pairs, most, t.wait_s[q, c[pairs]].max(), len(pairs) == len(mine)))
-    return _as_levels(len(k), made)
-
-
-def _as_levels(pairs: int, made: list[tuple[int, Ints, float, float, bool]]) -> Levels:
-    k, members, share, wait_s, whole = zip(*made, strict=True) if made else ((), (), (), (), ())
-    level = np.repeat(np.arange(len(made)), [len(part) for part in members])
-    member = np.concatenate([np.zeros(0, dtype=np.int64), *members])
-    belongs = sp.csr_array((np.ones(len(member)), (member, level)), shape=(pairs, len(made)))
-    return Levels(np.array(k, dtype=np.int64), belongs, np.array(share), np.array(wait_s), np.array(whole, dtype=bool))
+        made += [(q, most, mine[share <= most]) for most in np.unique(share[share < 1 - 1e-9])]
+    return Levels.of(made)
 
 
 def _each(counts: Ints) -> tuple[Ints, Ints]:

@@ -108,7 +108,7 @@ class Value:
     def _everything(self) -> float:
         """The score of all its requests in time and at once."""
         w, o, q = weights(self.t), self.t.case.problem.objective, self.t.classes
-        each = o.alpha * w.satisfaction + (1 - o.alpha) * (o.beta * w.throughput + (1 - o.beta) * w.latency)
+        each = o.score(w.satisfaction, w.throughput, w.latency)
         return float((each * q.count)[q.model == self.m].sum())
 
     @cached_property
