@@ -235,7 +235,7 @@ def _each(counts: Ints) -> tuple[Ints, Ints]:
 def packing(m: FlowModel) -> Rows:
     """Σ_{unit_c ≥ s} gpus_c·n_c ≤ s·Σ_servers ⌊working GPUs / s⌋ of type g: units fit the servers (MS b).
 
-    Where the sizes of g do not divide one another, Σ_{unit_c = s} units_c·n_c ≤ Σ_p made_ps·y_gp.
+    Where sizes of g do not divide one another, Σ_{unit_c = s} units_c·n_c ≤ Σ_p made_ps·y_gp.
     """
     if m.given:
         return no_rows()
@@ -299,7 +299,7 @@ def arrivals(m: FlowModel) -> Rows:
 
 
 def eligible(m: FlowModel) -> Rows:
-    """Σ_{c: φ_kc ≤ φ} m_kct ≤ φ·a_kt for every φ < 1 of k: on all these the same ones can be in time (exact form)."""
+    """Σ_{φ_kc ≤ φ_l} m_kct ≤ φ_l·a_kt for every φ_l < 1 of k: on these c the same ones can be in time (exact form)."""
     if m.pooled:
         return no_rows()
     arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
@@ -337,7 +337,7 @@ def occupancy(m: FlowModel) -> Rows:
 
 
 def whole(m: FlowModel) -> Rows:
-    """Σ_t x_kct ≤ φ_kc·requests_k·n_c: so it is with whole instances, and the relaxation knows it."""
+    """Σ_t x_kct ≤ φ_kc·requests_k·n_c: tightens the relaxation."""
     if m.given:
         return no_rows()
     most = m.t.share[m.k, m.c] * m.t.classes.count[m.k]
