@@ -54,6 +54,15 @@ class FlowModel(Model):
         k, c: (P,) class and configuration of the pairs whose requests may be in time.
         pair: (K, C) which of them; −1: none.
         levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
+        wait_bins: (K, C) of the exact form, 0 where there is no stock.
+        busy: (P, …) mean slots kept busy by a start, bin by bin; of them busy_bins (P,) are not 0.
+        m: admitted requests, terms in rows (k, c, t) of the exact form.
+        unit, units_of: (C,) GPUs of a unit, units of an instance.
+        size_type, size, nested, room: (R,) GPU type and unit size; sizes of the type divide one another; what units so
+            large may take of the GPUs.
+        pattern_free, made: (Y,) free GPUs of the servers, (Y, R) units of each size, by column of y.
+        servers: (G, …) servers by type and free GPUs.
+        stock: (G,) GPUs that may be used; ∞: all.
     """
 
     def __init__(self, t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool | None = None) -> None:
@@ -90,11 +99,11 @@ class FlowModel(Model):
             if not room.divisible:
                 self.made[np.ix_(self.y.labels[0] == g, self.size_type == g)] = [made for _, made in room.patterns]
         self.servers = np.zeros((len(t.case.gpu_types), max((f for r in rooms for f in r.servers), default=0) + 1))
-        for g, room in enumerate(rooms):
-            self.servers[g, list(room.servers)] = list(room.servers.values())
         self.stock = np.full(len(t.case.gpu_types), np.inf)
         for g, room in enumerate(rooms):
-            self.stock[g] = np.inf if room.stock is None else room.stock
+            self.servers[g, list(room.servers)] = list(room.servers.values())
+            if room.stock is not None:
+                self.stock[g] = room.stock
 
         changes = p.change.running and (p.change.score_per_start or p.change.score_per_stop)
         self.up, self.down = (self.variable(name, ("c",), C if changes else 0) for name in ("up", "down"))

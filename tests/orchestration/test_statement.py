@@ -13,7 +13,6 @@ from formulations.orchestration import model
 from formulations.orchestration.model import FAMILIES, FlowModel, balance, eligible, expiry, occupancy, packing
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import restrict
-from optmodels.model.document import written
 from optmodels.model.golden import differences, parse, rows_of, statement
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "orchestration"
@@ -117,11 +116,6 @@ def test_variables_and_objectives():
 
 def test_golden_files_are_those_of_the_families():
     assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
-
-
-def test_readme_has_the_table_of_families():
-    readme = Path(model.__file__).with_name("README.md").read_text(encoding="utf-8")
-    assert written(readme, FAMILIES) == readme
 
 
 BY_HAND = {
