@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
 from optmodels import shipped as ours
-from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import new_folder, safe_name, write_text
+from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem import Problem
@@ -332,8 +332,7 @@ def export(
     """
     from optmodels import targets
 
-    if to not in targets.NAMES:
-        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    one_of("to", to, targets.NAMES)
     document, name = _document(source)
     problem = _embedded(document, name)
     form = registry.get(problem.formulation)
@@ -352,9 +351,8 @@ def export(
         made = targets.of_plan(form.deployments(problem, plan), to)
     if out is not None:
         paths = {Path(out) / safe_name(file): text for file, text in made.files.items()}
-        for path in paths if not overwrite else ():  # all or none
-            if path.exists():
-                raise InputError(Mistake(str(path), "", "an existing file", "a new file name, or --force"))
+        if not overwrite:  # all or none
+            refuse_existing(*paths)
         for path, text in paths.items():
             write_text(path, text, overwrite=overwrite)
     return made
@@ -462,10 +460,9 @@ def replay(
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
-    if speed not in SPEEDS:
-        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
-    if queue is not None and queue not in QUEUES:
-        raise InputError(Mistake(None, "queue", queue, f"one of {', '.join(QUEUES)}"))
+    one_of("speed", speed, SPEEDS)
+    if queue is not None:
+        one_of("queue", queue, QUEUES)
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
     if trace is None and (rate_factor != 1 or first_s is not None):
