@@ -111,9 +111,10 @@ def calibrate(
         written = fitted.calibration() if fitted.model.model == "scaled" else fitted.model
         write_text(out, yaml_text(written.model_dump(mode="json", by_alias=True, exclude_none=True)), overwrite=force)
     if plot is not None:
-        from optmodels.latency.fit.plot import residuals
+        from optmodels.reporting.charts import save_chart
+        from optmodels.reporting.charts.latency import residuals
 
-        residuals(plot, m, fitted, overwrite=force)
+        save_chart(residuals(m, fitted), plot, fitted.model.title, overwrite=force)
     lines = describe(fitted.model)
     if out is not None:
         lines.append(f"written: {out}")
@@ -335,7 +336,6 @@ def tables(
 ) -> int:
     """Linearised latency tables with certified error: of an instance's operating points, or of any curve or model."""
     if x is None:
-        from optmodels import api
         from optmodels.cli.tables import show_tables
 
         misplaced = {"--y": y, "--z": z, "--segments": segments, "--set": fixed, "--safety": safety, "--plot": plot}
@@ -344,7 +344,7 @@ def tables(
         ]
         if wrong:
             raise InputError(wrong)
-        return show_tables(api.tables(source), 1e-3 if max_error is None else max_error, out, rows, as_json, force)
+        return show_tables(source, 1e-3 if max_error is None else max_error, out, rows, as_json, force)
     if y is None:
         raise InputError(Mistake(None, "--y", None, "the column or target to tabulate"))
     _tabulate(source, x, y, z, max_error, segments, fixed, safety, out, plot, where, force, as_json)
@@ -407,7 +407,10 @@ def _tabulate(
             xs, ys, max_error=max_error, segments=segments, name_x=x, name_y=y, provenance=provenance
         )
         if plot is not None:
-            piecewise.picture(plot, found, xs, ys, overwrite=force)
+            from optmodels.reporting.charts import save_chart
+            from optmodels.reporting.charts.latency import table
+
+            save_chart(table(found, xs, ys), plot, points.name, overwrite=force)
         rows = len(found.x)
     else:
         xs, zs = np.unique(numbers[x]), np.unique(numbers[z])
