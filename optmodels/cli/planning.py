@@ -94,7 +94,7 @@ def _certificate(result: Any) -> list[Any]:
         lines += [plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in result.check.violations]
     s = result.seconds
     counts = result.log.get("pruning")
-    cut = f"; {counts['skeletons']:,} skeletons, {counts['kept']:,} after pruning" if counts else ""
+    cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
