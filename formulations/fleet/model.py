@@ -156,11 +156,11 @@ class FleetModel(Parameters):
             case "survives":
                 return "reserve"
             case "few_pools":
-                return f"at most {self.pools:g} pools under the reserve"
+                return f"at most {int(self.pools)} pools under the reserve"
             case "starts_limit":
-                return f"machines started at most {self.max_starts:g}"
+                return f"machines started at most {int(self.max_starts)}"
             case "stops_limit":
-                return f"machines stopped at most {self.max_stops:g}"
+                return f"machines stopped at most {int(self.max_stops)}"
             case _:
                 return None
 
