@@ -168,21 +168,21 @@ class FleetModel(Parameters):
 def _levels(problem: Fleet, tables: FleetTables, most: Array) -> tuple[Index, Index]:
     """Pool of every point under the reserve (P,), −1 for others, and rows (pool, k, spare ones, largest pool)."""
     points, reserve = tables.points, problem.reserve
-    under = np.full(len(points), reserve is not None and reserve.machines == "all")
-    if reserve is not None and reserve.machines == "spot":
-        under = points.spot
-    pool = np.where(under, points.pool, -1)
-    rows: list[tuple[int, int, int, int]] = []
-    for j in np.unique(pool[under]).tolist():
-        assert reserve is not None
-        largest = int(most[pool == j].sum())
-        if reserve.lost is not None:
-            table = [(reserve.lost, largest)]
-        else:
-            miss = (1 - (reserve.survive_probability or 0.0)) / reserve.pools
-            table = largest_pools(float(points.unavailable[pool == j].max()), miss, largest)
-        rows += [(j, k, lost, size) for k, (lost, size) in enumerate(table)]
-    return pool, np.array(rows, dtype=np.intp).reshape(-1, 4)
+    rows: list[Any] = []
+    pool = np.full(len(points), -1)
+    if reserve is not None:
+        pool = np.where(points.spot | (reserve.machines == "all"), points.pool, -1)
+        for j in np.unique(pool[pool >= 0]).tolist():
+            mine = pool == j
+            largest = int(most[mine].sum())
+            if reserve.lost is not None:
+                table = [(reserve.lost, largest)]
+            else:
+                assert reserve.survive_probability is not None
+                miss = (1 - reserve.survive_probability) / reserve.pools
+                table = largest_pools(float(points.unavailable[mine].max()), miss, largest)
+            rows += [(j, k, lost, size) for k, (lost, size) in enumerate(table)]
+    return pool, np.array(rows or np.empty((0, 4)), dtype=np.intp)
 
 
 # ---------------------------------------------------------------------------------------------------- constraints
