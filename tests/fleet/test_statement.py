@@ -12,10 +12,11 @@ from model.golden_files import REST, check_rest, golden_rows, names
 from model.mutants import mutants, survivors
 
 from formulations.fleet import model as statement_of
-from formulations.fleet.model import FAMILIES, FleetModel
+from formulations.fleet.model import FAMILIES, FleetModel, build, extract
 from formulations.fleet.points import build_tables
 from optmodels.model.document import written
 from optmodels.model.golden import differences, parse, rows_of, statement
+from optmodels.solver import solve_compiled, solve_model
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/fleet"
@@ -97,14 +98,14 @@ MADE = {
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
 CASES = {name: FleetModel(*made) for name, made in MADE.items()}
-EQUIVALENT: dict[str, dict[str, str]] = {}
+NO_POOL = {"_levels": ["line 5: 1 → 2", "line 7: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
 def test_every_mistake_in_a_family_is_noticed_by_its_golden_rows(family):
     golden = golden_rows(GOLDEN, family, CASES)
     assert len(list(mutants(family))) > 1
-    assert survivors(family, golden, EQUIVALENT.get(family.__name__)) == []
+    assert survivors(family, golden) == []
 
 
 def test_bounds_integrality_and_objectives():
@@ -124,7 +125,7 @@ def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(pa
         monkeypatch.setattr(statement_of, part, mutant.function)
         if not any(_differs(golden[name], made) for name, made in MADE.items()):
             left.append(mutant.description)
-    assert left == []
+    assert left == NO_POOL.get(part, [])
 
 
 def _differs(golden, made):
@@ -132,3 +133,94 @@ def _differs(golden, made):
         return bool(differences(golden, statement(FleetModel(*made))))
     except Exception:
         return True  # whoever builds the model notices
+
+
+# ---------------------------------------------------------------------------------------------------- rows by hand
+
+# p0 is on spot and carries 4 requests/s, p1 carries 1: the 2 requests/s of w0 are 0.5 or 2 deployments. At most 7 of
+# p0 help (0.5 rounded up, one spare, and the 5 replicas asked for: 5), 6 of p1 (2, one spare → 5 replicas, one runs).
+BY_HAND = """
+demand_met[0,0]: x[0,0,0] + x[0,0,1] + s[0,0] = 1
+capacity[0,0]: 0.5 x[0,0,0] - n[0,0] <= 0
+capacity[0,1]: 2 x[0,0,1] - n[0,1] <= 0
+stock[0,0]: n[0,0] <= 3
+within_budget[0]: 3 n[0,0] + n[0,1] <= 9
+spot_share[0,0]: x[0,0,0] <= 0.5
+min_replicas[0,0]: n[0,0] + n[0,1] >= 5
+one_level[0,0]: y[0,0,0] <= 1
+pool_size[0,0]: n[0,0] - 5 y[0,0,0] <= 0
+survives[0,0]: 0.5 x[0,0,0] - n[0,0] + y[0,0,0] <= 0
+starts_limit[0]: up[0,0] + up[0,1] <= 5
+stops_limit[0]: down[0,0] + down[0,1] <= 4
+machine_balance[0,0]: n[0,0] - up[0,0] + down[0,0] = 0
+machine_balance[0,1]: n[0,1] - up[0,1] + down[0,1] = 1
+n[0,0] integer in [0, 5]
+n[0,1] integer in [0, 6]
+x[0,0,0] in [0, 1]
+x[0,0,1] in [0, 1]
+s[0,0] in [0, 0]
+y[0,0,0] integer in [0, 1]
+up[0,0] in [0, inf]
+up[0,1] in [0, inf]
+down[0,0] in [0, inf]
+down[0,1] in [0, inf]
+minimise cost: 3 n[0,0] + n[0,1] + 0.1 up[0,0] + 0.1 up[0,1]
+"""
+
+
+@pytest.mark.parametrize("made", [FleetModel, build])
+def test_rows_are_the_mathematics(made):
+    """One model with rows of nearly every family, worked out by hand: as arrays, and as Pyomo has them."""
+    problem = fleet(
+        [2.0], [[4.0, 1.0]], [3.0, 1.0], w0={"spot_share_max": 0.5, "min_replicas": 5}, p0={"market": "spot"},
+        stock=[{"machine": "m0", "at_most": 3}], budget_usd_per_hour=9.0, reserve={"lost": 1},
+        running=[{"machine": "m1", "count": 1}], change={"start_usd": 2.4, "max_starts": 5, "max_stops": 4},
+    )  # fmt: skip
+    assert differences(parse(BY_HAND), statement(made(problem, build_tables(problem)))) == []
+
+
+def test_a_pool_survives_losses_by_hand():
+    """λ·l = 2 / (0.5·4) = 1 deployment at half load: 0.5 of a full one; after the loss 80 % of the rest may be used."""
+    survives = next(f for f in FAMILIES if f.__name__ == "survives")
+    by_hand = (
+        "survives[0,0]: 0.5 x[0,0,0] + x[0,0,2] + 0.5 x[0,1,2] - 0.8 n[0,0] - 0.8 n[0,2] + 0.8 y[0,0,0] <= 0\n"
+    )
+    assert differences(parse(by_hand), rows_of(CASES["lost"], survives)) == []
+
+
+def test_words_of_rows_are_those_of_the_instance():
+    """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
+    said = {f: CASES[case].words(f, label) for f, case, label in (
+        ("demand_met", "limits", (1, 0)), ("stock", "limits", (0, 1)), ("within_budget", "limits", (0,)),
+        ("spot_share", "limits", (1, 0)), ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
+        ("few_pools", "survive", (1,)), ("starts_limit", "cycle", (0,)), ("stops_limit", "cycle", (2,)),
+    )}  # fmt: skip
+    assert said == {
+        "demand_met": "bucket w0/b (4 requests/s)", "stock": "stock of m0 (spot) at most 5",
+        "within_budget": "budget at most 20 USD/h", "spot_share": "spot share of w0 at most 0.5",
+        "min_replicas": "replicas for w0 at least 2", "survives": "reserve",
+        "few_pools": "at most 2 pools under the reserve", "starts_limit": "machines started at most 5",
+        "stops_limit": "machines stopped at most 4",
+    }  # fmt: skip
+    silent = {f.__name__ for f in FAMILIES} - said.keys()
+    assert silent == {"capacity", "one_level", "pool_size", "machine_balance", "something_runs"}
+    assert {CASES["cycle"].words(family, (0, 0)) for family in silent} == {None}
+
+
+def test_a_solution_of_the_pyomo_model_is_the_one_of_the_arrays():
+    problem, tables = limits()
+    problem = problem.model_copy(update={"stock": (), "quota": ()})
+    block = build(problem, tables)
+    solve_model(block)
+    choice = extract(block, tables)
+    stated = FleetModel(problem, tables)
+    found = stated.choice(solve_compiled(stated.compiled()).x)
+    assert choice.n.shape == (2, 3)
+    assert (choice.n == found.n).all() and choice.n.any()
+    np.testing.assert_array_equal(choice.served(tables) > 0, [[True, False], [True, True]])
+    assert [list(block.T), len(block.x)] == [[0, 1], len(stated.x)]
+
+
+def test_readme_has_the_families():
+    readme = ROOT / "formulations/fleet/README.md"
+    assert written(readme.read_text(encoding="utf-8"), FAMILIES) == readme.read_text(encoding="utf-8")
