@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test check lint types docs study bench lock clean
+.PHONY: setup demo test check lint types docs study bench answers lock clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -55,6 +55,11 @@ bench: setup  ## timings and ratios, each benchmark's docstring says of what
 	$(BIN)/python benchmarks/batch_controllers.py
 	$(BIN)/python -m pip install --quiet 'scikit-learn>=1.5'   # the random forest that attribution is timed against
 	$(BIN)/python benchmarks/latency_models.py
+
+answers: setup  ## every shipped instance by every method, compared with what version 0.1 answered
+	rm -f results/answers.csv
+	$(BIN)/python benchmarks/answers.py record results/answers.csv
+	$(BIN)/python benchmarks/answers.py compare results/reference/answers-0.1.csv results/answers.csv
 
 lock: setup  ## pin every dependency with hashes, without index addresses
 	$(BIN)/python -m pip install --quiet uv

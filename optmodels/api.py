@@ -337,7 +337,7 @@ def export(
     problem = _embedded(document, name)
     form = registry.get(problem.formulation)
     if to in targets.MODELS:
-        made = targets.of_model(form.build(problem, form.tables(problem)), to, problem.name or form.name)
+        made = targets.of_model(form.compiled(problem, form.tables(problem))[0], to, problem.name or form.name)
     else:
         plan = document.get("plan")
         if not isinstance(plan, Mapping):

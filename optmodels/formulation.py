@@ -15,10 +15,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, SolverError
 
 if TYPE_CHECKING:
+    from optmodels.model import Model
     from optmodels.plan.outcome import CheckReport, Outcome
+    from optmodels.solver.compile import Compiled
     from optmodels.solver.highs import Event
 
 GROUP = "optmodels.formulations"
@@ -107,10 +109,12 @@ class Formulation:
 
     Attributes:
         name: the ``formulation:`` of instance files.
-        problem: pydantic schema of the instance file (a `problem.base.Problem`).
+        problem: pydantic schema of the instance file (a `optmodels.problem.Problem`).
         tables: problem → tables.
-        build: (problem, tables) → Pyomo ConcreteModel.
-        attach: (block, problem, tables): the same on a block of somebody else's model.
+        model: (problem, tables) → `optmodels.model.Model`, its families stated once; None: `build` and `attach` are
+            given in Pyomo.
+        build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
+        attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
         methods: by stable name; ``exact`` first.
         objective: plan → value in `unit`.
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
@@ -139,8 +143,6 @@ class Formulation:
     sense: Literal["min", "max"]
     unit: str
     tables: Callable[[Any], Any]
-    build: Callable[..., Any]
-    attach: Callable[..., None]
     methods: Mapping[str, Method]
     objective: Callable[[Any], float]
     check: Callable[[Any, Mapping[str, Any]], CheckReport]
@@ -148,6 +150,9 @@ class Formulation:
     summary: Callable[[Mapping[str, Any]], list[Any]]
     frames: Callable[[Any, Any], dict[str, Any]]
     template: str
+    model: Callable[[Any, Any], Model] | None = None
+    build: Callable[..., Any] | None = None
+    attach: Callable[..., None] | None = None
     method_titles: Mapping[str, str] = field(default_factory=dict)
     figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
@@ -166,6 +171,38 @@ class Formulation:
             value = value.load()
             object.__setattr__(self, name, value)
         return value
+
+    def __post_init__(self) -> None:
+        """The Pyomo forms of a model that is stated once."""
+        if self.__dict__["model"] is not None:
+            if self.__dict__["build"] is None:
+                object.__setattr__(self, "build", self._pyomo)
+            if self.__dict__["attach"] is None:
+                object.__setattr__(self, "attach", self._attach)
+
+    def _pyomo(self, problem: Any, tables: Any) -> Any:
+        assert self.model is not None
+        return self.model(problem, tables).pyomo()
+
+    def _attach(self, block: Any, problem: Any, tables: Any) -> None:
+        assert self.model is not None
+        self.model(problem, tables).attach(block)
+
+    def compiled(self, problem: Any, tables: Any) -> tuple[Compiled, dict[str, str]]:
+        """The model as arrays, and what each of its families says, by name.
+
+        Raises:
+            SolverError: there is no model to compile.
+        """
+        from optmodels.solver.compile import compile_model, said
+
+        if self.model is not None:
+            stated = self.model(problem, tables)
+            return stated.compiled(), {name: (f.__doc__ or "").strip() for name, f in stated.families.items()}
+        if self.build is None:
+            raise SolverError(f"the formulation {self.name} states no model")
+        made = self.build(problem, tables)
+        return compile_model(made), said(made)
 
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""

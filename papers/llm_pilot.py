@@ -16,7 +16,8 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from formulations.cost_efficiency.plan import CostPlan, best_row, family_line, make_plan
+from formulations.cost_efficiency.making import best_row, family_line, make_plan
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options, get

@@ -5,7 +5,7 @@
 
 On a GPU that is the whole of what is to be measured on one: three architectures, α from 0 to 1 over PCIe, within 25
 minutes (seven for each model). Besides the measurements (``DIR/MODEL.parquet``) it leaves ``DIR/REPORT.md``,
-``DIR/overlap.json`` and ``DIR/catalogue/``: what goes into the catalogue's data folder (`study.measured`). The same
+``DIR/overlap.json`` and ``DIR/catalogue/``: what goes into the catalogue's data folder (`papers.measured`). The same
 command goes on where it was stopped.
 
 Measures each model's decode and prefill steps (`optmodels measure`), with transfers beside the computation and, as a

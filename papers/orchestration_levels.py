@@ -22,7 +22,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.flow import FlowModel
-from formulations.orchestration.plan import counts_of
+from formulations.orchestration.making import counts_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "formulations").glob("*/README.md")])
 COMMANDS = ("optmodels", "python")
 
 
@@ -32,7 +32,7 @@ def commands(page: Path) -> list[tuple[list[str], int]]:
     return lines
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -41,7 +41,7 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
         assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
     for _, text in blocks(page, "python"):

@@ -37,7 +37,8 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.cost_efficiency.plan import CostPlan, make_plan
+from formulations.cost_efficiency.making import make_plan
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.serving.points import in_memory, linearise

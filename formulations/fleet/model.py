@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.plan import Choice
+from formulations.fleet.making import Choice
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools
-from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
+from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -66,7 +66,7 @@ class FleetModel(Parameters):
     def __init__(self, problem: Fleet, tables: FleetTables, ratio: float | None = 0.0) -> None:
         super().__init__(problem, tables)
         case, c = tables.case, problem.change
-        (self.T, W), P = self.rates.shape, len(tables.points)
+        self.T, P = len(self.rates), len(tables.points)
         self.ratio = ratio if problem.objective == "max_ce" else None
         possible = np.isfinite(self.load)
         wanted = self.rates > 0
@@ -138,7 +138,7 @@ class FleetModel(Parameters):
 
     def words(self, family: str, label: tuple[int, ...]) -> str | None:
         """A row in the words of the instance; None where it is no limit of the user's."""
-        problem, tables = self.problem, self.tables
+        tables = self.tables
         match family:
             case "demand_met":
                 d = tables.demands[label[1]]

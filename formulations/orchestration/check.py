@@ -1,29 +1,31 @@
 """Independent check of an orchestration plan: GPUs one by one, requests as cumulative curves over time.
 
-Shares no code with packing, flow model or formulation. What a request class is (mean length, deadline, arrivals) and
-how fast a configuration decodes are read from the tables; everything a plan states about them is recomputed: every GPU
-is held once and works, units share a server, memory, stock, numbers of instances; nobody is admitted before arriving,
-starts before being admitted or later than the deadline allows; busy slots are integrals of the curves of starts.
+Shares no code with tables, packing, flow model, formulation or methods. Candidates, memory, request classes, deadlines
+and time bins are recomputed from the instance (`recomputed`, which shares with the tables only what both read: problem
+and rates), and so is everything a plan states: every GPU is held once and works, units share a server, stock, numbers
+of instances, what stays where it runs; nobody is admitted before arriving, starts before being admitted or later than
+the deadline allows; busy slots are integrals of the curves of starts. Not checked: names and labels, and which
+dispatcher is named (replay says what it attains).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
-from formulations.orchestration.points import LEAST_SHARE, OrchestrationTables, build_tables
-from formulations.orchestration.problem import Orchestration
-from optmodels.latency.work import layer_work
+from formulations.orchestration.problem import Orchestration, Running
+from formulations.orchestration.recomputed import Candidate, Group, Recomputed, recompute, service_s
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
-from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
+Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
+Key = tuple[str, str, int, int, int, int]  # model, GPU type, tp, pp, dp, batch
 MOST_SHOWN = 20
 
 
@@ -37,50 +39,45 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
     p = found.read(OrchestrationPlan, plan, "an orchestration plan")
     if p is None:
         return found.report()
-    tables = build_tables(problem)
-    known = _configurations(found, tables, p)
+    true = recompute(problem)
+    known = _configurations(found, true, p)
     if known is not None:
         _gpus(found, problem, p)
-        _limits(found, problem, p)
-        curves = _schedule(found, tables, p, known)
+        _limits(found, true, p)
+        _stays(found, true, p)
+        curves = _schedule(found, true, p, known)
         if curves is not None:
-            _figures(found, problem, tables, p, known, *curves)
+            _figures(found, true, p, known, *curves)
     del found.violations[MOST_SHOWN:]
     return found.report()
 
 
-def _configurations(found: Findings, t: OrchestrationTables, p: OrchestrationPlan) -> list[int] | None:
-    """Table row of each configuration of the plan; its memory recomputed."""
-    case = t.case
-    rows = {(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): i
-            for i, x in enumerate(t.configurations)}  # fmt: skip
+def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> list[Candidate] | None:
+    """The candidate of each configuration of the plan: one that can be used, MS(d) included."""
     known = []
     held = Counter(i.configuration for i in p.instances)
     for j, line in enumerate(p.configurations):
-        row = rows.get((line.model, line.gpu, line.tp, line.pp, line.dp, line.batch))
-        if row is None:
-            found.add(f"configurations[{j}] is a usable candidate", _name(line), "one that the tables allow")
+        candidate = true.candidates.get(_key(line))
+        if candidate is None or candidate.refused:
+            allowed = "one of the instance's candidates" if candidate is None else candidate.refused
+            found.add(f"configurations[{j}] is a usable candidate", _name(line), allowed)
             return None
-        known.append(row)
+        known.append(candidate)
         found.equal(f"configurations[{j}].instances", float(line.instances), float(held[j]))
         found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * line.tp * line.pp * line.dp))
-        m, g = case.models.index(line.model), case.gpu_types.index(line.gpu)
-        served = case.problem.models[m]
-        work = layer_work(case.architectures[m], served.weights, served.kv)
-        usable = case.problem.memory.vram_usable * case.vram_gib[g]
-        kv = (t.configurations[row].gib_per_gpu * GIB - work.weight_bytes / (line.tp * line.pp)) / line.batch
-        least = work.weight_bytes / (line.tp * line.pp) / GIB
-        found.at_most(f"memory of {_name(line)}: weights", least, usable, "GiB")
-        found.require(f"memory of {_name(line)}: a KV cache", kv > 0, kv, "> 0 bytes a slot")
-        found.at_most(f"memory of {_name(line)}", t.configurations[row].gib_per_gpu, usable, "GiB")
     for j in held:
         if not 0 <= j < len(p.configurations):
             found.add("instances[].configuration", j, f"0 to {len(p.configurations) - 1}")
             return None
-    if len(set(known)) != len(known):
-        found.add("each configuration once", len(known), len(set(known)))
+    once = {_key(line) for line in p.configurations}
+    if len(once) != len(known):
+        found.add("each configuration once", len(known), len(once))
         return None
     return known
+
+
+def _key(line: ConfigurationLine) -> Key:
+    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch
 
 
 def _name(line: ConfigurationLine) -> str:
@@ -118,37 +115,74 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
                 owner[server, g] = i.name
 
 
-def _limits(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None:
+def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     """Stock by GPU type, numbers of instances by model, changes against what runs."""
+    problem = true.case.problem
     used: Counter[str] = Counter()
     count: Counter[str] = Counter()
-    plan: Counter[tuple[Any, ...]] = Counter()
+    plan: Counter[Key] = Counter()
     for i in p.instances:
         line = p.configurations[i.configuration]
         used[line.gpu] += line.tp * line.pp * line.dp
         count[line.model] += 1
-        plan[line.model, line.gpu, line.tp, line.pp, line.dp, line.batch] += 1
+        plan[_key(line)] += 1
     for gpu, most in problem.cluster.stock.items():
         found.at_most(f"stock of {gpu}", used[gpu], most, "GPUs")
     for m in problem.models:
         found.at_most(f"instances of {m.model}: minimum", m.minimum_instances, count[m.model])
         if m.maximum_instances is not None:
             found.at_most(f"instances of {m.model}: maximum", count[m.model], m.maximum_instances)
-    running: Counter[tuple[Any, ...]] = Counter()
+    running: Counter[Key] = Counter()
     for r in problem.change.running:
-        running[r.model, r.gpu or problem.cluster.servers[0].gpu, r.tp, r.pp, r.dp, r.batch] += r.count
+        running[_running_key(true, r)] += r.count
     found.equal("started", float(p.started), float(sum((plan - running).values())))
-    if problem.change.running:  # what runs on no usable configuration any more is no instance of the plan's
-        found.at_most("stopped", p.stopped, sum((running - plan).values()))
+    # What runs on no usable configuration any more is no instance of the plan's to stop.
+    usable: Counter[Key] = Counter({k: n for k, n in running.items() if _usable(true, k)})
+    found.equal("stopped", float(p.stopped), float(sum((usable - plan).values())))
     found.equal("prediction.gpus_used", float(p.prediction.gpus_used), float(sum(used.values())))
+    found.equal("prediction.gpus", float(p.prediction.gpus), float(sum(len(s.free) for s in true.case.servers)))
+
+
+def _running_key(true: Recomputed, r: Running) -> Key:
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch
+
+
+def _usable(true: Recomputed, key: Key) -> bool:
+    candidate = true.candidates.get(key)
+    return candidate is not None and not candidate.refused
+
+
+def _stays(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
+    """An instance that is kept runs already, on the same GPUs; whatever else could have stayed there has moved."""
+    working = {s.name: set(s.free) for s in true.case.servers}
+    there: Counter[tuple[Key, Placement]] = Counter()
+    for r in true.case.problem.change.running:
+        if r.placement and all(set(gpus) <= working.get(server, set()) for server, gpus in r.placement.items()):
+            there[_running_key(true, r), _placement(r.placement)] += 1
+    able = Counter(key for key, _ in there.elements())
+    count: Counter[Key] = Counter()
+    for i in p.instances:
+        key = _key(p.configurations[i.configuration])
+        count[key] += 1
+        if i.kept:
+            runs = there[key, _placement(i.placement)]
+            found.require(f"{i.name} is kept where it runs", runs > 0, i.placement, "a placement of change.running")
+            there[key, _placement(i.placement)] -= 1
+    kept = sum(i.kept for i in p.instances)
+    stay = sum((able & count).values())
+    found.equal("moved", float(p.moved), float(stay - kept))
+
+
+def _placement(servers: Mapping[str, Sequence[int]]) -> Placement:
+    return tuple(sorted((server, tuple(sorted(gpus))) for server, gpus in servers.items()))
 
 
 def _schedule(
-    found: Findings, t: OrchestrationTables, p: OrchestrationPlan, known: list[int]
+    found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate]
 ) -> tuple[dict[tuple[int, int], Array], dict[tuple[int, int], Array]] | None:
     """Admitted and started by (class, plan configuration), checked against arrivals, deadlines and slots."""
-    T, bin_s, s = t.bins, t.bin_s, p.shares
-    if p.bins != T or abs(p.bin_s - bin_s) > 1e-9 * bin_s or len(p.classes) != len(t.classes):
+    T, bin_s, groups, s = true.bins, true.bin_s, true.groups, p.shares
+    if p.bins != T or not abs(p.bin_s - bin_s) <= 1e-9 * bin_s or len(p.classes) != len(groups):
         found.add("time bins and classes as in the instance", f"{p.bins} of {p.bin_s:g} s", f"{T} of {bin_s:g} s")
         return None
     columns = (s.request_class, s.configuration, s.bin, s.admitted, s.started)
@@ -158,7 +192,7 @@ def _schedule(
     admitted: dict[tuple[int, int], Array] = {}
     started: dict[tuple[int, int], Array] = {}
     for k, j, b, m, x in zip(s.request_class, s.configuration, s.bin, s.admitted, s.started, strict=True):
-        if not (0 <= k < len(t.classes) and 0 <= j < len(known) and 0 <= b < T):
+        if not (0 <= k < len(groups) and 0 <= j < len(known) and 0 <= b < T):
             found.add("shares[] indices", f"class {k}, configuration {j}, bin {b}", "within the plan")
             return None
         if not (m >= 0 and x >= 0 and np.isfinite(m + x)):
@@ -166,75 +200,49 @@ def _schedule(
             return None
         admitted.setdefault((k, j), np.zeros(T))[b] += m
         started.setdefault((k, j), np.zeros(T))[b] += x
-    slack = 1e-6 * max(1.0, float(t.classes.count.sum()) ** 0.5)
-    taken = np.zeros_like(t.classes.arrivals)
+    slack = 1e-6 * max(1.0, sum(q.requests for q in groups) ** 0.5)
     busy = np.zeros((len(known), T + 2))
-    for (k, j), curve in admitted.items():
-        taken[k] += curve
-        _waits(found, t, k, known[j], curve, started[k, j], slack)
-        busy[j] += _busy(started[k, j], _service(t, k, known[j]), bin_s)
-    for k in {k for k, _ in admitted}:
-        _nested(found, t, k, {known[j]: m for (q, j), m in admitted.items() if q == k}, slack)
-    excess = taken - t.classes.arrivals
-    if len(excess) and excess.max(initial=0.0) > slack:
-        k, b = divmod(int(excess.argmax()), T)
-        found.add(f"admitted of {t.classes.label[k]} in bin {b}", float(taken[k, b]), float(t.classes.arrivals[k, b]))
+    for k, q in enumerate(groups):
+        mine = {j: curve for (i, j), curve in admitted.items() if i == k}
+        share = {}
+        for j, curve in mine.items():
+            share[j], wait = true.in_time(q, known[j])
+            who = f"{p.classes[k].label} on {_name(p.configurations[j])}"
+            if known[j].model != q.model:
+                found.add(f"model of {who}", p.configurations[j].model, true.case.models[q.model])
+            elif share[j] <= 0:
+                found.add(f"deadline of {who}", service_s(q, known[j]), q.deadline_s, "s")
+            else:
+                _waits(found, who, wait, bin_s, curve, started[k, j], slack)
+            busy[j] += _busy(started[k, j], service_s(q, known[j]), bin_s)
+        _taken(found, p.classes[k].label, q, mine, share, slack)
     for j, line in enumerate(p.configurations):
-        slots = line.instances * line.batch * line.dp
+        slots = line.instances * known[j].slots
         worst = float(busy[j].max(initial=0.0))
         if worst > slots * (1 + 1e-6) + slack:
             found.add(f"busy slots of {_name(line)} in bin {int(busy[j].argmax())}", worst, slots)
     return admitted, started
 
 
-def _nested(found: Findings, t: OrchestrationTables, k: int, admitted: dict[int, Array], slack: float) -> None:
-    """No more requests of a class on configurations than can be in time there."""
-    share = {c: _eligible(t, k, c)[0] for c in admitted}
+def _taken(
+    found: Findings, label: str, q: Group, admitted: Mapping[int, Array], share: Mapping[int, float], slack: float
+) -> None:
+    """No more requests of a class than come, nor more on configurations than can be in time there."""
+    nothing = np.zeros(len(q.arrivals))
+    excess = sum(admitted.values(), nothing) - q.arrivals
+    if excess.max() > slack:
+        b = int(excess.argmax())
+        found.add(f"admitted of {label} in bin {b}", float(excess[b] + q.arrivals[b]), float(q.arrivals[b]))
     for level in set(share.values()):
-        total: Array = sum((m for c, m in admitted.items() if share[c] <= level), np.zeros(t.bins))
-        over = float((total - level * t.classes.arrivals[k]).max())
+        total = sum((m for j, m in admitted.items() if share[j] <= level), nothing)
+        over = float((total - level * q.arrivals).max())
         if over > slack:
-            found.add(f"requests of {t.classes.label[k]} where only {level:.1%} can be in time", over, 0.0, "too many")
+            found.add(f"requests of {label} where only {level:.1%} can be in time", over, 0.0, "too many")
 
 
-def _service(t: OrchestrationTables, k: int, c: int) -> float:
-    """Seconds in a slot: prefill and decoding at the rate of the full batch."""
-    x = t.configurations[c]
-    return float(
-        x.prefill_s_per_token * t.classes.prompt_tokens[k] + t.classes.output_tokens[k] / x.tokens_per_s[x.slots - 1]
-    )
-
-
-def _eligible(t: OrchestrationTables, k: int, c: int) -> tuple[float, float]:
-    """Share of a class that is in time on an idle instance, and how long that share can wait: request by request."""
-    x, limit = t.configurations[c], t.case.problem.slo.ttft_s
-    if t.servable(t.classes.model[k : k + 1], t.classes.prompt_tokens[k] + t.classes.output_tokens[k])[0] < 0:
-        return 0.0, -1.0
-    if t.class_of is not None and t.deadline_s is not None and t.case.trace is not None:
-        r = np.flatnonzero(t.class_of == k)
-        prompt, output, due = t.case.trace.prompt_tokens[r], t.case.trace.output_tokens[r], t.deadline_s[r]
-    else:
-        prompt, output, due = (np.array([float(v[k])]) for v in
-                               (t.classes.prompt_tokens, t.classes.output_tokens, t.classes.deadline_s))  # fmt: skip
-    first = x.prefill_s_per_token * prompt
-    slack = due - first - output / x.tokens_per_s[x.slots - 1]
-    if limit is not None:
-        slack = np.minimum(slack, limit - first)
-    able = slack >= 0
-    return float(able.mean()), float(slack[able].mean()) if able.any() else -1.0
-
-
-def _waits(found: Findings, t: OrchestrationTables, k: int, c: int, m: Array, x: Array, slack: float) -> None:
-    """Nobody starts before being admitted, nor so late that the deadline is missed."""
-    who = f"{t.classes.label[k]} on {t.name(c)}"
-    if t.configurations[c].model != t.classes.model[k]:
-        found.add(f"model of {who}", t.name(c), t.case.models[t.classes.model[k]])
-        return
-    share, wait = _eligible(t, k, c)
-    if share <= 0 or wait < 0:
-        found.add(f"deadline of {who}", _service(t, k, c), float(t.classes.deadline_s[k]), "s")
-        return
-    edges = np.arange(t.bins + 1) * t.bin_s
+def _waits(found: Findings, who: str, wait: float, bin_s: float, m: Array, x: Array, slack: float) -> None:
+    """Nobody starts before being admitted, nor more than `wait` seconds after."""
+    edges = np.arange(len(m) + 1) * bin_s
     M, X = np.concatenate(([0.0], np.cumsum(m))), np.concatenate(([0.0], np.cumsum(x)))
     early = float((X - M).max())
     if early > slack:
@@ -266,77 +274,86 @@ def _busy(x: Array, service: float, bin_s: float) -> Array:
 
 
 def _figures(
-    found: Findings, problem: Orchestration, t: OrchestrationTables, p: OrchestrationPlan, known: list[int],
-    admitted: dict[tuple[int, int], Array], started: dict[tuple[int, int], Array],
+    found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
+    admitted: Mapping[tuple[int, int], Array], started: Mapping[tuple[int, int], Array],
 ) -> None:  # fmt: skip
     """Prediction, score, shortfalls."""
-    q, o, horizon = t.classes, problem.objective, t.bins * t.bin_s
-    N = float(q.count.sum()) or 1.0
-    in_time = np.zeros(len(q))
+    groups, horizon = true.groups, true.bins * true.bin_s
+    N = sum(q.requests for q in groups)
+    in_time, planned = [0.0] * len(groups), [0.0] * len(known)
     waited = prefill = busy = 0.0
     for (k, j), m in admitted.items():
-        in_time[k] += m.sum()
-        waited += float(np.cumsum(m - started[k, j]).sum()) * t.bin_s
-        prefill += float(m.sum()) * t.configurations[known[j]].prefill_s_per_token * float(q.prompt_tokens[k])
-        busy += float(m.sum()) * _service(t, k, known[j])
-    total = float(in_time.sum())
-    for k, line in enumerate(p.classes):
-        found.close(f"classes[{k}].in_time", line.in_time, float(in_time[k]), scale=N)
-        found.close(f"classes[{k}].requests", line.requests, float(q.count[k]), scale=N)
-    x = p.prediction
-    found.close("prediction.in_time", x.in_time, total, scale=N)
-    found.close("prediction.requests", x.requests, float(q.count.sum()), scale=N)
-    found.close("prediction.attainment", x.attainment, total / N, scale=1.0)
-    tokens = float(in_time @ q.output_tokens)
-    found.close(
-        "prediction.throughput_tokens_per_s", x.throughput_tokens_per_s, tokens / horizon, scale=tokens / horizon
-    )
+        served = float(m.sum())
+        in_time[k] += served
+        planned[j] += served
+        waited += float(np.cumsum(m - started[k, j]).sum()) * true.bin_s
+        prefill += served * known[j].prefill_s_per_token * groups[k].prompt_tokens
+        busy += served * service_s(groups[k], known[j])
+    total, scale = sum(in_time), N or 1.0
+    for j, configuration in enumerate(p.configurations):
+        found.close(f"configurations[{j}].requests", configuration.requests, planned[j], scale=scale)
+    for k, (line, q) in enumerate(zip(p.classes, groups, strict=True)):
+        model = true.case.models[q.model]
+        found.require(f"classes[{k}].model", line.model == model, line.model, model)
+        found.close(f"classes[{k}].in_time", line.in_time, in_time[k], scale=scale)
+        found.close(f"classes[{k}].requests", line.requests, q.requests, scale=scale)
+        found.close(f"classes[{k}].output_tokens", line.output_tokens, q.output_tokens)
+        found.close(f"classes[{k}].deadline_s", line.deadline_s, q.deadline_s, "s")
+    tokens = sum(n * q.output_tokens for n, q in zip(in_time, groups, strict=True))
     latency = (waited + prefill) / total if total > 0 else 0.0
+    slots = sum(c.instances * x.slots for c, x in zip(p.configurations, known, strict=True)) * horizon
+    x = p.prediction
+    found.close("prediction.in_time", x.in_time, total, scale=scale)
+    found.close("prediction.requests", x.requests, N, scale=scale)
+    found.close("prediction.attainment", x.attainment, total / scale, scale=1.0)
+    rate = tokens / horizon
+    found.close("prediction.throughput_tokens_per_s", x.throughput_tokens_per_s, rate, scale=rate)
     found.close("prediction.mean_latency_s", x.mean_latency_s, latency, "s", scale=max(latency, 1.0))
-    slots = sum(c.instances * c.batch * c.dp for c in p.configurations) * horizon
     found.close("prediction.slot_use", x.slot_use, busy / slots if slots > 0 else 0.0, scale=1.0)
-    s = p.score
-    satisfaction = float(in_time @ q.weight) / (float(q.count @ q.weight) or 1.0)
-    threshold = o.throughput_threshold_tokens_per_s
-    full = float(q.count @ q.output_tokens) if threshold is None else threshold * horizon
-    longest = o.latency_threshold_s or _longest(t)
-    L = (total - (waited + prefill) / longest) / N
-    T = min(1.0, tokens / (full or 1.0))
-    found.close("score.satisfaction", s.satisfaction, satisfaction, scale=1.0)
-    found.close("score.throughput", s.throughput, T, scale=1.0)
-    found.close("score.latency", s.latency, L, scale=1.0)
+    lost = (waited + prefill) / true.latency_threshold_s()
+    _score(found, true, p, in_time, tokens, (total - lost) / scale, _shortfalls(found, true, p, in_time))
+
+
+def _shortfalls(found: Findings, true: Recomputed, p: OrchestrationPlan, in_time: Sequence[float]) -> float:
+    """Shares missing of attainment_at_least, added up; they need a price."""
+    problem = true.case.problem
     short = {}
     for i, served in enumerate(problem.models):
-        mine = q.model == i
-        if served.attainment_at_least is not None and q.count[mine].sum() > 0:
-            missing = served.attainment_at_least - float(in_time[mine].sum() / q.count[mine].sum())
+        mine = [k for k, q in enumerate(true.groups) if q.model == i]
+        count = sum(true.groups[k].requests for k in mine)
+        if served.attainment_at_least is not None and count > 0:
+            missing = served.attainment_at_least - sum(in_time[k] for k in mine) / count
             if missing > 1e-6:
                 short[served.model] = missing
             if problem.slo.shortfall_penalty is None:
                 found.at_most(f"attainment_at_least of {served.model}: missing", missing, 1e-6)
     for name in short.keys() | p.shortfalls.keys():
         found.close(f"shortfalls.{name}", p.shortfalls.get(name, 0.0), short.get(name, 0.0), scale=1.0)
+    return sum(short.values())
+
+
+def _score(
+    found: Findings, true: Recomputed, p: OrchestrationPlan, in_time: Sequence[float], tokens: float, latency: float,
+    short: float,
+) -> None:  # fmt: skip
+    """MS(6-8), what changes cost, what shortfalls cost."""
+    groups, problem, o = true.groups, true.case.problem, true.case.problem.objective
+    weighed = sum(q.requests * q.weight for q in groups) or 1.0
+    satisfaction = sum(n * q.weight for n, q in zip(in_time, groups, strict=True)) / weighed
+    threshold = o.throughput_threshold_tokens_per_s
+    asked = sum(q.requests * q.output_tokens for q in groups)
+    full = asked if threshold is None else threshold * true.bins * true.bin_s
+    throughput = min(1.0, tokens / (full or 1.0))
     change = problem.change
     changes = change.score_per_start * p.started + change.score_per_stop * p.stopped if change.running else 0.0
-    penalty = (problem.slo.shortfall_penalty or 0.0) * sum(short.values())
-    parts = {"attainment": satisfaction, "throughput": T, "latency": L}
+    penalty = (problem.slo.shortfall_penalty or 0.0) * short
     if o.kind == "score":
-        value = o.alpha * satisfaction + (1 - o.alpha) * (o.beta * T + (1 - o.beta) * L)
+        value = o.alpha * satisfaction + (1 - o.alpha) * (o.beta * throughput + (1 - o.beta) * latency)
     else:
-        value = parts[o.order[0]]
-    found.close("score.changes", s.changes, changes, scale=1.0)
-    found.close("score.shortfall", s.shortfall, penalty, scale=1.0)
-    found.close("score.total", s.total, value - changes - penalty, scale=1.0)
-
-
-def _longest(t: OrchestrationTables) -> float:
-    """Longest wait and prefill any admissible pair allows, seconds."""
-    longest = 0.0
-    for k in range(len(t.classes)):
-        for c, x in enumerate(t.configurations):
-            if x.model == t.classes.model[k]:
-                prefill = x.prefill_s_per_token * float(t.classes.prompt_tokens[k])
-                share, wait = _eligible(t, k, c)
-                if share >= LEAST_SHARE and wait >= 0:
-                    longest = max(longest, wait + prefill)
-    return longest or 1.0
+        value = {"attainment": satisfaction, "throughput": throughput, "latency": latency}[o.order[0]]
+    for name, stated, recomputed in (
+        ("satisfaction", p.score.satisfaction, satisfaction), ("throughput", p.score.throughput, throughput),
+        ("latency", p.score.latency, latency), ("changes", p.score.changes, changes),
+        ("shortfall", p.score.shortfall, penalty), ("total", p.score.total, value - changes - penalty),
+    ):  # fmt: skip
+        found.close(f"score.{name}", stated, recomputed, scale=1.0)

@@ -1,9 +1,9 @@
 """Independent check of the requests table of an orchestration plan: the literal form's constraints, request by request.
 
-Shares no code with what named them. Instances and their GPUs are `orchestration_check`'s; here every request of the
-trace is listed once and served at most once by an instance of its model that runs (MS a, b), is there before it starts,
-keeps its slot for prefill and decoding at the full-batch rate and is in time (MS 2), and no instance serves more at
-once than its batch, no slot more than one.
+Shares no code with what named them, nor with the tables (rates, memory and t_slice are `recomputed` from the instance).
+Instances and their GPUs are `check`'s; here every request of the trace is listed once and served at most once by an
+instance of its model that runs (MS a, b), is there before it starts, keeps its slot for prefill and decoding at the
+full-batch rate and is in time (MS 2), and no instance serves more at once than its batch, no slot more than one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.plan import OrchestrationPlan
-from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.recomputed import Recomputed, recompute
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
+from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
 MOST_SHOWN = 20
@@ -55,20 +56,21 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
     """
     found = Findings()
     p = found.read(OrchestrationPlan, plan, "an orchestration plan")
-    t = build_tables(problem)
     if p is None:
         return found.report()
-    if t.case.trace is None:
+    true = recompute(problem)
+    trace = true.case.trace
+    if trace is None:
         found.add("requests with names", "classes", "a trace")
         return found.report()
     column = {k: np.asarray(table[k]) for k in ("request", "arrival_s", "instance", "slot", "start_s", "finish_s")}
-    n = len(t.case.trace)
+    n = len(trace)
     if sorted(column["request"].tolist()) != list(range(n)):
         found.add("every request of the trace once (MS b)", len(column["request"]), n)
         return found.report()
     order = np.argsort(column["request"])
     column = {k: v[order] for k, v in column.items()}
-    if not np.allclose(column["arrival_s"].astype(float), t.case.trace.arrival_s, atol=CLOSE_S):
+    if not np.allclose(column["arrival_s"].astype(float), trace.arrival_s, atol=CLOSE_S):
         found.add("arrivals are the trace's", "others", "those of the instance")
     start, finish = column["start_s"].astype(float), column["finish_s"].astype(float)
     slot = column["slot"].astype(int)
@@ -78,31 +80,32 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
         found.add("a request's instance runs (MS a)", name, "an instance of the plan")
     for name, instance in names.items():
         mine = np.flatnonzero(served & (column["instance"] == name))
-        _instance(found, t, p, instance.configuration, name, mine, start[mine], finish[mine], slot[mine])
+        _instance(found, true, trace, p, instance.configuration, name, mine, start[mine], finish[mine], slot[mine])
     del found.violations[MOST_SHOWN:]
     return found.report()
 
 
 def _instance(
-    found: Findings, t: OrchestrationTables, p: OrchestrationPlan, j: int, name: str, mine: Any, start: Array,
+    found: Findings, true: Recomputed, trace: Trace, p: OrchestrationPlan, j: int, name: str, mine: Any, start: Array,
     finish: Array, slot: Any,
 ) -> None:  # fmt: skip
     """One instance's requests."""
-    case, line = t.case, p.configurations[j]
-    assert case.trace is not None
-    usable = [c for c in t.configurations if (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch)
-              == (line.model, line.gpu, line.tp, line.pp, line.dp, line.batch)]  # fmt: skip
-    if not usable:
-        found.add(f"configuration of {name} is a usable candidate", line.parallelism, "one that the tables allow")
+    case = true.case
+    if not 0 <= j < len(p.configurations):
+        found.add(f"configuration of {name}", j, f"0 to {len(p.configurations) - 1}")
         return
-    x = usable[0]
+    line = p.configurations[j]
+    x = true.candidates.get((line.model, line.gpu, line.tp, line.pp, line.dp, line.batch))
+    if x is None or x.refused:
+        allowed = "one of the instance's candidates" if x is None else x.refused
+        found.add(f"configuration of {name} is a usable candidate", line.parallelism, allowed)
+        return
     for r in mine[case.request_model[mine] != x.model]:
         found.add(f"model of request {r} on {name}", case.models[case.request_model[r]], line.model)
-    prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]
-    arrival, factor = case.trace.arrival_s[mine], case.slo_factor[mine]
+    prompt, output, arrival = trace.prompt_tokens[mine], trace.output_tokens[mine], trace.arrival_s[mine]
     first = x.prefill_s_per_token * prompt
-    lasts = first + output / x.tokens_per_s[line.batch * line.dp - 1]
-    due = arrival + factor * output * t.t_slice_s[x.model]
+    lasts = first + output / x.tokens_per_s
+    due = arrival + case.slo_factor[mine] * output * true.t_slice_s[x.model]
     limit = case.problem.slo.ttft_s
     for what, values, bounds in (
         ("arrival before start", arrival, start), ("service before finish", start + lasts, finish),
@@ -111,7 +114,7 @@ def _instance(
     ):  # fmt: skip
         for r in np.flatnonzero(~(values <= bounds + CLOSE_S * np.maximum(1.0, np.abs(bounds)))):
             found.add(f"{what}: request {mine[r]} on {name}", float(values[r]), float(bounds[r]), "s")
-    slots = line.batch * line.dp
+    slots = x.slots
     for r in np.flatnonzero((slot < 0) | (slot >= slots)):
         found.add(f"slot of request {mine[r]} on {name}", int(slot[r]), f"0 to {slots - 1}")
     by = np.lexsort((start, slot))

@@ -27,8 +27,9 @@ import numpy.typing as npt
 import pyomo.environ as pyo
 
 from formulations.orchestration.flow import FlowModel, busy_shares, dispatch, weights
+from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import running_counts
-from formulations.orchestration.plan import OrchestrationPlan, make_plan
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.solver import paused_gc

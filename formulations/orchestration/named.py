@@ -11,9 +11,9 @@ them gets an instance, a slot and a start, or is refused:
                                                       ↕ one bin: cost 1
 
    Of a node's requests the shortest are served, and those with most time go to the slowest configuration.
-2. *Prices* (`points.orchestration_prices`): an upper bound on how many can be in time, request by request, and where
+2. *Prices* (`orchestration.prices`): an upper bound on how many can be in time, request by request, and where
    each would go at the bound's prices of slots; where that serves more than the flow, it is taken.
-3. *Slots* (`points.orchestration_slots`): a start for each, everybody in time; and for those left out, wherever
+3. *Slots* (`orchestration.slots`): a start for each, everybody in time; and for those left out, wherever
    room is found or can be made. A request keeps its slot for prefill and decoding at the full-batch rate, the worst
    case, so that the schedule holds whatever the load.
 
@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.flow import weights
-from formulations.orchestration.plan import OrchestrationPlan, rows_of
+from formulations.orchestration.making import rows_of
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.slots import schedule

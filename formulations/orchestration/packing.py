@@ -20,10 +20,10 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
 from scipy.sparse import coo_array
 
 from formulations.orchestration.problem import OrchestrationCase, ServerLine
+from optmodels.solver.session import Session
 
 Ints = npt.NDArray[np.int64]
 Placement = dict[str, list[int]]
@@ -150,15 +150,16 @@ def _by_patterns(
     A = coo_array((values, (rows, columns)), shape=(len(sizes) + len(kinds), n)).tocsc()
     low = [float(need[s]) for s in sizes] + [0.0] * len(kinds)
     high = [np.inf] * len(sizes) + [float(room.servers[k]) for k in kinds]
-    found = optimize.milp(
-        np.zeros(n), constraints=optimize.LinearConstraint(A, low, high), integrality=np.ones(n, dtype=np.int64)
-    )
-    if found.x is None:
+    session = Session()
+    session.load(np.zeros(n), A, low, high, np.zeros(n), np.full(n, np.inf), np.ones(n, dtype=bool))
+    session.run()
+    found = session.point()
+    if found is None:
         return None
     todo = {s: [i for i, u in enumerate(units) if u == s] for s in sizes}
     placed: list[Placement] = [{} for _ in units]
     by_kind = {k: [i for i, f in enumerate(free) if len(f) == k] for k in kinds}
-    for (kind, pattern), times in zip(room.patterns, np.round(found.x).astype(int), strict=True):
+    for (kind, pattern), times in zip(room.patterns, np.round(found).astype(int), strict=True):
         for _ in range(times):
             at = by_kind[kind].pop()
             for s, count in zip(sizes, pattern, strict=True):

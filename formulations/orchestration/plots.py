@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from formulations.orchestration.flow import busy_shares
-from formulations.orchestration.plan import OrchestrationPlan, rows_of
+from formulations.orchestration.making import rows_of
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#cc3311")

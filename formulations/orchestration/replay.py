@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.flow import weights
+from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import Named, figures, name_requests
-from formulations.orchestration.plan import Dispatcher, OrchestrationPlan, rows_of
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
 from optmodels.errors import InputError, Mistake

@@ -3,7 +3,8 @@
 Shares no code with tables, formulation, dispatch or heuristics. Reach is recomputed from round trips and SLOs, machines
 of every hour are added up from the plan, and demand is served anew: first by proportional filling of the regions with
 the fewest choices (a plan that passes is proved feasible), then by max-flow for the hours it leaves open (one
-service or one machine type, no locality loss; scipy.sparse.csgraph), else by linear programming (scipy's linprog).
+service or one machine type, no locality loss; scipy.sparse.csgraph), else by linear programming: SciPy's own linprog,
+on purpose, where everything else uses `optmodels.solver`, so that the check shares no solver code with what it judges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Given reserved machines, who serves whom and what is bought in every row: nearest first, exact where tight.
 
 Vectorised greedy orders serve most rows at once. What the others must buy is known in closed form where purchases are
-unlimited (`purchases`), and max-flow then serves them; the rest are small LPs on one kept HiGHS handle.
+unlimited (`purchases`), and max-flow then serves them; the rest are small LPs in one kept solver session.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import highspy
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_flow
@@ -17,6 +16,7 @@ from scipy.sparse.csgraph import maximum_flow
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.errors import SolverError
+from optmodels.solver.session import Session
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
 SHORTFALL = 1e7  # USD/h per request/s: marks what cannot be served at all
@@ -94,38 +94,31 @@ class RowLp:
         val = np.concatenate([np.ones(F), t.work[self.source, self.sink], -np.ones(O), np.ones(I)])
         A = sp.csc_array((val, (row, col)), shape=(I + J, F + O + I))
         upper = np.concatenate([np.full(F, np.inf), t.option_most[:O], np.full(I, np.inf)])
-        h = self.h = highspy.Highs()
-        h.setOptionValue("output_flag", False)
-        h.setOptionValue("threads", 1)
-        h.passModel(
-            A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
-            cost, np.zeros(A.shape[1]), upper, np.zeros(I + J), np.zeros(I + J), A.indptr.astype(np.int32),
-            A.indices.astype(np.int32), A.data, np.zeros(A.shape[1], dtype=np.int32),
-        )  # fmt: skip
+        self.session = Session()
+        self.session.load(cost, A, np.zeros(I + J), np.zeros(I + J), np.zeros(A.shape[1]), upper)
         self.rows = np.arange(I + J, dtype=np.int32)
+        self.unlimited = np.full(J, -np.inf)
 
     def solve(self, demand: Array, machines: Array) -> None:
         """Solve for demand (I,) and machines by sink (J,)."""
-        lower = np.concatenate([demand, np.full(self.J, -np.inf)])
-        upper = np.concatenate([demand, machines])
-        self.h.changeRowsBounds(self.I + self.J, self.rows, lower, upper)
-        self.h.run()
-        if self.h.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            raise SolverError(f"the LP of a row: {self.h.modelStatusToString(self.h.getModelStatus())}")
+        lower, upper = np.concatenate([demand, self.unlimited]), np.concatenate([demand, machines])
+        self.session.set_row_bounds(self.rows, lower, upper)
+        if self.session.run() != "optimal":
+            raise SolverError(f"the LP of a row: {self.session.message}")
 
     @property
     def objective(self) -> float:
         """Of the last solve."""
-        return float(self.h.getInfo().objective_function_value)
+        return self.session.objective
 
     def primal(self) -> tuple[Array, Array, Array]:
         """Flows (F,), purchases (O,), unserved (I,)."""
-        x = np.array(self.h.getSolution().col_value)
+        x = self.session.values()
         return x[: self.F], x[self.F : self.F + self.O], x[self.F + self.O :]
 
     def duals(self) -> tuple[Array, Array]:
         """Price of demand y (I,), and of machines z ≥ 0 (J,)."""
-        d = np.array(self.h.getSolution().row_dual)
+        d = self.session.row_duals()
         return d[: self.I], np.maximum(0.0, -d[self.I :])
 
 

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, deviations
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.errors import SolverError

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 from pydantic import Field
 
-from formulations.reserved_capacity.dispatch import Dispatch, dispatch
-from formulations.reserved_capacity.points import Array, ReservedTables
 from optmodels.catalog.types import Market
 from optmodels.plan.outcome import Document
 
@@ -92,62 +89,3 @@ class ReservedPlan(Document):
         hourly = self.cost.on_demand_usd_per_month + self.cost.spot_usd_per_month
         extra = f", {hourly:,.0f} USD/month by the hour" if hourly > 0 else ""
         return f"{bought}{extra}; {self.cost.total_usd_per_month:,.0f} USD/month, {self.forwarded_share:.1%} forwarded"
-
-
-def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *, pooled: bool = True) -> ReservedPlan:
-    """The plan that buys `counts` (C,) of every column; flows and purchases from `found` or by `dispatch`."""
-    case, p = t.case, t.case.problem
-    counts = np.round(counts)
-    found = dispatch(t, t.reserved(counts)) if found is None else found
-    names, machines = case.regions, [m.machine for m in p.machines]
-    lines = [
-        ReservationLine(
-            region=names[t.sink_region[t.column_sink[c]]], machine=machines[t.sink_machine[t.column_sink[c]]],
-            term=t.column_term[c], first_quarter=int(t.column_quarter[c]), count=int(counts[c]),
-            usd_per_hour_each=float(t.column_usd_per_hour[c]),
-        ) for c in np.flatnonzero(counts)
-    ]  # fmt: skip
-    h, o = np.nonzero(found.bought)
-    j = t.option_sink[o]
-    lost = np.array([
-        p.machines[t.sink_machine[t.option_sink[x]]].spot_lost_share if m == "spot" else 0.0
-        for x, m in enumerate(t.option_market)
-    ])  # fmt: skip
-    purchases = HourlyPurchases(
-        scenario=t.scenario[h].tolist(), quarter=t.quarter[h].tolist(), hour=t.hour[h].tolist(),
-        region=[names[x] for x in t.sink_region[j]], machine=[machines[x] for x in t.sink_machine[j]],
-        market=[t.option_market[x] for x in o],
-        machines=(found.bought[h, o] / (1 - lost[o])).tolist() if len(o) else [],
-    )  # fmt: skip
-    h, i = np.nonzero(found.unserved)
-    unserved = Unserved(
-        scenario=t.scenario[h].tolist(), quarter=t.quarter[h].tolist(), hour=t.hour[h].tolist(),
-        region=[names[x] for x in t.source_region[i]], service=[p.services[x].service for x in t.source_service[i]],
-        requests_per_second=found.unserved[h, i].tolist(),
-    )  # fmt: skip
-    R = len(names)
-    mean, peak = np.zeros((R, R)), np.zeros((R, R))
-    pairs = (t.source_region[:, None], t.sink_region[None, :])
-    np.add.at(mean, pairs, found.flow)
-    np.add.at(peak, pairs, found.peak_flow)
-    egress = np.zeros((R, R))
-    np.add.at(egress, pairs, found.egress_usd_per_month(t))
-    flows = [
-        FlowLine(
-            origin=names[a], server=names[b], rtt_ms=float(case.rtt_ms[a, b]),
-            mean_requests_per_second=float(mean[a, b]), peak_requests_per_second=float(peak[a, b]),
-            egress_usd_per_month=float(egress[a, b]),
-        ) for a, b in np.argwhere(mean > 1e-9 * max(mean.sum(), 1e-300))
-    ]  # fmt: skip
-    by_option, short = found.usd_per_month(t)
-    spot = np.array([m == "spot" for m in t.option_market], dtype=bool)
-    reserved = float(counts @ t.column_usd_per_month) if len(counts) else 0.0
-    parts = (reserved, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
-    return ReservedPlan(
-        name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
-        forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
-        cost=CostLines(
-            reserved_usd_per_month=parts[0], on_demand_usd_per_month=parts[1], spot_usd_per_month=parts[2],
-            unserved_usd_per_month=parts[3], egress_usd_per_month=parts[4], total_usd_per_month=sum(parts),
-        ),
-    )  # fmt: skip

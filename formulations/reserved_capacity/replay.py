@@ -1,6 +1,6 @@
 """Replay of a reserved-capacity plan: its machines of an hour on a request trace, and again without each region.
 
-A machine becomes the replicas its throughput was derived from (`problem.throughput`): step times and KV memory from the
+A machine becomes the replicas its throughput was derived from (`throughput`): step times and KV memory from the
 same roofline, at most the planned batch. Where an instance states throughputs only, a replica is made up that serves
 exactly that many mean requests per second, and says so in the notes.
 """

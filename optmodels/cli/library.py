@@ -252,7 +252,6 @@ def export(path: Path, folder: Path, kind: str, only: Sequence[str] = ()) -> lis
     first objective, which for cost efficiency is USD per million tokens, 10⁶ over the library's value.
     """
     from optmodels.io.write import write_frame
-    from optmodels.solver.compile import compile_model
     from optmodels.solver.write import write_model
 
     made, rows = [], []
@@ -263,7 +262,7 @@ def export(path: Path, folder: Path, kind: str, only: Sequence[str] = ()) -> lis
         form = formulation.get(problem.formulation)
         name, note = "", ""
         try:
-            compiled = compile_model(form.build(problem, form.tables(problem)))
+            compiled, _ = form.compiled(problem, form.tables(problem))
             if compiled.size["nonzeros"] > MOST_NONZEROS:
                 note = f"{compiled.size['nonzeros']:,} nonzeros, more than {MOST_NONZEROS:,}"
             else:

@@ -2,14 +2,16 @@
 
 from optmodels.solver import pyomo_imports  # noqa: F401 - before anything imports scipy
 from optmodels.solver.compile import Compiled, InfeasibleModelError, compile_model, paused_gc
-from optmodels.solver.highs import Event, Report, Settings, solve_compiled
+from optmodels.solver.highs import Report, solve_compiled
 from optmodels.solver.model import solve_model
+from optmodels.solver.session import Event, Session, Settings
 
 __all__ = [
     "Compiled",
     "Event",
     "InfeasibleModelError",
     "Report",
+    "Session",
     "Settings",
     "compile_model",
     "paused_gc",

@@ -1,4 +1,4 @@
-"""Stopping a solve from elsewhere: an event that belongs to one call, not to the process.
+"""Stopping a solve from elsewhere: Ctrl-C, or an event that belongs to one call, not to the process.
 
 The event travels in a context variable, so that every solver run inside a call sees it, in whatever formulation, and
 other threads and tasks do not.
@@ -6,10 +6,12 @@ other threads and tasks do not.
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 _EVENT: ContextVar[threading.Event | None] = ContextVar("optmodels_cancel", default=None)
 
@@ -33,3 +35,25 @@ def cancelled() -> bool:
     """Whether this call is to stop."""
     event = _EVENT.get()
     return event is not None and event.is_set()
+
+
+@contextmanager
+def caught_interrupt() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag (a second one interrupts as usual); only possible in the main thread."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def handler(signum: int, frame: Any) -> None:
+        if flag.is_set():
+            signal.signal(signal.SIGINT, previous)
+            raise KeyboardInterrupt
+        flag.set()
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield flag
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -143,3 +143,14 @@ def _domains(columns: list[Any]) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
         upper[i] = np.inf if high is None else high
         integer[i] = not v.is_continuous()
     return lower, upper, integer
+
+
+def said(model: Any) -> dict[str, str]:
+    """The docstring of every constraint's rule, by the constraint's name."""
+    import pyomo.environ as pyo
+
+    found = {}
+    for constraint in model.component_objects(pyo.Constraint, active=True):
+        rule = getattr(constraint.rule, "_fcn", None)
+        found[constraint.local_name] = (constraint.doc or getattr(rule, "__doc__", None) or "").strip()
+    return found

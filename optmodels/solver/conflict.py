@@ -6,49 +6,31 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-import highspy
 import numpy as np
 
-from optmodels.errors import SolverError
 from optmodels.solver.compile import Compiled
+from optmodels.solver.session import Session
 
 T = TypeVar("T")
 
 
 class _Feasibility:
-    """One HiGHS handle; asks again and again with other groups of rows switched off."""
+    """One session; asks again and again with other groups of rows switched off."""
 
     def __init__(self, model: Compiled, integers: bool) -> None:
         self.model = model
-        self.h = highspy.Highs()
-        self.h.setOptionValue("output_flag", False)
-        self.h.setOptionValue("threads", 1)
-        A = model.A
-        integer = model.integer if integers else np.zeros_like(model.integer)
-        status = self.h.passModel(
-            A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
-            np.zeros(A.shape[1]), model.lower, model.upper, model.row_lower, model.row_upper,
-            A.indptr.astype(np.int32), A.indices.astype(np.int32), A.data.astype(float), integer.astype(np.int32),
-        )  # fmt: skip
-        if status == highspy.HighsStatus.kError:
-            raise SolverError("HiGHS refused the model")
+        self.session = Session()
+        self.session.load(np.zeros(model.A.shape[1]), model.A, model.row_lower, model.row_upper, model.lower,
+                          model.upper, model.integer if integers else None)  # fmt: skip
 
     def infeasible(self, off: Sequence[int], seconds: float) -> bool | None:
         """Whether the model without the rows `off` is infeasible; None: not found out in time."""
         rows = np.array(off, dtype=np.int32)
-        big = np.full(len(rows), highspy.kHighsInf)
-        if len(rows):
-            self.h.changeRowsBounds(len(rows), rows, -big, big)
-        self.h.setOptionValue("time_limit", self.h.getRunTime() + max(seconds, 0.05))
-        self.h.run()
-        status = self.h.getModelStatus()
-        if len(rows):
-            self.h.changeRowsBounds(len(rows), rows, self.model.row_lower[rows], self.model.row_upper[rows])
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return True
-        if status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
-            return False
-        return None
+        unlimited = np.full(len(rows), np.inf)
+        self.session.set_row_bounds(rows, -unlimited, unlimited)
+        status = self.session.run(max(seconds, 0.05))
+        self.session.set_row_bounds(rows, self.model.row_lower[rows], self.model.row_upper[rows])
+        return {"infeasible": True, "optimal": False}.get(status)
 
 
 def irreducible(

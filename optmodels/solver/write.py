@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from optmodels.errors import InputError, Mistake, SolverError
+from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_bytes
 from optmodels.solver.compile import Compiled, compile_model
+from optmodels.solver.session import Session
 
 FORMATS = ("mps", "lp")
 LONGEST = 200  # letters of a name; LP files allow 255
@@ -52,26 +51,14 @@ def model_text(model: Any, kind: str) -> str:
         model: a linear Pyomo model, or a compiled one.
         kind: ``mps`` or ``lp``.
     """
-    import highspy
-
     m = model if isinstance(model, Compiled) else compile_model(model)
-    h = highspy.Highs()
-    h.setOptionValue("output_flag", False)
     sign = float(m.signs[0])  # costs are compiled for minimisation
-    sense = highspy.ObjSense.kMinimize if sign > 0 else highspy.ObjSense.kMaximize
-    rows, columns = m.A.shape
-    _must(h.passModel(
-        columns, rows, m.A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), sign * float(m.offsets[0]),
-        sign * m.costs[0], m.lower, m.upper, m.row_lower, m.row_upper,
-        m.A.indptr.astype(np.int32), m.A.indices.astype(np.int32), m.A.data.astype(float), m.integer.astype(np.int32),
-    ))  # fmt: skip
-    for i, name in enumerate(file_names(v.name for v in m.variables)):
-        _must(h.passColName(i, name))
-    for i, name in enumerate(file_names(m.row_names)):
-        _must(h.passRowName(i, name))
+    session = Session()
+    session.load(sign * m.costs[0], m.A, m.row_lower, m.row_upper, m.lower, m.upper, m.integer,
+                 sign * float(m.offsets[0]), maximise=sign < 0)  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model.{kind}"
-        _must(h.writeModel(str(file)))
+        session.write(file, file_names(m.column_names), file_names(m.row_names))
         return file.read_text(encoding="ascii")
 
 
@@ -90,10 +77,3 @@ def file_names(names: Iterable[str]) -> list[str]:
         taken.add(unique)
         out.append(unique)
     return out
-
-
-def _must(status: Any) -> None:
-    import highspy
-
-    if status == highspy.HighsStatus.kError:
-        raise SolverError("HiGHS cannot write the model")

@@ -6,8 +6,8 @@ from cases import instances, tables_of
 from hypothesis import given, settings
 
 from formulations.cost_efficiency.check import check
+from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.heuristics import METHODS, TITLES, config_tree, enumerate_all
-from formulations.cost_efficiency.plan import best_row
 from optmodels.formulation import Options
 from optmodels.latency.strategies import FAMILIES
 

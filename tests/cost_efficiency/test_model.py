@@ -13,11 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from formulations.cost_efficiency import FORMULATION
+from formulations.cost_efficiency import model as statement
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.literal import build_literal
+from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.exact import exact
 from formulations.cost_efficiency.model import Data, Piece, Skeleton, attach, build, extract
-from formulations.cost_efficiency.plan import best_row
 from formulations.cost_efficiency.points import build_tables, prune
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -381,7 +382,7 @@ def by_hand(monkeypatch, tiny):
     """Build the model on `HAND` in place of tables."""
 
     def model(objective="capped"):
-        monkeypatch.setattr(model, "model_data", lambda problem, tables: HAND)
+        monkeypatch.setattr(statement, "model_data", lambda problem, tables: HAND)
         return build(load(tiny(objective=objective)), None)
 
     return model

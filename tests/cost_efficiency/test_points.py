@@ -8,7 +8,7 @@ from cases import brute_force, instances, tables_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from formulations.cost_efficiency.plan import best_row
+from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.points import prune, skeleton_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES

@@ -27,7 +27,8 @@ DAY = [{"name": "night", "hours": 6}, {"name": "day", "hours": 18, "rate_factor"
 def limits():
     """Stock, quota, budget, spot shares, replicas, unserved demand and a soft SLO; w1 sleeps at night."""
     problem = fleet(
-        [2.0, 3.0], [[4.0, 1.0, 0.0], [2.0, 0.0, 8.0]], [3.0, 1.0, 2.0], periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]], budget_usd_per_hour=20.0,
+        [2.0, 3.0], [[4.0, 1.0, 0.0], [2.0, 0.0, 8.0]], [3.0, 1.0, 2.0],
+        periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]], budget_usd_per_hour=20.0,
         w0={"spot_share_max": 0.5, "min_replicas": 2, "unserved_usd_per_1000_requests": 0.5, "serve_at_least": 0.25},
         p0={"market": "spot", "count": 2}, p2={"machine": "m0"},
         stock=[{"machine": "m0", "at_most": 7}, {"machine": "m0", "market": "spot", "at_most": 5}],
@@ -182,9 +183,7 @@ def test_rows_are_the_mathematics(made):
 def test_a_pool_survives_losses_by_hand():
     """λ·l = 2 / (0.5·4) = 1 deployment at half load: 0.5 of a full one; after the loss 80 % of the rest may be used."""
     survives = next(f for f in FAMILIES if f.__name__ == "survives")
-    by_hand = (
-        "survives[0,0]: 0.5 x[0,0,0] + x[0,0,2] + 0.5 x[0,1,2] - 0.8 n[0,0] - 0.8 n[0,2] + 0.8 y[0,0,0] <= 0\n"
-    )
+    by_hand = "survives[0,0]: 0.5 x[0,0,0] + x[0,0,2] + 0.5 x[0,1,2] - 0.8 n[0,0] - 0.8 n[0,2] + 0.8 y[0,0,0] <= 0\n"
     assert differences(parse(by_hand), rows_of(CASES["lost"], survives)) == []
 
 

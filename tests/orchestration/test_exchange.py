@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from formulations.orchestration.flow import dispatch, metrics
+from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods.exchange import Exchanges
-from formulations.orchestration.plan import counts_of
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
 from papers.maaso import case

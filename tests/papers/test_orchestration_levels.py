@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from formulations.orchestration.flow import dispatch, metrics
-from formulations.orchestration.plan import counts_of
+from formulations.orchestration.making import counts_of
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get

@@ -433,7 +433,7 @@ def test_the_lp_relaxation_of_a_mip_is_a_bound():
 
 def test_a_rounded_integer_takes_its_continuous_part_along():
     """z at 0.9999995 is within HiGHS' tolerance of 1, but e = 10⁶·z then is not within ours of its row."""
-    from optmodels.solver.highs import _believe
+    from optmodels.solver.highs import verify
 
     m = pyo.ConcreteModel()
     m.z, m.e = pyo.Var(domain=pyo.Binary), pyo.Var(bounds=(0, 1e7))
@@ -444,6 +444,6 @@ def test_a_rounded_integer_takes_its_continuous_part_along():
     x = np.zeros(2)
     x[at["z"]], x[at["e"]] = 0.99999, 0.99999 * 1e6
     assert compiled.violation(np.where(compiled.integer, np.round(x), x)) is not None
-    believed = _believe(compiled, x)
-    assert believed[at["z"]] == 1
-    assert believed[at["e"]] == pytest.approx(1e6)
+    verified = verify(compiled, x)
+    assert verified[at["z"]] == 1
+    assert verified[at["e"]] == pytest.approx(1e6)

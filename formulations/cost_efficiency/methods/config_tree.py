@@ -18,7 +18,8 @@ import time
 
 import numpy as np
 
-from formulations.cost_efficiency.plan import CostPlan, make_plan
+from formulations.cost_efficiency.making import make_plan
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, skeleton_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options

@@ -6,8 +6,9 @@ import time
 
 import pyomo.environ as pyo
 
+from formulations.cost_efficiency.making import nearest_miss
 from formulations.cost_efficiency.model import build, extract
-from formulations.cost_efficiency.plan import CostPlan, nearest_miss
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, prune
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from formulations.cost_efficiency.making import best_row, make_plan
 from formulations.cost_efficiency.methods.config_tree import config_tree
-from formulations.cost_efficiency.plan import CostPlan, best_row, make_plan
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, skeleton_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Method, Options

@@ -1,8 +1,11 @@
 """Every way to find a plan, by its stable name."""
 
-from formulations.fleet.methods import heuristics
-from formulations.fleet.methods.exact import column_pruning, exact
-from formulations.fleet.methods.melange import melange
+from formulations.fleet.methods import exact, heuristics, melange
 
-METHODS = {"exact": exact, **heuristics.METHODS, "column_pruning": column_pruning, "melange": melange}
+METHODS = {
+    "exact": exact.exact,
+    **heuristics.METHODS,
+    "column_pruning": exact.column_pruning,
+    "melange": melange.melange,
+}
 TITLES = {"exact": "MILP by HiGHS after dominance pruning, column generation when large", **heuristics.TITLES}

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.plan import Choice
+from formulations.fleet.making import Choice
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver.highs import Report, Settings, relative_gap
+from optmodels.solver.highs import Report, relative_gap
+from optmodels.solver.session import Session, Settings
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -66,8 +67,7 @@ def applies(problem: Fleet) -> bool:
 
 def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
     """Solve the relaxation of period t by column generation (see the module's docstring)."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_matrix
+    from scipy import sparse
 
     case, points = tables.case, tables.points
     rates = tables.rates[t]
@@ -108,21 +108,6 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
     if (~np.isfinite(value).any(axis=1) & (least > 0)).any():
         empty = np.zeros(0, dtype=np.intp)
         return Relaxation(np.inf, empty, empty, np.zeros(0), value, np.zeros(P), False, 0, 0)
-    pairs: set[tuple[int, int]] = set()
-
-    def add(value: Array, most: int, below: Array | None) -> int:
-        """The `most` cheapest pairs of each demand (below a level); how many were new."""
-        before = len(pairs)
-        if P == 0:
-            return 0
-        best = np.argpartition(value, min(most, P) - 1, axis=1)[:, : min(most, P)]
-        for w in range(W):
-            for p in best[w]:
-                if np.isfinite(value[w, p]) and (below is None or value[w, p] < below[w]):
-                    pairs.add((w, int(p)))
-        return len(pairs) - before
-
-    add(value, 1 if not len(rows) and not len(limited) else 3, None)
     best_bound, best_prices = bound(value), (sigma, tau, value)
     if not len(rows) and not len(limited):
         w = np.flatnonzero(np.isfinite(value).any(axis=1) & ((value.min(axis=1) <= price) | (least > 0)))
@@ -131,54 +116,60 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         reduced = reduced_costs(load, value, points.usd_per_hour)
         return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
     huge = 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0)
-    x = np.zeros(0)
-    listed: list[tuple[int, int]] = []
-    artificial = 0.0
-    done = 0
-    for _ in range(rounds):
-        done += 1
-        listed = sorted(pairs)
-        i = np.array([k[0] for k in listed], dtype=np.intp)
-        j = np.array([k[1] for k in listed], dtype=np.intp)
+    # Rows: shares of every demand, then coupling. Columns: unserved, then artificial, then shares of the pairs listed.
+    coupling, eye = len(rows) + len(limited), sparse.eye_array(W)
+    master = Session()
+    master.load(
+        np.concatenate([price, np.full(W, huge)]),
+        sparse.vstack([sparse.hstack([eye, eye]), sparse.csc_array((coupling, 2 * W))]),
+        np.concatenate([np.ones(W), np.full(coupling, -np.inf)]),
+        np.concatenate([np.ones(W), limits, spot_limit[limited]]),
+        np.zeros(2 * W), np.concatenate([1 - least, np.full(W, np.inf)]),
+    )  # fmt: skip
+    taken = np.zeros((W, P), dtype=bool)
+    listed = [np.zeros(0, dtype=np.intp)]  # positions in (W, P), in the order of their columns
+
+    def add(value: Array, below: Array) -> bool:
+        """Give the master the three cheapest pairs of each demand, those below its level; whether any is new."""
+        if P == 0:
+            return False
+        p = np.argpartition(value, min(3, P) - 1, axis=1)[:, :3]
+        cheapest = np.zeros_like(taken)
+        np.put_along_axis(cheapest, p, True, axis=1)
+        new = cheapest & np.isfinite(value) & (value < below[:, None]) & ~taken
+        taken[new] = True
+        i, j = np.nonzero(new)
+        listed.append(np.flatnonzero(new))
+        share = sparse.csr_array((np.ones(len(i)), (i, np.arange(len(i)))), shape=(W, len(i)))
+        weights = sparse.csr_array(np.concatenate([rows[:, j] * load[i, j], (i == limited[:, None]) & points.spot[j]]))
         own = load[i, j] * points.usd_per_hour[j] + (penalty[i, j] if penalty is not None else 0.0)
-        n = len(listed)
-        # Columns: shares, then unserved, then artificial.
-        c = np.concatenate([own, price, np.full(W, huge)])
-        eye = np.arange(W)
-        equal = csr_matrix(
-            (np.ones(n + 2 * W), (np.concatenate([i, eye, eye]), np.arange(n + 2 * W))), shape=(W, n + 2 * W)
-        )
-        upper = np.zeros((len(rows) + len(limited), n + 2 * W))
-        upper[: len(rows), :n] = rows[:, j] * load[i, j]
-        for k, limited_demand in enumerate(limited):
-            upper[len(rows) + k, :n] = (i == limited_demand) & points.spot[j]
-        rhs = np.concatenate([limits, spot_limit[limited]])
-        ends = np.concatenate([np.full(n, np.inf), 1 - least, np.full(W, np.inf)])
-        solved: Any = linprog(  # type: ignore[call-overload]
-            c, A_ub=csr_matrix(upper), b_ub=rhs, A_eq=equal, b_eq=np.ones(W),
-            bounds=np.stack([np.zeros(n + 2 * W), ends], axis=1), method="highs",
-        )  # fmt: skip
-        if solved.x is None:
-            raise SolverError(f"the master problem was not solved: {solved.message}")
-        x, artificial = solved.x[:n], float(solved.x[n + W :].sum())
-        dual = np.maximum(-np.asarray(solved.ineqlin.marginals), 0.0)
+        master.add_columns(own, np.zeros(len(i)), np.full(len(i), np.inf), sparse.vstack([share, weights]))
+        return len(i) > 0
+
+    add(value, np.full(W, np.inf))
+    done, new = 0, True
+    while new and done < rounds:
+        done += 1
+        if master.run() != "optimal":
+            raise SolverError(f"the master problem was not solved: {master.message}")
+        pi, dual = np.split(master.row_duals(), [W])
+        dual = np.maximum(-dual, 0.0)
         sigma, tau = dual[: len(rows)], np.zeros(W)
         tau[limited] = dual[len(rows) :]
         value = priced()
         now = bound(value)
         if now > best_bound:
             best_bound, best_prices = now, (sigma, tau, value)
-        pi = np.asarray(solved.eqlin.marginals)
-        if add(value, 3, pi - 1e-9 * np.maximum(np.abs(pi), 1.0)) == 0:
-            break
-    used = np.flatnonzero(x > 1e-9)
+        x = master.values()
+        new = add(value, pi - 1e-9 * np.maximum(np.abs(pi), 1.0))
+    pairs = np.concatenate(listed)[: len(x) - 2 * W]
+    pairs, share = pairs[order := np.argsort(pairs)], x[2 * W :][order]
+    used = share > 1e-9
+    w, p = np.divmod(pairs[used], P)
     sigma, tau, value = best_prices
     reduced = reduced_costs(load, value, points.usd_per_hour + (sigma @ rows if len(rows) else 0.0))
-    return Relaxation(
-        best_bound, np.array([listed[k][0] for k in used], dtype=np.intp),
-        np.array([listed[k][1] for k in used], dtype=np.intp), x[used], value, reduced, artificial < 1e-7,
-        done, len(listed),
-    )  # fmt: skip
+    feasible = float(x[W : 2 * W].sum()) < 1e-7
+    return Relaxation(best_bound, w, p, share[used], value, reduced, feasible, done, len(pairs))
 
 
 def reduced_costs(load: Array, value: Array, unit: Array) -> Array:

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
-from formulations.fleet.plan import Choice, FleetPlan, WorthLine, make_plan
+from formulations.fleet.plan import FleetPlan, WorthLine
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
@@ -269,9 +270,7 @@ def worth(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[WorthLin
     model, limit_names = solved.model, solved.model.tables.limit_names
     binding = {line.name for q in plan.periods for line in q.limits if line.binding}
     rows, r = model.positions("stock"), model.rows("stock").labels[-1:]
-    groups = {
-        name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_WORTHS]
-    }
+    groups = {name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_WORTHS]}
     if "budget" in binding:
         groups["budget"] = model.positions("within_budget")
     exact_ = solved.seconds["solve"] <= QUICK_S

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods.columns import relaxation
-from formulations.fleet.plan import Choice, FleetPlan, make_plan, objective_value
+from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
+from formulations.fleet.making import Choice
 from formulations.fleet.methods.heuristics import finish
-from formulations.fleet.plan import Choice, FleetPlan
+from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options

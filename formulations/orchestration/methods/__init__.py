@@ -3,17 +3,17 @@
 from functools import partial
 
 from formulations.orchestration.literal import literal
+from formulations.orchestration.methods import exact
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
-from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
 from formulations.orchestration.methods.greedy_dp import greedy_dp, maaso_printed, maaso_star
 from formulations.orchestration.methods.relaxed import config_tree, lp_rounding
 from optmodels.formulation import Method
 
 METHODS: dict[str, Method] = {
-    "exact": exact, "literal": literal, "greedy_dp": greedy_dp,
+    "exact": exact.exact, "literal": literal, "greedy_dp": greedy_dp,
     "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star, "maaso_printed": maaso_printed,
-    "config_tree": partial(config_tree, exact=exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
+    "config_tree": partial(config_tree, exact=exact.exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
     "selective_replication": selective_replication, "round_robin": round_robin,
 }  # fmt: skip
 TITLES = {

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.flow import FlowModel, dispatch
+from formulations.orchestration.making import counts_of, make_plan
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
 from formulations.orchestration.methods.greedy_dp import maaso_star
@@ -23,7 +24,7 @@ from formulations.orchestration.methods.rounding import (
     without_idle,
 )
 from formulations.orchestration.methods.trials import scale
-from formulations.orchestration.plan import OrchestrationPlan, counts_of, make_plan
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import dispatched
@@ -146,7 +147,7 @@ def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, lo
 def _by_model(
     problem: Orchestration, t: OrchestrationTables, options: Options, settings: Callable[[], Settings]
 ) -> _Search:
-    """`points.orchestration_by_model`, and the schedule of the instances it finds."""
+    """`methods.by_model`, and the schedule of the instances it finds."""
     log: dict[str, Any] = {}
     starts = _greedy(problem, t, options, log)
     split = by_model(t, settings(), starts)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.flow import metrics
+from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.by_model import alone
 from formulations.orchestration.methods.greedy_dp import Deployment, finish, greedy_dp
@@ -20,7 +21,7 @@ from formulations.orchestration.methods.rounding import Fits
 from formulations.orchestration.methods.search import MISSING, Group
 from formulations.orchestration.methods.trials import BOTH
 from formulations.orchestration.packing import rooms
-from formulations.orchestration.plan import OrchestrationPlan, counts_of
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules

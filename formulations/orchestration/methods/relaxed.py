@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.orchestration.flow import FlowModel
+from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.rounding import rounded
-from formulations.orchestration.plan import OrchestrationPlan, make_plan
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import dominated, paper_rules, restrict

@@ -1,10 +1,8 @@
 """Every way to find a plan, by its stable name."""
 
-from formulations.reserved_capacity.methods import heuristics
-from formulations.reserved_capacity.methods.exact import exact
-from formulations.reserved_capacity.methods.full import full
+from formulations.reserved_capacity.methods import exact, full, heuristics
 
-METHODS = {"exact": exact, "full": full, **heuristics.METHODS}
+METHODS = {"exact": exact.exact, "full": full.full, **heuristics.METHODS}
 TITLES = {
     "exact": "flows projected out by min-cut cuts and Benders, by HiGHS",
     "full": "the full flow formulation by HiGHS",

@@ -14,7 +14,7 @@ part of the network. Reach is geographic, so they are few (`reserved_capacity_or
 bracket is then a matrix product over all rows). Where κ ≠ 1, machines differ in what they are good at ("gains") or
 egress has a price, small LPs of rows have duals (y, z) that are cuts valid in every row (`RowByRow`).
 
-The master keeps one HiGHS handle: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
+The master keeps one solver session: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
 first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
 """
 
@@ -24,19 +24,19 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import highspy
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import Dispatch
+from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
-from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import ReservedCapacity
-from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver.cancel import cancelled
-from optmodels.solver.highs import Event, Limit, relative_gap
+from optmodels.solver.highs import relative_gap
+from optmodels.solver.session import Event, Limit, Session, Settings
 
 PROOF = 1e-6
 GROUPS = 160
@@ -50,7 +50,7 @@ START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a lo
 
 
 class Master:
-    """Integers k and hourly cost θ by group on one HiGHS handle; cuts are added rows."""
+    """Integers k and hourly cost θ by group in one solver session; cuts are added rows."""
 
     def __init__(self, t: ReservedTables, groups: int, options: Options) -> None:
         self.t = t
@@ -62,19 +62,9 @@ class Master:
         cost = np.concatenate([t.column_usd_per_month * t.column_step, np.zeros(B), np.ones(groups)]) * self.unit
         most = np.floor(t.most_useful() / t.column_step)
         upper = np.concatenate([most, np.ones(B), np.full(groups, np.inf)])
-        n = C + B + groups
-        h = self.h = highspy.Highs()
-        for name, value in (
-            ("output_flag", False), ("threads", 1), ("random_seed", options.seed), ("mip_rel_gap", 0.0),
-            ("mip_abs_gap", 0.0), ("mip_feasibility_tolerance", 1e-7),
-        ):  # fmt: skip
-            h.setOptionValue(name, value)
-        zero = np.zeros(n, dtype=np.int32)
-        h.passModel(
-            n, 0, 0, int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0, cost, np.zeros(n), upper,
-            np.zeros(0), np.zeros(0), np.zeros(n + 1, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0), zero,
-        )  # fmt: skip
-        self.rows = 0
+        self.session = Session(settings=Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
+        self.session.add_columns(cost, np.zeros(len(cost)), upper)
+        self.cost, self.lower = cost, list[float]()  # of columns; of rows
         for j in range(len(t.sink_region)):
             mine = np.flatnonzero(t.column_sink == j)
             for q in range(t.quarters):
@@ -86,15 +76,11 @@ class Master:
                 0.0, np.inf, np.array([c, C + b]), np.array([t.column_step[c], -t.column_minimum[c]], dtype=float)
             )
             self._row(-np.inf, 0.0, np.array([c, C + b]), np.array([1.0, -most[c]]))
-        self.structural = h.getNumRow()
+        self.structural = len(self.lower)
 
     def _row(self, lower: float, upper: float, index: Any, value: Any) -> None:
-        status = self.h.addRow(
-            lower, upper, len(index), np.asarray(index, dtype=np.int32), np.asarray(value, dtype=float)
-        )
-        if status == highspy.HighsStatus.kError:
-            raise SolverError("HiGHS refused a cut")
-        self.rows += 1
+        self.session.add_row(lower, upper, index, value)
+        self.lower.append(lower)
 
     def add(self, cuts: list[Cut]) -> None:
         """Add cuts as rows, each scaled to a right-hand side of about one."""
@@ -118,53 +104,42 @@ class Master:
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
-        h = self.h
-        lower, value = np.array(h.getLp().row_lower_), np.array(h.getSolution().row_value)
+        value = self.session.row_activity()  # of the rows that were there: later ones stay
+        lower = np.array(self.lower[: len(value)])
         slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
         slack = slack[slack >= self.structural]
-        h.deleteRows(len(slack), slack.astype(np.int32))
+        self.session.delete_rows(slack)
+        self.lower = np.delete(self.lower, slack).tolist()
 
     def integers(self, on: bool) -> None:
         """Make k integer, or relax it."""
-        n = self.C + len(self.small)
-        kind = highspy.HighsVarType.kInteger if on else highspy.HighsVarType.kContinuous
-        if n:
-            self.h.changeColsIntegrality(n, np.arange(n, dtype=np.int32), np.full(n, int(kind), dtype=np.uint8))
+        self.session.set_integer(np.arange(self.C + len(self.small)), on)
 
     def solve(self, gap: float, seconds: float | None) -> tuple[str, Array | None, float | None]:
         """(status, k in machines, lower bound in USD/month)."""
-        h = self.h
-        h.setOptionValue("mip_rel_gap", gap)
-        h.setOptionValue("time_limit", np.inf if seconds is None else h.getRunTime() + max(0.01, seconds))
-        h.run()
-        status, S = h.getModelStatus(), highspy.HighsModelStatus
-        if status == S.kModelEmpty:
-            return "optimal", np.zeros(self.C), 0.0
-        if status in (S.kInfeasible, S.kUnboundedOrInfeasible):
-            return "infeasible", None, None
-        info = h.getInfo()
-        x = None
-        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-            x = np.array(h.getSolution().col_value)[: self.C] * self.t.column_step.astype(float)
-        is_mip = info.mip_node_count >= 0
-        bound = float(info.mip_dual_bound if is_mip else info.objective_function_value) / self.unit
-        return ("optimal" if status == S.kOptimal else "limit"), x, bound if np.isfinite(bound) else None
+        session = self.session
+        session.set_option("mip_rel_gap", gap)
+        status = session.run(None if seconds is None else max(0.01, seconds))
+        if status == "infeasible":
+            return status, None, None
+        x, bound = session.point(), session.bound
+        if x is not None:
+            x = x[: self.C] * self.t.column_step.astype(float)
+        return ("optimal" if status == "optimal" else "limit"), x, None if bound is None else bound / self.unit
 
     def prefer_local(self, oracle: Projection, usd_per_month: float) -> None:
         """Hold the cost at `usd_per_month` and maximise the load served in its own region, tangent by tangent."""
-        t, h = self.t, self.h
-        n = h.getNumCol()
-        cost = np.array(h.getLp().col_cost_)
-        on = np.flatnonzero(cost)
-        self._row(-np.inf, usd_per_month * self.unit * (1 + 1e-10), on, cost[on])
-        h.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
+        t, n = self.t, len(self.cost)
+        on = np.flatnonzero(self.cost)
+        self._row(-np.inf, usd_per_month * self.unit * (1 + 1e-10), on, self.cost[on])
+        self.session.set_costs(np.zeros(n))
         scale = 1.0 / max(1e-12, float(t.weight @ oracle.load.sum(axis=1)))
         for r in np.unique(t.source_region):
             for q in range(t.quarters):
                 rows = t.quarter == q
                 load, weight = oracle.load[rows][:, t.source_region == r].sum(axis=1), t.weight[rows] * scale
                 mine = np.flatnonzero((t.sink_region[t.column_sink] == r) & (t.column_active[:, q] > 0))
-                h.addCol(-1.0, 0.0, float(weight @ load), 0, np.zeros(0, dtype=np.int32), np.zeros(0))
+                self.session.add_columns([-1.0], [0.0], [float(weight @ load)])
                 value = oracle.strength[t.column_sink[mine]] * t.column_step[mine]
                 for level in np.unique(np.quantile(load, np.linspace(0, 0.98, TANGENTS))):
                     slope = float(weight[load > level].sum())  # served ≤ served(level) + slope·(capacity − level)
@@ -175,8 +150,9 @@ class Master:
     @property
     def size(self) -> dict[str, int]:
         """Of the master."""
-        return {"variables": self.h.getNumCol(), "integers": self.C + len(self.small),
-                "constraints": self.h.getNumRow(), "nonzeros": self.h.getNumNz()}  # fmt: skip
+        session = self.session
+        return {"variables": session.columns, "integers": self.C + len(self.small),
+                "constraints": session.rows, "nonzeros": session.nonzeros}  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------- method

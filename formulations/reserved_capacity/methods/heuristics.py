@@ -15,11 +15,13 @@ import numpy as np
 
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
-from formulations.reserved_capacity.plan import ReservedPlan, make_plan
+from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
+from optmodels.solver.session import Session
 
 ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
@@ -399,7 +401,6 @@ def _spread(t: ReservedTables, n: int) -> Index:
 def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
     import scipy.sparse as sp
-    from scipy import optimize
 
     source, sink = np.nonzero(t.reach)
     F, O, C, (I, J), H = len(source), len(t.option_sink), len(t.column_sink), t.reach.shape, len(rows)  # noqa: E741
@@ -411,20 +412,23 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     ]
     finite = np.where(np.isfinite(t.penalty), t.penalty, 1e7)
     eye = sp.eye_array(H)
-    A_eq: Any = sp.hstack(
+    served: Any = sp.hstack(
         [sp.csr_array((H * I, C)), sp.kron(eye, sp.hstack([balance, sp.csr_array((I, O)), sp.eye_array(I)]))]
     )
-    A_ub: Any = sp.hstack([
+    held: Any = sp.hstack([
         sp.vstack([quarter[t.quarter[h]] for h in rows]), sp.kron(eye, sp.hstack([use, buy, sp.csr_array((J, I))]))
     ])  # fmt: skip
     hourly = np.concatenate([np.zeros(F), t.option_usd_per_hour, finite]) * HOURS_PER_MONTH
     cost = np.concatenate([t.column_usd_per_month, (weight[:, None] * hourly).ravel()])
     most = np.concatenate([np.full(F, np.inf), t.option_most, np.full(I, np.inf)])
-    bounds = np.stack([np.zeros(C + H * (F + O + I)), np.concatenate([t.most_useful(), np.tile(most, H)])], axis=1)
-    solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
-    result = solve_lp(cost, A_ub=A_ub.tocsr(), b_ub=np.zeros(H * J), A_eq=A_eq.tocsr(), b_eq=t.demand[rows].ravel(),
-                     bounds=bounds, method="highs")  # fmt: skip
-    return result.x[:C] if result.status == 0 else None
+    demand, sinks = t.demand[rows].ravel(), H * J
+    session = Session()
+    session.load(
+        cost, sp.vstack([held, served]), np.concatenate([np.full(sinks, -np.inf), demand]),
+        np.concatenate([np.zeros(sinks), demand]), np.zeros(len(cost)),
+        np.concatenate([t.most_useful(), np.tile(most, H)]),
+    )  # fmt: skip
+    return session.values()[:C] if session.run() == "optimal" else None
 
 
 def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from optmodels.formulation import Formulation
 from optmodels.limits import Limit, Offer, Restriction
-from optmodels.solver import Compiled, InfeasibleModelError, Settings, compile_model, solve_compiled
+from optmodels.solver import Compiled, InfeasibleModelError, Settings, solve_compiled
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, Oracle
 from optmodels.study.explanation.oracle import Settings as Changes
 from optmodels.study.explanation.purchases import Key
@@ -49,14 +49,12 @@ class RowOracle(Oracle):
         Raises:
             InputError, SolverError: there is no model to compile.
         """
-        model = form.build(problem, form.tables(problem))
         self._at: Any = None
         try:
-            self.model = compile_model(model)
+            self.model, said = form.compiled(problem, form.tables(problem))
         except InfeasibleModelError as error:
             raise InfeasibleModelError(f"a row cannot hold whatever the plan: {error}") from None
         super().__init__(budget, "min" if self.model.signs[0] > 0 else "max")
-        said = _docstrings(model)
         self._limits = [self._limit(i, name, said) for i, name in enumerate(self.model.row_names)]
         self._row = {r: i for i, r in enumerate(self._limits)}
         self._names = names = [v.name for v in self.model.variables]  # the Pyomo model goes
@@ -68,7 +66,7 @@ class RowOracle(Oracle):
 
     def _limit(self, i: int, name: str, said: dict[str, str]) -> Restriction:
         low, high = float(self.model.row_lower[i]), float(self.model.row_upper[i])
-        rule = said.get(name.partition("[")[0].rpartition(".")[2], "")
+        rule = said.get(name.partition("[")[0].rpartition(".")[2], "").split("\n")[0].rstrip(".:")
         path = ("rows", name)
         if np.isinf(low) and np.isfinite(high):
             marker, value = Limit(name, "most", signed=True), high
@@ -130,15 +128,3 @@ class RowOracle(Oracle):
             else:
                 low[self._row[what]] = value
         return replace(self.model, row_lower=low, row_upper=high, costs=costs, upper=top, lower=bottom)
-
-
-def _docstrings(model: Any) -> dict[str, str]:
-    """First line of the docstring of every constraint's rule, by the constraint's name."""
-    import pyomo.environ as pyo
-
-    found = {}
-    for constraint in model.component_objects(pyo.Constraint, active=True):
-        rule = getattr(constraint.rule, "_fcn", None)
-        text = constraint.doc or getattr(rule, "__doc__", None) or ""
-        found[constraint.local_name] = text.strip().split("\n")[0].rstrip(".:")
-    return found

@@ -1,0 +1,242 @@
+"""The plan of a cost-efficiency problem made from its tables, and the report beside it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
+from formulations.cost_efficiency.points import CostTables, skeleton_order
+from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
+from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.serving.points import NONE, batch_split, in_memory, market_name
+from optmodels.units import GIB
+
+BINDING = 1e-6  # relative slack below which a limit binds
+
+
+def make_plan(tables: CostTables, skeleton: int, alpha: float) -> CostPlan:
+    """The plan of one skeleton at one α, with every prediction evaluated on its true curve."""
+    case, s, c = tables.case, tables.skeletons, tables.configurations
+    p, limits = case.problem, case.limits
+    row = int(s.configuration[skeleton])
+    curve = tables.curves.take(np.array([row]))
+    at = np.array([alpha])
+    ttft, tbt, e2e = (float(v[0]) for v in curve.metrics(at))
+    family, count = FAMILIES[c.family[row]], int(c.count[row])
+    cost = float(s.usd_per_hour[skeleton])
+    tps = case.tokens / e2e
+    point = tables.measured[row] if tables.measured else None
+    lines = []
+    for role, machine, market, number in (
+        ("main", int(c.main[row]), int(s.main_market[skeleton]), 1 if family == "multi_pass" else count),
+        ("ao", int(c.ao[row]), int(s.ao_market[skeleton]), count if family == "ao_parallel" else 1),
+    ):
+        if machine == NONE:
+            continue
+        m, bought = case.machines[machine], market_name(market)
+        assert bought is not None
+        price = m.prices.get(bought)
+        assert price is not None
+        lines.append(MachineLine(
+            role=role, machine=m.machine, region=m.region, gpu=m.gpu, gpus_per_machine=m.gpu_count, market=bought,
+            count=number, usd_per_hour_each=price,
+        ))  # fmt: skip
+    parts = count * int(c.dp[row])
+    known = point is None
+    offloaded = family in AO_FAMILIES or family.startswith("kvo")
+    kv, fixed = float(curve.kv[0]), float(curve.vram_fixed[0])
+    requirements: list[LimitLine] = []
+
+    def require(name: str, value: float, limit: float, unit: str, sense: Literal["<=", ">="] = "<=") -> None:
+        finite = bool(np.isfinite(limit))
+        tight = finite and abs(value - limit) <= BINDING * max(abs(limit), 1e-12)
+        requirements.append(LimitLine(
+            name=name, value=value, limit=limit if finite else None, unit=unit, sense=sense, binding=tight
+        ))  # fmt: skip
+
+    if p.slo.kind == "real_time":
+        require("TTFT", ttft, limits.ttft_s, "s")
+        require("TBT", tbt, limits.tbt_s, "s")
+    require("TPS", tps, p.slo.tps, "tokens/s", ">=")
+    require("budget", cost, limits.usd_per_hour, "USD/h")
+    if known:
+        require("VRAM per replica", (fixed + (1 - alpha) * kv) / GIB, float(curve.vram[0]) / GIB, "GiB")
+        if offloaded:
+            where = {"kvo_ram": "host RAM", "kvo_disk": "disk volume"}.get(family, "AO machine's VRAM")
+            require(f"{where} per replica", alpha * kv / GIB, float(curve.host[0]) / GIB, "GiB")
+    theta = min(tps, p.slo.tps)
+    return CostPlan(
+        name=p.name, family=family, machines=lines, tensor_parallel=int(c.tp[row]), replicas_per_machine=int(c.dp[row]),
+        passes=count if family == "multi_pass" else 1, alpha=alpha, batch_split=batch_split(p.workload.batch, parts),
+        prediction=Prediction(
+            ttft_s=ttft if known or point.ttft_s is not None else None,  # type: ignore[union-attr]
+            tbt_s=tbt if known or point.tbt_s is not None else None,  # type: ignore[union-attr]
+            e2e_s=e2e, tps=tps, ao_load=float(curve.load(at)[0]) if family == "ao_shared" and known else None,
+        ),
+        usd_per_hour=cost,
+        usd_per_million_tokens=float(tables.objective(np.array(e2e), np.array(cost))),
+        ce_capped=_ce(theta, cost), ce_uncapped=_ce(tps, cost),
+        limits=requirements, uses_spot=any(line.market == "spot" for line in lines),
+        measured=point.name if point is not None else None,
+    )  # fmt: skip
+
+
+def _ce(tps: float, usd_per_hour: float) -> CostEfficiencyValue:
+    return CostEfficiencyValue(tokens_per_usd=tps * 3600.0 / usd_per_hour, tps_per_usd_per_hour=tps / usd_per_hour)
+
+
+def best_row(tables: CostTables, rows: Any = None) -> int | None:
+    """The best feasible skeleton by exhaustive evaluation, within a mask if given."""
+    o, s = tables.optimum, tables.skeletons
+    ok = o.feasible[s.configuration] & (s.usd_per_hour <= tables.limits.usd_per_hour)
+    if rows is not None:
+        ok &= rows
+    index = np.flatnonzero(ok)
+    if not len(index):
+        return None
+    return int(index[next(skeleton_order(tables.restricted(index), o.e2e_s))])
+
+
+def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
+    """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
+
+    Returns:
+        ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
+        strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+    """
+    o, s, c = tables.optimum, tables.skeletons, tables.configurations
+    of = s.configuration
+
+    def plan_of(row: int | None) -> dict[str, Any] | None:
+        if row is None:
+            return None
+        return make_plan(tables, row, float(o.alpha[of[row]])).model_dump()
+
+    identity = list(zip(c.family.tolist(), c.main.tolist(), c.ao.tolist(), strict=True))
+    seen = set()
+    if plan is not None:
+        index = {(m.machine, m.region): i for i, m in enumerate(tables.machines)}
+        main, *ao = (index[line.machine, line.region] for line in plan.machines)
+        seen.add((FAMILIES.index(plan.family), main, *(ao or [NONE])))
+    following: list[dict[str, Any]] = []
+    ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
+    wanted = tables.case.problem.alternatives
+    if plan is not None and wanted and len(ok):
+        for position in skeleton_order(tables.restricted(ok), o.e2e_s):
+            row = int(ok[position])
+            if identity[of[row]] in seen:
+                continue
+            seen.add(identity[of[row]])
+            found = plan_of(row)
+            assert found is not None
+            following.append(found)
+            if len(following) == wanted:
+                break
+    return {
+        "without_spot": plan_of(best_row(tables, tables.spot_free())),
+        "next": following,
+        "families": [family_line(tables, family, plan_of) for family in FAMILIES],
+        "candidates": {"skeletons": len(s), "configurations": len(c), "feasible_skeletons": len(ok)},
+        "unmodelled": unmodelled(tables),
+    }
+
+
+def nearest_miss(tables: CostTables) -> str:
+    """The candidate that misses its limits by the least factor, in words; empty if there is no candidate."""
+    best, text = np.inf, ""
+    for family in FAMILIES:
+        line = family_line(tables, family, lambda _: None)
+        over = line["killed_by"]
+        if not over:
+            continue
+        worst = max(max(k["value"], k["limit"]) / max(min(k["value"], k["limit"]), 1e-12) for k in over)
+        if worst < best:
+            best = worst
+            misses = ", ".join(
+                f"{k['name']} {k['value']:,.4g} {k['unit']} against {k['limit']:,.4g} {k['unit']}".replace("  ", " ")
+                for k in over
+            )
+            text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
+    return text
+
+
+def unmodelled(tables: CostTables) -> list[str]:
+    """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
+    c = tables.configurations
+    used = set(c.main.tolist()) | set(c.ao.tolist())
+    lines = []
+    for i, m in enumerate(tables.machines):
+        if i in used:
+            continue
+        gpu = tables.case.gpus.get(m.gpu or "")
+        reason = (
+            "no published FLOP/s for its GPU" if gpu is not None and gpu.fp16_flops is None else "in no configuration"
+        )
+        lines.append(f"{m.machine}: {reason}")
+    return lines
+
+
+def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, Any]:
+    """The best feasible candidate of one family, or the constraint that killed its nearest one."""
+    o, s, c, limits = tables.optimum, tables.skeletons, tables.configurations, tables.limits
+    line: dict[str, Any] = {"family": family, "title": FAMILY_TITLES[family], "plan": None, "killed_by": []}
+    mine = c.family[s.configuration] == FAMILIES.index(family)
+    line["candidates"] = int(mine.sum())
+    if not mine.any():
+        allowed = family in tables.case.problem.strategies.families
+        line["reason"] = "no candidate in the pool" if allowed else "not among strategies.families"
+        return line
+    row = best_row(tables, mine)
+    if row is not None:
+        line["plan"] = plan_of(row)
+        line["reason"] = "feasible"
+        return line
+    rows = np.flatnonzero(mine)
+    of, cost = s.configuration[rows], s.usd_per_hour[rows]
+    curves = tables.curves
+    with np.errstate(invalid="ignore", divide="ignore"):
+        saturated = in_memory(curves)[of] & ~np.isfinite(o.tbt_s[of])
+        every = np.ones(len(rows))
+        load = np.where(saturated, curves.load(curves.alpha_lo)[of], 0.0)
+        ratios = {
+            "load of the shared AO machine": (load, every, ""),
+            "TTFT": (o.ttft_s[of], limits.ttft_s * every, "s"),
+            "TBT": (o.tbt_s[of], limits.tbt_s * every, "s"),
+            "TPS": (tables.case.tokens / o.e2e_s[of], tables.case.problem.slo.tps * every, "tokens/s"),
+            "budget": (cost, limits.usd_per_hour * every, "USD/h"),
+            "weights in VRAM": (curves.vram_fixed[of] / GIB, curves.vram[of] / GIB, "GiB"),
+            "KV cache in VRAM + offload": (
+                (curves.vram_fixed + curves.kv)[of] / GIB, (curves.vram + curves.host)[of] / GIB, "GiB",
+            ),
+        }  # fmt: skip
+        excess = np.stack([lim / v if name == "TPS" else v / lim for name, (v, lim, _) in ratios.items()])
+        excess[:, saturated] *= (np.array(list(ratios)) != "TBT")[:, None]  # infinite because of the load, say that
+        excess[:, saturated] *= (np.array(list(ratios)) != "TPS")[:, None]
+        excess = np.nan_to_num(excess, nan=0.0, posinf=1e9)
+    if tables.measured:
+        excess[-2:] = 0.0
+    # A configuration that fits no memory has no latencies; rank it after all that run but miss an SLO.
+    rank = excess.max(axis=0) + np.where(in_memory(curves)[of], 0.0, 1e6)
+    nearest = int(rank.argmin())
+    over = [k for k, name in enumerate(ratios) if excess[k, nearest] > 1 + 1e-9]
+    names = list(ratios)
+    line["killed_by"] = [
+        {
+            "name": names[k], "value": float(ratios[names[k]][0][nearest]),
+            "limit": float(ratios[names[k]][1][nearest]), "unit": ratios[names[k]][2],
+        }
+        for k in over
+    ]  # fmt: skip
+    row = int(rows[nearest])
+    config = int(of[nearest])
+    machines = [tables.machines[c.main[config]].machine]
+    if c.ao[config] != NONE:
+        machines.append(tables.machines[c.ao[config]].machine)
+    line["nearest"] = {"machines": machines, "count": int(c.count[config]), "usd_per_hour": float(s.usd_per_hour[row])}
+    if not over and not in_memory(curves)[config]:
+        line["killed_by"] = [{"name": "alpha range", "value": float(curves.alpha_lo[config]),
+                              "limit": float(curves.alpha_hi[config]), "unit": ""}]  # fmt: skip
+    line["reason"] = "infeasible"
+    return line

@@ -1,0 +1,303 @@
+"""The plan of a fleet made from its tables and a method's choice of counts and shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
+from formulations.fleet.points import FleetTables, changes_matter
+from formulations.fleet.problem import Percentile
+from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
+from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.serving.points import NONE
+from optmodels.serving.queueing import variability, waiting
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+TINY = 1e-9  # shares below it are rounding noise
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method's answer in terms of the tables: counts and shares."""
+
+    n: Index  # (T, P) deployments
+    t: Index  # (K,) and three more: share `value` of demand w on point p in period t
+    w: Index
+    p: Index
+    value: Array
+
+    def served(self, tables: FleetTables) -> Array:
+        """Share of every demand served, (T, W)."""
+        served = np.zeros((len(self.n), len(tables.demands)))
+        np.add.at(served, (self.t, self.w), self.value)
+        return served
+
+    def used(self, tables: FleetTables) -> Array:
+        """Load in deployments, (T, P)."""
+        load = np.zeros(self.n.shape)
+        rates = tables.rates
+        np.add.at(load, (self.t, self.p), rates[self.t, self.w] * tables.load[self.w, self.p] * self.value)
+        return load
+
+
+def resource_name(resource: tuple[str, str, str]) -> str:
+    """``g5.xlarge in us-east-1 (spot)``."""
+    machine, region, market = resource
+    return machine + (f" in {region}" if region else "") + f" ({market})"
+
+
+def changes(tables: FleetTables, n: Index) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Machines started and stopped before every period, by resource."""
+    problem = tables.case.problem
+    names = [resource_name(r) for r in tables.resources]
+    counts = [
+        {k: round(v) for k, v in zip(names, row, strict=True)} for row in np.asarray(tables.use.T @ n.T).T
+    ]  # fmt: skip
+    before: dict[str, int] | None = None
+    if problem.running is not None:
+        before = {}
+        for r in problem.running:
+            key = resource_name((r.machine, r.region, r.market))
+            before[key] = before.get(key, 0) + r.count
+    elif len(n) > 1 and changes_matter(problem):
+        before = counts[-1]
+    starts: list[dict[str, int]] = []
+    stops: list[dict[str, int]] = []
+    for now in counts:
+        up: dict[str, int] = {}
+        down: dict[str, int] = {}
+        if before is not None:
+            for key in {**before, **now}:
+                difference = now.get(key, 0) - before.get(key, 0)
+                if difference > 0:
+                    up[key] = difference
+                elif difference < 0:
+                    down[key] = -difference
+        starts.append(up)
+        stops.append(down)
+        before = now if before is not None else None
+    return starts, stops
+
+
+def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
+    """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
+    case, points, rates = tables.case, tables.points, tables.rates
+    problem = case.problem
+    keep = choice.value > TINY
+    choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
+    used = choice.used(tables)
+    served = np.minimum(choice.served(tables), 1.0)
+    starts, stops = changes(tables, choice.n)
+    hours = np.array([q.hours for q in case.periods])
+    share = hours / hours.sum()
+    weights = np.array([case.workload(d.workload).weight for d in tables.demands])
+    price = np.array([case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands])
+    machine_usd = choice.n @ points.usd_per_hour
+    soft = np.zeros(len(hours))
+    if tables.penalty is not None:
+        np.add.at(
+            soft, choice.t, tables.penalty[choice.w, choice.p] * rates[choice.t, choice.w] * choice.value * 3600.0
+        )
+    unserved_usd = ((1 - served) * rates) @ price
+    c = problem.change
+    span = float(hours.sum()) if len(hours) > 1 else c.horizon_hours
+    change_usd = sum(
+        c.start_usd * sum(a.values()) + c.stop_usd * sum(b.values()) for a, b in zip(starts, stops, strict=True)
+    ) / span  # fmt: skip
+    machine_total, penalty_total = float(share @ machine_usd), float(share @ (soft + unserved_usd))
+    total = machine_total + penalty_total + change_usd
+    tokens = np.array([d.tokens for d in tables.demands])
+    served_rate = served * rates
+    weighted_tokens = float(share @ (served_rate @ (tokens * weights))) * 3600.0
+    plain_tokens = float(share @ (served_rate @ tokens)) * 3600.0
+    first = min(case.workload(d.workload).priority for d in tables.demands)
+    top = np.array([case.workload(d.workload).priority == first for d in tables.demands])
+    bought = points.usd_per_hour[(choice.n > 0).any(axis=0)]
+    cheapest = float(bought.min(initial=np.inf))
+    lines = [_period(tables, choice, t, used[t], served[t], machine_usd[t], starts[t], stops[t], cheapest)
+             for t in range(len(hours))]  # fmt: skip
+    demanded = float(share @ rates.sum(axis=1))
+    return FleetPlan(
+        name=problem.name, objective=problem.objective, periods=lines, usd_per_hour=machine_total,
+        penalty_usd_per_hour=penalty_total, change_usd_per_hour=change_usd, total_usd_per_hour=total,
+        served_share=float(share @ served_rate.sum(axis=1)) / demanded,
+        usd_per_million_tokens=total / plain_tokens * 1e6 if plain_tokens > 0 else None,
+        tokens_per_usd=weighted_tokens / total if total > 0 else 0.0,
+        first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
+        pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
+        survival_probability=_survival(tables, choice, used),
+    )  # fmt: skip
+
+
+def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
+    """Lowest over periods of the product over spot pools of P(enough deployments remain), by the binomial."""
+    if not tables.case.problem.interruptions:
+        return None
+    from scipy.special import bdtr
+
+    full = tables.case.problem.reserve.load_after_loss if tables.case.problem.reserve is not None else 1.0
+    points, worst = tables.points, 1.0
+    for t in range(len(choice.n)):
+        joint = 1.0
+        for pool in sorted(set(points.pool[points.spot & (choice.n[t] > 0)].tolist())):
+            mine = points.pool == pool
+            count = int(choice.n[t, mine].sum())
+            needed = float((used[t, mine] * points.rho[mine]).sum()) / full
+            lost = int(np.floor(count - needed + 1e-9))
+            q = float(points.unavailable[mine].max())
+            joint *= (1.0 if lost >= count else float(bdtr(lost, count, q))) if lost >= 0 else 0.0
+        worst = min(worst, joint)
+    return worst
+
+
+def _period(
+    tables: FleetTables, choice: Choice, t: int, used: Array, served: Array, usd: float,
+    starts: dict[str, int], stops: dict[str, int], cheapest: float,
+) -> PeriodLine:  # fmt: skip
+    case, rates = tables.case, tables.rates[t]
+    period = case.periods[t]
+    mine = np.flatnonzero(choice.t == t)
+    by_point: dict[int, list[int]] = {}
+    for k in mine:
+        by_point.setdefault(int(choice.p[k]), []).append(int(k))
+    lines = [
+        _deployment(tables, choice, t, int(p), by_point.get(int(p), []), used[p]) for p in np.flatnonzero(choice.n[t])
+    ]
+    unserved = []
+    for w, d in enumerate(tables.demands):
+        if served[w] < 1 - 1e-7 and rates[w] > 0:
+            price = case.workload(d.workload).unserved_usd_per_1000_requests * 3.6
+            rest = (1 - served[w]) * rates[w]
+            unserved.append(UnservedLine(
+                demand=d.name, share=1 - served[w], requests_per_s=rest, usd_per_hour=rest * price
+            ))  # fmt: skip
+    return PeriodLine(
+        name=period.name, hours=period.hours, usd_per_hour=float(usd), requests_per_s=float(rates.sum()),
+        served_requests_per_s=float(served @ rates), deployments=lines, unserved=unserved,
+        limits=_limits(tables, choice, t, served, float(usd), starts, stops, cheapest), starts=starts, stops=stops,
+    )  # fmt: skip
+
+
+def _deployment(
+    tables: FleetTables, choice: Choice, t: int, p: int, shares: list[int], used: float
+) -> DeploymentLine:  # fmt: skip
+    case, x, rates = tables.case, tables.points, tables.rates[t]
+    count = int(choice.n[t, p])
+    q = case.problem.queueing
+    factor = variability(q.model, q.arrival_scv, q.service_scv, int(x.slots[p]), float(x.rho[p]))
+    cap = float(x.service_cap_s[p])
+    serves = []
+    for k in sorted(shares, key=lambda k: choice.w[k]):
+        w = int(choice.w[k])
+        d, value = tables.demands[w], float(choice.value[k])
+        slo = case.workload(d.workload).slo
+        limit = slo.ttft_s if slo.ttft_s is not None else slo.deadline_s
+        percentile = limit.percentile if isinstance(limit, Percentile) else None
+        wait = 0.0 if q.model == "none" else waiting(int(x.slots[p]), float(x.rho[p]), factor, percentile) * cap
+        seen = {}
+        if tables.latencies is not None:
+            seen = {f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+        serves.append(ShareLine(
+            demand=d.name, share=value, requests_per_s=value * rates[w],
+            load=float(value * rates[w] * tables.load[w, p]), wait_s=wait,
+            misses_slo=tables.penalty is not None and bool(tables.penalty[w, p] > 0), **seen,
+        ))  # fmt: skip
+    details: dict[str, Any] = {}
+    machines: list[MachineLine] = []
+    prices = {(m.machine, m.region): m for m in case.machines}
+    if x.block[p] == NONE:
+        assert case.points is not None
+        point = case.points[x.configuration[p]]
+        details = {"name": point.name, "point": point.name}
+    else:
+        block, c = tables.blocks[x.block[p]], int(x.configuration[p])
+        conf = block.configurations
+        family = FAMILIES[conf.family[c]]
+        idle = all(s.alpha is not None and s.alpha <= 0 for s in serves)
+        if family.startswith("kvo") and idle and "high_end" in case.problem.strategies.families:
+            family = "high_end"  # nothing is offloaded: the same deployment by its simpler name
+        able = np.flatnonzero(np.isfinite(tables.load[:, p]))
+        details = {
+            "loads": tables.demands[able[0]].workload if len(able) else None,
+            "family": family, "tensor_parallel": int(conf.tp[c]), "replicas_per_machine": int(conf.dp[c]),
+            "passes": int(conf.count[c]) if family == "multi_pass" else 1,
+        }  # fmt: skip
+    for role, ((machine, region, market), number) in zip(("main", "ao"), tables.machines_of(p), strict=False):
+        m = prices.get((machine, region))
+        each = m.prices.get(market) if m is not None else None
+        machines.append(MachineLine(
+            role=role, machine=machine, region=region, gpu=m.gpu if m is not None else None,
+            gpus_per_machine=m.gpu_count if m is not None else 1, market=market, count=number,
+            usd_per_hour_each=each if each is not None else float(x.usd_per_hour[p]) / number,
+        ))  # fmt: skip
+    if "name" not in details:
+        models = {d.demand.split("/")[0] for d in serves}
+        bought = " + ".join(f"{m.count}× {m.machine} ({m.market})" if m.count > 1 else f"{m.machine} ({m.market})"
+                            for m in machines)  # fmt: skip
+        how = FAMILY_TITLES[details["family"]] + (f", TP={details['tensor_parallel']}"
+                                                  if details["tensor_parallel"] > 1 else "")  # fmt: skip
+        details["name"] = f"{bought}: {how}, batch {int(x.slots[p])}" + (
+            f", for {', '.join(sorted(models))}" if models else ""
+        )
+    rho = float(x.rho[p])
+    return DeploymentLine(
+        count=count, usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines, batch=int(x.slots[p]),
+        load_level=rho, service_cap_s=cap if np.isfinite(cap) else None, serves=serves,
+        utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count, **details,
+    )  # fmt: skip
+
+
+def _limits(
+    tables: FleetTables,
+    choice: Choice,
+    t: int,
+    served: Array,
+    usd: float,
+    starts: dict[str, int],
+    stops: dict[str, int],
+    cheapest: float,
+) -> list[LimitLine]:
+    """Every limit of the instance with what the plan makes of it.
+
+    The budget binds if what is left of it buys no further deployment of the `cheapest` kind in the plan.
+    """
+    case, problem = tables.case, tables.case.problem
+    lines: list[LimitLine] = []
+
+    def add(
+        name: str, value: float, limit: float, unit: str, sense: Literal["<=", ">="] = "<=", whole: bool = False
+    ) -> None:
+        slack = limit - value if sense == "<=" else value - limit
+        tight = slack < 1 - 1e-9 if whole else slack <= 1e-6 * max(1.0, abs(limit))
+        lines.append(LimitLine(name=name, value=value, limit=limit, unit=unit, sense=sense, binding=bool(tight)))
+
+    if problem.budget_usd_per_hour is not None:
+        add("budget", usd, problem.budget_usd_per_hour, "USD/h")
+        lines[-1] = lines[-1].model_copy(update={"binding": problem.budget_usd_per_hour - usd < cheapest - 1e-9})
+    taken = choice.n[t] @ tables.consumption
+    for name, value, limit in zip(tables.limit_names, taken, tables.limits, strict=True):
+        unit = next((u for u in ("gpus", "vcpus") if name.endswith(f", {u}")), "machines")
+        add(name, float(value), float(limit), unit, whole=True)
+    for w in case.workloads:
+        rows = [i for i, d in enumerate(tables.demands) if d.workload == w.name]
+        if w.min_replicas:
+            can = np.isfinite(tables.load[rows]).any(axis=0)
+            add(f"replicas for {w.name}", float(choice.n[t, can].sum()), w.min_replicas, "deployments", ">=", True)
+        if w.spot_share_max < 1:
+            on_spot = (choice.t == t) & tables.points.spot[choice.p]
+            by_demand = np.bincount(choice.w[on_spot], choice.value[on_spot], minlength=len(tables.demands))
+            add(f"spot share of {w.name}", float(by_demand[rows].max(initial=0.0)), w.spot_share_max, "")
+        least = case.serve_at_least(w)
+        rows = [i for i in rows if tables.rates[t, i] > 0]
+        if rows and least < 1:
+            add(f"served share of {w.name}", float(served[rows].min()), least, "", ">=")
+    if problem.change.max_starts is not None:
+        add("machines started", sum(starts.values()), problem.change.max_starts, "machines", whole=True)
+    if problem.change.max_stops is not None:
+        add("machines stopped", sum(stops.values()), problem.change.max_stops, "machines", whole=True)
+    return lines

@@ -1,0 +1,94 @@
+"""The plan of an orchestration problem made from its tables and an assignment; the tables' rows of a plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.flow import Assignment, Metrics, metrics
+from formulations.orchestration.place import place
+from formulations.orchestration.plan import (
+    ClassLine,
+    ConfigurationLine,
+    InstanceLine,
+    OrchestrationPlan,
+    Prediction,
+    ScoreLines,
+    Shares,
+)
+from formulations.orchestration.points import OrchestrationTables
+
+Ints = npt.NDArray[np.int64]
+
+
+def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None:
+    """The plan with `a.counts` instances of every configuration and its shares; None if they do not fit the servers."""
+    placed = place(t, a.counts)
+    if placed is None:
+        return None
+    used = np.flatnonzero(a.counts)
+    position = {int(c): i for i, c in enumerate(used)}
+    m = metrics(t, a)
+    lines = [
+        ConfigurationLine(
+            model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
+            instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
+            requests=float(a.admitted[a.configuration == c].sum()),
+        ) for c in used for x in [t.configurations[c]]
+    ]  # fmt: skip
+    instances = [
+        InstanceLine(name=i.name, configuration=position[i.configuration], placement=i.placement, kept=i.kept)
+        for i in placed.instances
+    ]
+    in_time = np.zeros(len(t.classes))
+    np.add.at(in_time, a.request_class, a.admitted.sum(axis=1))
+    classes = [
+        ClassLine(
+            label=t.classes.label[k], model=t.case.models[t.classes.model[k]], requests=float(t.classes.count[k]),
+            output_tokens=float(t.classes.output_tokens[k]), deadline_s=float(t.classes.deadline_s[k]),
+            in_time=float(in_time[k]),
+        ) for k in range(len(t.classes))
+    ]  # fmt: skip
+    return OrchestrationPlan(
+        name=t.case.problem.name, bin_s=t.bin_s, bins=t.bins, configurations=lines, instances=instances,
+        classes=classes, shares=_shares(a, position), prediction=_prediction(t, a, m),
+        score=ScoreLines(satisfaction=m.satisfaction, throughput=m.throughput, latency=m.latency, changes=m.changes,
+                         shortfall=m.shortfall_penalty, total=m.total),
+        shortfalls=m.shortfalls, started=m.started, stopped=m.stopped, moved=placed.moved,
+    )  # fmt: skip
+
+
+def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
+    """Table row of each of the plan's configurations."""
+    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch): c
+           for c, x in enumerate(t.configurations)}  # fmt: skip
+    return [row[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch] for c in p.configurations]
+
+
+def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
+    """(C,) instances of every configuration in a plan."""
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    np.add.at(counts, rows_of(t, p), [line.instances for line in p.configurations])
+    return counts
+
+
+def _shares(a: Assignment, position: dict[int, int]) -> Shares:
+    floor = 1e-9 * max(1.0, float(a.admitted.sum()))
+    row, bin_ = np.nonzero((a.admitted > floor) | (a.started > floor))
+    return Shares(
+        request_class=a.request_class[row].tolist(),
+        configuration=[position[int(c)] for c in a.configuration[row]],
+        bin=bin_.tolist(),
+        admitted=a.admitted[row, bin_].tolist(),
+        started=a.started[row, bin_].tolist(),
+    )
+
+
+def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> Prediction:
+    return Prediction(
+        requests=float(t.classes.count.sum()), in_time=m.in_time,
+        attainment=m.in_time / max(float(t.classes.count.sum()), 1e-300),
+        throughput_tokens_per_s=m.tokens_per_s, mean_latency_s=m.mean_latency_s,
+        gpus_used=int(a.counts @ t.gpus_of) if len(a.counts) else 0, gpus=int(t.case.free_gpus.sum()),
+        slot_use=m.slot_use,
+    )  # fmt: skip

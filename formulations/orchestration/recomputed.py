@@ -1,0 +1,383 @@
+"""What an orchestration instance asks for, recomputed for its checks: candidates, groups of requests, who is in time.
+
+Written from the mathematics (README.md, MaaSO §III-C and §IV), one candidate, one group and one pair after the other.
+Shares no code with points.py, which tabulates the same for the methods. Both read the same inputs: problem.py, rates.py
+(tokens per second from decay, roofline, fitted or measured latencies) and the bytes of `optmodels.latency.work`.
+
+Whether a request whose deadline is exactly its service time is in time hangs on the last bit, so deadline and service
+are multiplied in the order in which README.md writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.problem import MOST_BINS, Orchestration, OrchestrationCase
+from formulations.orchestration.rates import RateSource
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.work import LayerWork, layer_work
+from optmodels.traces.types import Trace
+from optmodels.units import GIB
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+ROUNDING = 1 + 1e-9  # of the tokens that memory holds
+PREFILL_CHUNK_TOKENS = 8192  # of a prompt whose activations are in memory at once
+LEAST_SHARE = 0.02  # of a group in time, for a pair to count in the latency threshold
+LEAST_BIN_S = 1e-3
+MOST_BINS_OF_ARRIVALS = 16
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run one model.
+
+    Attributes:
+        model, gpu: index into the case's models and GPU types.
+        tp, pp, dp, batch: `dp` replicas of `pp` stages of `tp` GPUs, each with `batch` requests at once.
+        unit: GPUs that must share a server.
+        tokens_per_s: of one request when the batch is full.
+        prefill_s_per_token: of the prompt.
+        refused: why no plan may use it; empty if one may.
+    """
+
+    model: int
+    gpu: int
+    tp: int
+    pp: int
+    dp: int
+    batch: int
+    unit: int
+    tokens_per_s: float
+    prefill_s_per_token: float
+    refused: str
+
+    @property
+    def slots(self) -> int:
+        """Requests an instance decodes at once."""
+        return self.batch * self.dp
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests of one model, similar length and similar seconds allowed per token.
+
+    Attributes:
+        arrivals: (T,) requests by time bin.
+        output_tokens, prompt_tokens, deadline_s: means.
+        weight: of a request in S.
+        prompt, output, due: tokens, tokens and seconds of its requests one by one; of the group where it is a rate.
+        too_long: no candidate can hold so many tokens.
+    """
+
+    model: int
+    arrivals: Array
+    output_tokens: float
+    prompt_tokens: float
+    deadline_s: float
+    weight: float
+    prompt: Array
+    output: Array
+    due: Array
+    too_long: bool
+
+    @property
+    def requests(self) -> float:
+        """How many there are."""
+        return float(self.arrivals.sum())
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """An instance as a plan is checked against it.
+
+    Attributes:
+        candidates: by (model, GPU, tp, pp, dp, batch), those refused too.
+        groups: in the order of the plan's classes.
+        bins: T.
+        bin_s: width of each.
+        t_slice_s: seconds per token of an idle one-GPU instance, by model.
+    """
+
+    case: OrchestrationCase
+    candidates: dict[tuple[str, str, int, int, int, int], Candidate]
+    groups: tuple[Group, ...]
+    bins: int
+    bin_s: float
+    t_slice_s: Array
+
+    def in_time(self, q: Group, c: Candidate) -> tuple[float, float]:
+        """Share of a group in time on an idle instance, and the mean wait, seconds, that this share can afford."""
+        limit = self.case.problem.slo.ttft_s
+        first = c.prefill_s_per_token * q.prompt
+        slack = q.due - first - q.output / c.tokens_per_s
+        if limit is not None:
+            slack = np.minimum(slack, limit - first)
+        able = slack >= 0
+        if q.too_long or not able.any():
+            return 0.0, -1.0
+        return float(able.mean()), float(slack[able].mean())
+
+    def latency_threshold_s(self) -> float:
+        """First-token latency that counts as 0 in MS(8): given, or the longest that any pair worth planning allows."""
+        given = self.case.problem.objective.latency_threshold_s
+        if given is not None:
+            return given
+        longest = 0.0
+        for c in self.candidates.values():
+            for q in self.groups:
+                if c.refused or c.model != q.model:
+                    continue
+                share, wait = self.in_time(q, c)
+                if share >= LEAST_SHARE:
+                    longest = max(longest, wait + c.prefill_s_per_token * q.prompt_tokens)
+        return longest or 1.0
+
+
+def service_s(q: Group, c: Candidate) -> float:
+    """Seconds in a slot: prefill and decoding at the rate of the full batch."""
+    return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
+
+
+def recompute(problem: Orchestration) -> Recomputed:
+    """Candidates, groups of requests and time bins of an instance.
+
+    Raises:
+        InputError: latencies are missing, t_slice cannot be told, or there are too many time bins.
+    """
+    case = problem.resolve()
+    works = [layer_work(a, m.weights, m.kv) for a, m in zip(case.architectures, problem.models, strict=True)]
+    held = [_most_tokens(case, m, work) * ROUNDING for m, work in enumerate(works)]
+    lengths = [_lengths(case, m, held[m]) for m in range(len(works))]
+    source = RateSource(case, *(np.array([x[i] for x in lengths]) for i in (0, 1)))
+    t_slice = np.array([_t_slice(case, source, m) for m in range(len(works))])
+    listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m])]
+    possible = [c for c in listed if not c.refused]
+    if case.trace is None:
+        groups, bin_s = _rates(case, t_slice, held)
+    else:
+        groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
+    candidates = {
+        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch): c
+        for c in (*listed, *_superfluous(case, possible))
+    }
+    return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
+
+
+def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
+    """Tokens of one request beside the weights on the candidate with most memory; ∞ where none holds the weights."""
+    choose = case.problem.models[m].candidates or case.problem.candidates
+    sizes = [tp * pp for tp in choose.tp for pp in choose.pp]
+    most = 0.0
+    for vram_gib, working in zip(case.vram_gib, case.free_gpus.tolist(), strict=True):
+        gpus = max((x for x in sizes if x <= working), default=0)
+        room = gpus * case.problem.memory.vram_usable * vram_gib * GIB - work.weight_bytes
+        most = max(most, room / work.kv_bytes_per_token_all_layers)
+    return most if most > 0 else math.inf
+
+
+def _lengths(case: OrchestrationCase, m: int, held: float) -> tuple[float, float, float]:
+    """Mean prompt, mean output and longest sum of both of a model's requests that can be held; 1 where it has none."""
+    count = prompt = output = 0.0
+    longest = 1.0
+    if case.trace is not None:
+        tokens = case.trace.prompt_tokens + case.trace.output_tokens
+        mine = (case.request_model == m) & (tokens <= held)
+        count, prompt, output = (float(v[mine].sum()) for v in
+                                 (np.ones(len(mine)), case.trace.prompt_tokens, case.trace.output_tokens))  # fmt: skip
+        longest = max(longest, float(tokens[mine].max(initial=0)))
+    for c in case.problem.requests.classes or ():
+        if c.model == case.models[m] and c.prompt_tokens + c.output_tokens <= held:
+            rate = float(np.mean(c.requests_per_s))
+            count += rate
+            prompt += rate * c.prompt_tokens
+            output += rate * c.output_tokens
+            longest = max(longest, c.prompt_tokens + c.output_tokens)
+    return (prompt / count, output / count, longest) if count > 0 else (1.0, 1.0, longest)
+
+
+def _t_slice(case: OrchestrationCase, source: RateSource, m: int) -> float:
+    """Seconds per token of an idle one-GPU instance on the first GPU type that has one (MaaSO §III-C)."""
+    given = case.problem.models[m].t_slice_s
+    if given is not None:
+        return given
+    for g in range(len(case.gpu_types)):
+        rate = source.rates(m, g, 1, 1, 1).tokens_per_s[0]
+        if np.isfinite(rate):
+            return float(1.0 / rate)
+    raise InputError(Mistake(None, f"models[{m}].t_slice_s", None, "seconds per token of an idle one-GPU instance"))
+
+
+def _candidates(
+    case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float]
+) -> Iterator[Candidate]:
+    """Every combination listed for a model, by GPU type, tp, pp, dp and batch."""
+    p, (prompt, output, longest) = case.problem, lengths
+    choose = p.models[m].candidates or p.candidates
+    rule = p.memory.tokens_per_slot
+    tokens = prompt + output if rule == "mean" else longest if rule == "max" else float(rule)
+    for g, vram_gib in enumerate(case.vram_gib):
+        usable = p.memory.vram_usable * vram_gib
+        largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
+        for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
+            rates = source.rates(m, g, tp, pp, max(choose.batch))
+            if p.cluster.tensor_groups_cross_servers:
+                unit = 1
+            elif p.cluster.pipelines_cross_servers:
+                unit = tp
+            else:
+                unit = tp * pp
+            for dp, batch in sorted({(dp, batch) for dp in choose.dp for batch in choose.batch}):
+                # MS(d): weights and KV cache are divided among a replica's GPUs, activations among a stage's.
+                kept = work.weight_bytes + batch * tokens * work.kv_bytes_per_token_all_layers
+                passing = min(prompt, PREFILL_CHUNK_TOKENS) * work.activation_bytes_per_token
+                gib = (kept / (tp * pp) + (passing + work.logit_bytes_per_sequence) / tp) / GIB
+                refused = ""
+                if not np.isfinite(rates.tokens_per_s[:batch]).all():
+                    refused = f"a rate at every load to {batch}: {rates.reason}"
+                elif unit > largest:
+                    refused = f"units of at most {largest} GPUs"
+                elif tp * pp * dp > case.free_gpus[g]:
+                    refused = f"at most {case.free_gpus[g]} GPUs"
+                elif gib > usable:
+                    refused = f"at most {usable:.3f} GiB on each GPU (it needs {gib:.3f})"
+                yield Candidate(
+                    m, g, tp, pp, dp, batch, unit, float(rates.tokens_per_s[batch - 1]), rates.prefill_s_per_token,
+                    refused,
+                )  # fmt: skip
+
+
+def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator[Candidate]:
+    """Those whose work others do on the same GPUs, which no plan uses while changes have no price.
+
+    "Does the work of" is transitive, so a candidate stays if all that do its work have their work done by it, too; of
+    such equals the last one stays.
+    """
+    if case.problem.change.running:
+        return
+    alike: dict[tuple[int, int], list[Candidate]] = {}
+    for c in possible:
+        alike.setdefault((c.model, c.gpu), []).append(c)
+    for (m, _), of in alike.items():
+        once = case.problem.models[m].maximum_instances is not None
+        for i, c in enumerate(of):
+            if any(_does_work_of(d, c, once) and (j > i or not _does_work_of(c, d, once))
+                   for j, d in enumerate(of) if j != i):  # fmt: skip
+                yield replace(c, refused="a candidate whose work no other does on as many GPUs")
+
+
+def _does_work_of(d: Candidate, c: Candidate, once: bool) -> bool:
+    """As many copies of d as fit in place of one c (`once`: at most one) serve every request no later."""
+    units = c.tp * c.pp * c.dp // c.unit
+    copies = c.unit // d.unit * units // (d.tp * d.pp * d.dp // d.unit)
+    slots = min(copies, 1) * d.slots if once else copies * d.slots
+    quick = d.tokens_per_s >= c.tokens_per_s and d.prefill_s_per_token <= c.prefill_s_per_token
+    return copies >= 1 and slots >= c.slots and quick
+
+
+def _rates(case: OrchestrationCase, t_slice: Array, held: list[float]) -> tuple[tuple[Group, ...], float]:
+    """Requests given as classes: a group each; the bins of their rates, else 24 of the duration or `bins.seconds`."""
+    r = case.problem.requests
+    rows = r.classes or ()
+    T = max((len(c.requests_per_s) for c in rows if isinstance(c.requests_per_s, tuple)), default=0)
+    if T:
+        assert r.classes_bin_s is not None
+        bin_s = r.classes_bin_s
+    else:
+        assert r.duration_s is not None
+        T = max(1, math.ceil(r.duration_s / (case.problem.bins.seconds or r.duration_s / 24) - 1e-9))
+        bin_s = r.duration_s / T
+    _bounded(T)
+    groups = []
+    for c in rows:
+        m = case.models.index(c.model)
+        due = c.slo_factor * c.output_tokens * float(t_slice[m])
+        groups.append(Group(
+            model=m, arrivals=np.broadcast_to(np.asarray(c.requests_per_s, dtype=float), T) * bin_s,
+            output_tokens=c.output_tokens, prompt_tokens=c.prompt_tokens, deadline_s=due,
+            weight=case.problem.models[m].weight * c.weight, prompt=np.array([c.prompt_tokens]),
+            output=np.array([c.output_tokens]), due=np.array([due]),
+            too_long=c.prompt_tokens + c.output_tokens > held[m],
+        ))  # fmt: skip
+    return tuple(groups), bin_s
+
+
+def _requests(
+    case: OrchestrationCase, trace: Trace, possible: list[Candidate], t_slice: Array, held: list[float],
+    output: list[float],
+) -> tuple[tuple[Group, ...], float]:  # fmt: skip
+    """A trace: groups of each model by quantiles of length and of seconds allowed per token; bins of a mean service."""
+    per_token = case.slo_factor * t_slice[case.request_model]
+    due = per_token * trace.output_tokens
+    long = trace.prompt_tokens + trace.output_tokens > np.array(held)[case.request_model]
+    last = float(trace.arrival_s[-1])
+    asked = set(case.request_model.tolist())
+    services = [output[c.model] / c.tokens_per_s for c in possible if c.model in asked]
+    typical = float(np.median(services)) if services else 1.0
+    bin_s = case.problem.bins.seconds or max(typical, last / MOST_BINS_OF_ARRIVALS, LEAST_BIN_S)
+    T = max(1, math.ceil(float(due[~long].max(initial=0.0)) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
+    T += math.ceil(_longest_wait(case, trace, possible, due, long) / bin_s)
+    _bounded(T)
+    of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
+    groups = []
+    for m, served in enumerate(case.problem.models):
+        for r, too_long in _members(case, trace, possible, per_token, long, m):
+            groups.append(Group(
+                model=m, arrivals=np.bincount(of_bin[r], minlength=T).astype(float),
+                output_tokens=float(trace.output_tokens[r].mean()), prompt_tokens=float(trace.prompt_tokens[r].mean()),
+                deadline_s=float(due[r].mean()), weight=served.weight, prompt=trace.prompt_tokens[r].astype(float),
+                output=trace.output_tokens[r].astype(float), due=due[r], too_long=too_long,
+            ))  # fmt: skip
+    return tuple(groups), bin_s
+
+
+def _members(
+    case: OrchestrationCase, trace: Trace, possible: list[Candidate], per_token: Array, long: npt.NDArray[np.bool_],
+    m: int,
+) -> Iterator[tuple[Ints, bool]]:  # fmt: skip
+    """Requests of each group of a model: those too long for any candidate, then by length, then by allowance."""
+    mine = case.request_model == m
+    if (mine & long).any():
+        yield np.flatnonzero(mine & long), True
+    r = np.flatnonzero(mine & ~long)
+    if not len(r):
+        return
+    bins, tokens, allowed = case.problem.bins, trace.output_tokens[r], per_token[r]
+    lengths = np.quantile(tokens, np.arange(1, bins.lengths) / bins.lengths)
+    # Groups by allowance end where a candidate becomes able to serve them, if such a knee is near the quantile.
+    low, high = allowed.min(), allowed.max()
+    knees = [x for x in (1.0 / c.tokens_per_s for c in possible if c.model == m) if low < x <= high]
+    edges = []
+    for edge in np.quantile(allowed, np.arange(1, bins.slo) / bins.slo):
+        nearest = min(knees, key=lambda x: abs(x - edge), default=edge)
+        edges.append(nearest if abs(nearest - edge) <= (high - low) / (2 * bins.slo) else edge)
+    by_length = np.searchsorted(np.unique(lengths), tokens, side="right")
+    by_allowance = np.searchsorted(np.unique(np.array(edges, dtype=float)), allowed, side="right")
+    order = np.lexsort((by_allowance, by_length))
+    new = (np.diff(by_length[order]) != 0) | (np.diff(by_allowance[order]) != 0)
+    for part in np.split(order, np.flatnonzero(new) + 1):
+        yield r[np.sort(part)], False
+
+
+def _longest_wait(
+    case: OrchestrationCase, trace: Trace, possible: list[Candidate], due: Array, long: npt.NDArray[np.bool_]
+) -> float:
+    """Seconds that some request can wait before decoding at its model's highest rate, within any TTFT limit."""
+    best = 0.0
+    for m in range(len(case.models)):
+        rate = max((c.tokens_per_s for c in possible if c.model == m), default=0.0)
+        mine = (case.request_model == m) & ~long
+        if rate > 0 and mine.any():
+            best = max(best, float((due[mine] - trace.output_tokens[mine] / rate).max()))
+    limit = case.problem.slo.ttft_s
+    return best if limit is None else min(best, limit)
+
+
+def _bounded(T: int) -> None:
+    if T > MOST_BINS:
+        raise InputError(Mistake(None, "bins.seconds", f"{T:,} time bins", f"at most {MOST_BINS:,}: wider bins"))

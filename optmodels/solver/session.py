@@ -1,0 +1,339 @@
+"""The one place that talks to HiGHS: a model that is kept, changed in place and solved again from its last basis.
+
+Costs, bounds, rows, columns and integrality change without passing the model anew, so that cutting planes, column
+generation, conflict searches and lexicographic objectives pay only for what is new in each run. Array arguments may be
+NumPy arrays or lists; rows and columns are counted from zero in the order of their addition, and a deletion closes up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import SolverError
+from optmodels.solver.cancel import caught_interrupt, current
+from optmodels.solver.compile import Compiled
+
+Array = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any] | Sequence[float]
+Indices = npt.NDArray[Any] | Sequence[int]
+Ended = Literal["optimal", "infeasible", "unbounded", "limit", "error"]
+Limit = Literal["time", "gap", "interrupt", "memory"]
+Progress = Callable[[float, float, int], None]  # objective, bound and nodes, as HiGHS has them
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress of a run: values in the model's own sense."""
+
+    seconds: float
+    objective: float | None
+    bound: float | None
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to solve. Same settings, same answer: threads and seed are fixed.
+
+    Attributes:
+        time_limit: seconds, None for none.
+        gap: stop at this relative MIP gap.
+        seed: HiGHS random seed.
+        on_event: called on every improvement of incumbent or bound.
+        options: further HiGHS options by name.
+    """
+
+    time_limit: float | None = None
+    gap: float = 0.0
+    seed: int = 0
+    threads: int = 1
+    on_event: Callable[[Event], None] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_S = highspy.HighsModelStatus
+_ENDED: dict[Any, Ended] = {
+    _S.kOptimal: "optimal", _S.kModelEmpty: "optimal", _S.kInfeasible: "infeasible", _S.kUnbounded: "unbounded",
+    _S.kUnboundedOrInfeasible: "unbounded",
+}  # fmt: skip
+_LIMITS: dict[Any, Limit] = {
+    _S.kTimeLimit: "time", _S.kIterationLimit: "time", _S.kSolutionLimit: "gap", _S.kObjectiveBound: "gap",
+    _S.kObjectiveTarget: "gap", _S.kInterrupt: "interrupt", _S.kMemoryLimit: "memory",
+}  # fmt: skip
+
+
+def _int32(values: Any) -> npt.NDArray[np.int32]:
+    return np.asarray(values, dtype=np.int32)
+
+
+def _must(status: Any, what: str) -> None:
+    if status == highspy.HighsStatus.kError:
+        raise SolverError(f"HiGHS refused {what}")
+
+
+class Session:
+    """A model in HiGHS: min cost·x + offset with row_lower ≤ A·x ≤ row_upper, lower ≤ x ≤ upper, some x integer.
+
+    Args:
+        model: its first objective is loaded; None for an empty model, to be filled by `load` or `add_columns`.
+        settings: limits, seed, threads and options of every run; `on_event` is left to the caller, who knows the
+            model's own sense.
+
+    Attributes:
+        status, limit, message: how the last run ended; what stopped it early; in HiGHS' words.
+        progress: called during a run inside `watched`; None for nothing.
+
+    Raises:
+        SolverError: HiGHS refuses an option, the model or, in every method, a change.
+    """
+
+    def __init__(self, model: Compiled | None = None, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.started = time.perf_counter()
+        self.status: Ended = "error"
+        self.limit: Limit | None = None
+        self.message = "not run"
+        self.progress: Progress | None = None
+        self._h = highspy.Highs()
+        self._solution, self._info = self._h.getSolution(), self._h.getInfo()
+        self._integer = np.zeros(0, dtype=bool)  # by column
+        options = {
+            "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
+            "random_seed": self.settings.seed, "mip_rel_gap": self.settings.gap, "mip_abs_gap": 0.0,
+        } | self.settings.options  # fmt: skip
+        for name, value in options.items():
+            self.set_option(name, value)
+        if model is not None:
+            self.load(model.costs[0], model.A, model.row_lower, model.row_upper, model.lower, model.upper,
+                      model.integer, float(model.offsets[0]))  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------ the model
+
+    def load(
+        self, cost: Array, A: Any, row_lower: Numbers, row_upper: Numbers, lower: Numbers, upper: Numbers,
+        integer: npt.NDArray[np.bool_] | None = None, offset: float = 0.0, maximise: bool = False,
+    ) -> None:  # fmt: skip
+        """Pass a whole model, in place of what was there.
+
+        Args:
+            cost, lower, upper: by column, (n,).
+            A: sparse of SciPy, (m, n).
+            row_lower, row_upper: (m,).
+            integer: (n,); None: all continuous.
+            offset: of the objective.
+            maximise: the sense.
+        """
+        A = A.tocsc()
+        self._integer = np.zeros(A.shape[1], dtype=bool) if integer is None else integer.copy()
+        sense = highspy.ObjSense.kMaximize if maximise else highspy.ObjSense.kMinimize
+        _must(self._h.passModel(
+            A.shape[1], A.shape[0], A.nnz, int(highspy.MatrixFormat.kColwise), int(sense), offset, cost, lower, upper,
+            row_lower, row_upper, _int32(A.indptr), _int32(A.indices), np.asarray(A.data, dtype=float),
+            _int32(self._integer),
+        ), "the model")  # fmt: skip
+
+    def add_columns(self, cost: Numbers, lower: Numbers, upper: Numbers, A: Any = None) -> None:
+        """Add continuous columns, (k,) each, with coefficients A, sparse, (rows, k), in the rows there are."""
+        n = len(cost)
+        if A is None:
+            start, index, value = np.zeros(n, dtype=np.int32), np.zeros(0, dtype=np.int32), np.zeros(0)
+        else:
+            A = A.tocsc()
+            start, index, value = _int32(A.indptr[:-1]), _int32(A.indices), A.data
+        _must(self._h.addCols(n, cost, lower, upper, len(value), start, index, value), "a column")
+        self._integer = np.append(self._integer, np.zeros(n, dtype=bool))
+
+    def add_row(self, lower: float, upper: float, index: Indices, value: Numbers) -> None:
+        """Add lower ≤ Σ value_i·x_{index_i} ≤ upper."""
+        _must(self._h.addRow(lower, upper, len(index), _int32(index), np.asarray(value, dtype=float)), "a row")
+
+    def delete_rows(self, rows: Indices) -> None:
+        """Delete rows, ascending; those behind move up."""
+        _must(self._h.deleteRows(len(rows), _int32(rows)), "a deletion")
+
+    def delete_columns(self, columns: Indices) -> None:
+        """Delete columns, ascending; those behind move up."""
+        _must(self._h.deleteCols(len(columns), _int32(columns)), "a deletion")
+        self._integer = np.delete(self._integer, columns)
+
+    def set_costs(self, cost: Numbers, offset: float | None = None) -> None:
+        """Another objective: costs of all columns, (n,), and unless None the offset."""
+        _must(self._h.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost), "the costs")
+        if offset is not None:
+            _must(self._h.changeObjectiveOffset(offset), "the offset")
+
+    def set_row_bounds(self, rows: Indices, lower: Numbers, upper: Numbers) -> None:
+        """Other bounds of some rows."""
+        _must(self._h.changeRowsBounds(len(rows), _int32(rows), lower, upper), "the rows' bounds")
+
+    def set_column_bounds(self, columns: Indices, lower: Numbers, upper: Numbers) -> None:
+        """Other bounds of some columns."""
+        _must(self._h.changeColsBounds(len(columns), _int32(columns), lower, upper), "the columns' bounds")
+
+    def set_integer(self, columns: Indices, on: bool) -> None:
+        """Make some columns integer or continuous."""
+        kind = int(highspy.HighsVarType.kInteger if on else highspy.HighsVarType.kContinuous)
+        kinds = np.full(len(columns), kind, dtype=np.uint8)
+        _must(self._h.changeColsIntegrality(len(columns), _int32(columns), kinds), "the integrality")
+        self._integer[columns] = on
+
+    def set_option(self, name: str, value: Any) -> None:
+        """A HiGHS option for the runs to come."""
+        _must(self._h.setOptionValue(name, value), f"option {name} = {value}")
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return int(self._h.getNumRow())
+
+    @property
+    def columns(self) -> int:
+        """How many there are."""
+        return int(self._h.getNumCol())
+
+    @property
+    def nonzeros(self) -> int:
+        """Of the matrix."""
+        return int(self._h.getNumNz())
+
+    def write(self, path: Path, column_names: Iterable[str], row_names: Iterable[str]) -> None:
+        """Write the model as MPS or LP, by the file's ending."""
+        for i, name in enumerate(column_names):
+            _must(self._h.passColName(i, name), f"the name {name}")
+        for i, name in enumerate(row_names):
+            _must(self._h.passRowName(i, name), f"the name {name}")
+        _must(self._h.writeModel(str(path)), f"to write {path.name}")
+
+    # -------------------------------------------------------------------------------------------------- solving
+
+    def warm_start(self, start: Mapping[int, float]) -> None:
+        """Offer values of some columns; HiGHS completes them by LP and drops an infeasible start.
+
+        Values are moved into their bounds, outside of which HiGHS refuses the whole start.
+        """
+        index = np.array(sorted(start), dtype=np.int32)
+        _, _, _, lower, upper, _ = self._h.getCols(len(index), index)
+        value = np.clip([start[i] for i in index], lower, upper)
+        _must(self._h.setSolution(len(index), index, value), "the warm start")
+
+    def remaining(self) -> float | None:
+        """Seconds left of the settings' time limit, which counts from the session's beginning; None: no limit."""
+        if self.settings.time_limit is None:
+            return None
+        return max(0.0, self.settings.time_limit - (time.perf_counter() - self.started))
+
+    @contextmanager
+    def watched(self, progress: Progress | None = None) -> Iterator[None]:
+        """Runs inside report progress and stop at Ctrl-C or at `cancel.cancellable`'s event, keeping what they have."""
+        cancel = current()  # looked up here: callbacks need not run in this thread
+        self.progress = progress
+        h = self._h
+
+        def report(event: Any) -> None:
+            if self.progress is not None:
+                data = event.data_out
+                self.progress(data.objective_function_value, data.mip_dual_bound, int(data.mip_node_count))
+
+        with caught_interrupt() as stop:
+
+            def interrupt(event: Any) -> None:
+                if stop.is_set() or (cancel is not None and cancel.is_set()):
+                    event.interrupt()
+
+            hooks = [(h.cbMipInterrupt, interrupt), (h.cbSimplexInterrupt, interrupt), (h.cbIpmInterrupt, interrupt),
+                     (h.cbMipLogging, report), (h.cbMipImprovingSolution, report)]  # fmt: skip
+            self.set_option("output_flag", True)  # HiGHS reports progress only where it would also print it
+            for callback, hook in hooks:
+                callback.subscribe(hook)
+            try:
+                yield
+            finally:
+                for callback, hook in hooks:
+                    callback.unsubscribe(hook)
+                self.set_option("output_flag", False)
+
+    def run(self, seconds: float | None = None) -> Ended:
+        """Solve what there is now, from the last basis or incumbent, and say how it ended.
+
+        Args:
+            seconds: limit of this run; None: what is left of the settings' time limit.
+        """
+        h = self._h
+        if seconds is None:
+            seconds = self.remaining()
+        # HiGHS counts the time of LPs from the handle's first run on, that of MIPs from the run's own beginning.
+        before = 0.0 if self._integer.any() else h.getRunTime()
+        h.setOptionValue("time_limit", np.inf if seconds is None else before + seconds)
+        h.run()
+        status = h.getModelStatus()
+        if status == _S.kUnboundedOrInfeasible:
+            h.setOptionValue("presolve", "off")
+            h.run()
+            status = h.getModelStatus()
+            h.setOptionValue("presolve", self.settings.options.get("presolve", "choose"))
+        self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
+        self.message = h.modelStatusToString(status)
+        self.limit = _LIMITS.get(status)
+        self.status = _ENDED.get(status, "limit" if self.limit else "error")
+        if status == _S.kModelEmpty and not self._empty_rows_hold():
+            self.status = "infeasible"
+        return self.status
+
+    def _empty_rows_hold(self) -> bool:
+        """Whether 0 is within every row's bounds: HiGHS does not look where there is no column."""
+        lp = self._h.getLp()
+        return max(lp.row_lower_, default=0.0) <= 0.0 <= min(lp.row_upper_, default=0.0)
+
+    # ---------------------------------------------------------------------------------- what the last run found
+
+    def point(self) -> Array | None:
+        """The feasible point found, (n,), if any; feasible by HiGHS' own tolerances (see `highs.verify`)."""
+        if self._info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            return self.values()
+        return np.zeros(0) if self.status == "optimal" and not self.columns else None
+
+    def values(self) -> Array:
+        """Of the columns, (n,), whatever the status."""
+        return np.array(self._solution.col_value)
+
+    def row_activity(self) -> Array:
+        """A·x, (m,)."""
+        return np.array(self._solution.row_value)
+
+    def row_duals(self) -> Array:
+        """Shadow prices of an LP: what the objective changes per unit of the row's binding bound, (m,)."""
+        return np.array(self._solution.row_dual)
+
+    def reduced_costs(self) -> Array:
+        """cost − Aᵀ·row_duals of an LP, (n,)."""
+        return np.array(self._solution.col_dual)
+
+    @property
+    def objective(self) -> float:
+        """Of the last run's point."""
+        return float(self._info.objective_function_value)
+
+    @property
+    def bound(self) -> float | None:
+        """Proved for the optimum: a MIP's dual bound, an LP's optimum; None without."""
+        if self._info.mip_node_count >= 0:
+            value = float(self._info.mip_dual_bound)
+        elif self.status == "optimal":
+            value = self.objective
+        else:
+            return None
+        return value if abs(value) < highspy.kHighsInf else None
+
+    @property
+    def nodes(self) -> int:
+        """Of the branch-and-bound tree."""
+        return max(0, int(self._info.mip_node_count))
