@@ -74,17 +74,16 @@ class FleetModel(Parameters):
         self.able = (possible[:, :, None] & of[:, None, :]).any(axis=0)  # (P, I): p can serve a bucket of i
         least = np.array([w.min_replicas for w in case.workloads], dtype=float)
         self.replicas = np.where(least > 0, least, -np.inf)  # (I,)
-        # Machines that are started and stopped.
-        self.resources = [*tables.resources] if problem.running is not None or (
-            self.T > 1 and changes_matter(problem)) else []  # fmt: skip
+        # Machines that are started and stopped: those of points, and others that run now.
+        changing = problem.running is not None or (self.T > 1 and changes_matter(problem))
         running: dict[Any, int] = {}
         for r in problem.running or ():
             running[r.machine, r.region, r.market] = running.get((r.machine, r.region, r.market), 0) + r.count
-        self.resources += [r for r in running if r not in tables.resources]
-        self.use = sp.csr_matrix(tables.use, copy=True)  # (P, G), machines of g in a deployment
-        self.use.resize((P, len(self.resources)))
-        self.before = np.zeros((self.T, len(self.resources)))  # machines that run before the first period
-        self.before[0] = [running.get(r, 0) for r in self.resources]
+        used = list(tables.resources) if changing else []
+        idle = [r for r in running if r not in used]
+        self.use = sp.hstack([tables.use[:, : len(used)], sp.csr_matrix((P, len(idle)))], format="csr")  # (P, G), u
+        self.before = np.zeros((self.T, len(used + idle)))  # machines that run before the first period
+        self.before[0] = [running.get(r, 0) for r in used + idle]
         self.cyclic = problem.running is None  # else the day follows what runs now
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
@@ -111,10 +110,6 @@ class FleetModel(Parameters):
 
         span = sum(q.hours for q in case.periods) if self.T > 1 else c.horizon_hours
         self.usd_start, self.usd_stop = c.start_usd / span, c.stop_usd / span  # USD/h for one a day
-        t, w, p = self.x.labels  # by period, which is the first set
-        self.usd_late = np.concatenate([
-            tables.usd_per_share(q)[w[t == q], p[t == q]] for q in range(self.T)
-        ])  # by entry of x, c_twp  # fmt: skip
         self.tokens = np.array([d.tokens for d in tables.demands])
         work = [case.workload(d.workload) for d in tables.demands]
         self.weight, self.priority = np.array([w.weight for w in work]), np.array([w.priority for w in work])
@@ -134,7 +129,8 @@ class FleetModel(Parameters):
         value = share.of(x)
         used = value > 1e-9
         counts = np.round(n.of(x)).astype(np.intp).reshape(n.index.sizes)
-        return Choice(counts, *(label[used] for label in share.labels), value[used])
+        t, w, p = (label[used] for label in share.labels)
+        return Choice(counts, t, w, p, value[used])
 
     def words(self, family: str, label: tuple[int, ...]) -> str | None:
         """A row in the words of the instance; None where it is no limit of the user's."""
@@ -287,15 +283,19 @@ def by_pool(m: FleetModel, terms: Terms) -> Terms:
 # ------------------------------------------------------------------------------------------------------ objectives
 
 
-def usd_per_hour(m: FleetModel) -> Expression:
-    """Σ_t h_t·(Σ_p C_p·n_tp + Σ_wp c_twp·x_twp + Σ_w 3600·v_w·λ_tw·s_tw) + changes: mean over the day."""
-    t, p = m.n.labels
-    machines = m.n * (m.hours[t] * m.usd[p])
+def usd(m: Parameters) -> Terms:
+    """Σ_p C_p·n_tp + Σ_wp c_twp·x_twp + Σ_w 3600·v_w·λ_tw·s_tw in row t: USD/h of a period."""
+    _, p = m.n.labels
+    late = m.x * m.tables.usd_of_shares(*m.x.labels)
     t, w = m.s.labels
-    unserved = m.s * (m.hours[t] * m.usd_unserved[w] * m.rates[t, w])
-    late = m.x * (m.hours[m.x.labels[0]] * m.usd_late)
-    changes = m.up * m.usd_start + m.down * m.usd_stop
-    return Expression(machines.by() + late.by() + unserved.by() + changes.by())
+    unserved = m.s * (m.usd_unserved[w] * m.rates[t, w])
+    return (m.n * m.usd[p]).by("t") + late.by("t") + unserved.by("t")
+
+
+def usd_per_hour(m: FleetModel) -> Expression:
+    """Σ_t h_t·(USD/h of period t) + Σ_t Σ_g (start_usd·up_tg + stop_usd·down_tg) / hours: mean over the day."""
+    each = usd(m)
+    return Expression(each * m.hours[each.labels[0]]) + (m.up * m.usd_start + m.down * m.usd_stop)
 
 
 def served(m: FleetModel, value: Array) -> Expression:

@@ -134,9 +134,13 @@ class FleetTables:
 
     def usd_per_share(self, period: int) -> Array:
         """Penalty of serving all of a demand by a point, USD/h, shape (W, P)."""
+        return self.usd_of_shares(period, *np.ix_(*map(np.arange, self.load.shape)))
+
+    def usd_of_shares(self, t: Any, w: Any, p: Any) -> Array:
+        """Penalty of serving all of demand w by point p in period t, USD/h; indices of one shape, or that broadcast."""
         if self.penalty is None:
-            return np.zeros_like(self.load)
-        return self.penalty * self.rates[period][:, None] * 3600.0
+            return np.zeros(np.broadcast(w, p).shape)
+        return self.penalty[w, p] * self.rates[t, w] * 3600.0
 
     def machines_of(self, point: int) -> Iterator[tuple[Resource, int]]:
         """Machines of a deployment with their number: the main ones, then those for attention."""

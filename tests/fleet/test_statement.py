@@ -117,7 +117,7 @@ def test_golden_files_are_those_of_the_families():
     assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
 
 
-@pytest.mark.parametrize("part", ["by_pool", "usd_per_hour", "served", "_levels"])
+@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels"])
 def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(part, monkeypatch):
     """Rows, bounds and objectives of the same cases; they are the golden ones, as the tests above say."""
     golden = {name: statement(m) for name, m in CASES.items()}
