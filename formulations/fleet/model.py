@@ -40,7 +40,7 @@ class Parameters(Model):
         self.rates = tables.rates  # (T, W), λ
         self.load = tables.load  # (W, P), l
         self.usd, self.spot, self.rho = points.usd_per_hour, points.spot, points.rho  # (P,)
-        self.takes, self.limits = tables.consumption, tables.limits  # (P, R), a; (R,), b
+        self.takes, self.limits = tables.takes, tables.limits  # (P, R), a; (R,), b
         self.budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
         spot_share = np.array([w.spot_share_max for w in of])
         self.spot_share = np.where(spot_share < 1, spot_share, np.inf)  # (W,)
