@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
+from optmodels import shipped as ours
 from optmodels.errors import InputError, Mistake, UnattainableError
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import new_folder, safe_name, write_text
@@ -539,16 +540,34 @@ def _read_result(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def new(formulation: str, file: str | PathLike[str] | None = None, *, overwrite: bool = False) -> str:
-    """A commented instance template; written to `file` if given."""
-    text = registry.get(formulation).template
-    if file is not None:
-        write_text(Path(file), text, overwrite=overwrite)
-    return text
+def new(
+    formulation: str, file: str | PathLike[str] | None = None, *, shipped: str | None = None, overwrite: bool = False
+) -> str:
+    """A commented instance template, or a copy of an instance that comes with optmodels.
+
+    Args:
+        formulation: ``optmodels list formulations``.
+        file: the file to write; files that a shipped instance refers to are written beside it.
+        shipped: name of a shipped instance, as ``listing("instances")`` has it; None: the template.
+        overwrite: replace existing files.
+
+    Returns:
+        The instance's text.
+
+    Raises:
+        InputError: an unknown name, or a file that exists.
+    """
+    form = registry.get(formulation)
+    target = None if file is None else Path(file)
+    if shipped is not None:
+        return ours.copy(form.name, shipped, target, overwrite=overwrite)
+    if target is not None:
+        write_text(target, form.template, overwrite=overwrite)
+    return form.template
 
 
-def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[str, Any]]:
-    """What there is: ``formulations``, ``methods``, ``instances`` (below `folder`) or ``catalog``."""
+def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
     from optmodels import catalog
 
     match what:
@@ -560,7 +579,7 @@ def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[s
                 for n in registry.names() for m in registry.get(n).methods
             ]  # fmt: skip
         case "instances":
-            return _instances(Path(folder))
+            return _shipped() if folder is None else _instances(Path(folder))
         case "catalog":
             rows: list[dict[str, Any]] = [
                 {"kind": "pool", "name": k, "title": p.title, "date": p.retrieved.isoformat(),
@@ -576,21 +595,18 @@ def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[s
             raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog"))
 
 
-def _instances(folder: Path) -> list[dict[str, Any]]:
-    """Instance files below a folder: YAML or JSON documents that name a formulation."""
-    from optmodels.io.read import read_document
+def _shipped() -> list[dict[str, Any]]:
+    """The instances that come with optmodels, by the name that `new` takes."""
+    return [{"formulation": form, "name": name, "title": data.get("title", "")}
+            for form in registry.names() for name, _, data in ours.named(form)]  # fmt: skip
 
+
+def _instances(folder: Path) -> list[dict[str, Any]]:
+    """Instance files below a folder."""
     if not folder.is_dir():
         raise InputError(Mistake(None, "folder", str(folder), "a folder with instance files"))
-    rows = []
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml", ".json")):
-        try:
-            data, _ = read_document(path)
-        except InputError:
-            continue
-        if "formulation" in data and "plan" not in data:  # a result is no instance
-            rows.append({"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")})
-    return rows
+    return [{"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")}
+            for path, data in ours.instances(folder)]  # fmt: skip
 
 
 def to_json(data: Any) -> str:

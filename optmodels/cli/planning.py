@@ -185,13 +185,20 @@ def check(
 
 def new(
     formulation: Annotated[str, typer.Argument(help="optmodels list formulations")],
-    file: Annotated[Path | None, typer.Argument(help="File to write (default: stdout).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    file: Annotated[
+        Path | None, typer.Argument(help="File to write (default: stdout; with --from the instance's own name).")
+    ] = None,
+    shipped: Annotated[
+        str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> int:
-    """A commented instance template."""
+    """A commented instance template, or a copy of a shipped instance."""
     from optmodels import api
 
-    text = api.new(formulation, file, overwrite=force)
+    if shipped is not None and file is None:
+        file = Path(f"{shipped.rpartition('/')[2]}.yaml")
+    text = api.new(formulation, file, shipped=shipped, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
     return 0
 
@@ -212,7 +219,9 @@ def schema(
 
 def list_(
     what: Annotated[str, typer.Argument(help="formulations, methods, instances or catalog")] = "formulations",
-    folder: Annotated[Path, typer.Option(help="Where instances are looked for.")] = Path("instances"),
+    folder: Annotated[
+        Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> int:
     """What there is: formulations, methods, instances, catalog."""
