@@ -14,11 +14,12 @@ from formulations.fleet.check import check
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.methods.melange import build_melange, melange
+from formulations.fleet.methods.heuristics import lp_rounding_choice
+from formulations.fleet.methods.melange import MelangeModel, melange
 from formulations.fleet.model import build
 from formulations.fleet.points import build_tables, prune
 from optmodels.formulation import Options
-from optmodels.solver import solve_model
+from optmodels.solver import solve_compiled, solve_model
 
 ROOT = Path(__file__).resolve().parents[2]
 MELANGE = ROOT / "instances/fleet/melange-example.yaml"
@@ -200,7 +201,7 @@ def test_counted_slices_are_melanges_binaries(seed, slices):
     )
     m.cost = pyo.Objective(expr=sum(tables.points.usd_per_hour[p] * m.n[p] for p in m.P))
     literal, _, _ = solve_model(m)
-    counted, _, _ = solve_model(build_melange(tables, slices))
+    counted = solve_compiled(MelangeModel(tables, slices).compiled())
     assert counted.objective == pytest.approx(literal.objective, rel=1e-6)
     _, whole = solved(problem)
     assert whole.plan.total_usd_per_hour <= counted.objective + 1e-6
@@ -294,6 +295,15 @@ def test_running_fleet_is_kept_when_moving_costs_more():
     _, outcome = solved(cheap)
     assert outcome.plan.usd_per_hour == pytest.approx(2.0)
     assert outcome.plan.periods[0].starts == {"m1 (on_demand)": 4}
+
+
+def test_a_demand_that_sleeps_takes_no_part_in_the_relaxation():
+    """Where no point it could use is the first one in the table: it once made the start's counts no numbers."""
+    night = [{"name": "night", "hours": 6, "rate_factors": {"w1": 0.0}}, {"name": "day", "hours": 18}]
+    problem = fleet([2.0, 3.0], [[4.0, 1.0], [0.0, 2.0]], [3.0, 1.0], periods=night)
+    choice = lp_rounding_choice(problem, build_tables(problem))
+    np.testing.assert_array_equal(choice.n, [[1, 0], [1, 2]])
+    assert (0, 1) not in zip(choice.t, choice.w, strict=True)
 
 
 def test_worth_of_a_scarce_machine():

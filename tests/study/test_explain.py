@@ -20,9 +20,9 @@ from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.solver import solve_model
-from optmodels.solver.conflict import deletion_filter
 from optmodels.study.explanation import run as explained
 from optmodels.study.explanation.conflicts import CLOSE, Together
+from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.margins import next_plans
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
 from optmodels.study.explanation.purchases import purchases

@@ -10,7 +10,7 @@ import numpy as np
 
 from optmodels.model import Model
 from optmodels.solver import Compiled, Settings, solve_compiled
-from optmodels.solver.conflict import irreducible
+from optmodels.study.explanation.irreducible import irreducible
 
 MOST_NAMED = 6  # limits named in a sentence
 
