@@ -104,8 +104,3 @@ def test_a_binding_limit_is_worth_what_it_saves():
     assert named.gains(m.compiled(), {"workers": m.positions(workers)}, Settings(10.0), None) == {
         "workers": pytest.approx(6.0)
     }
-
-
-def test_long_lists_are_cut():
-    assert named.listed(["a", "b"], 2) == "a; b"
-    assert named.listed(["a", "b", "c"], 2) == "a; b; and 1 more"
