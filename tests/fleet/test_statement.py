@@ -14,7 +14,6 @@ from model.mutants import mutants, survivors
 from formulations.fleet import model as statement_of
 from formulations.fleet.model import FAMILIES, FleetModel, build, extract
 from formulations.fleet.points import build_tables
-from optmodels.model.document import written
 from optmodels.model.golden import differences, parse, rows_of, statement
 from optmodels.solver import solve_compiled, solve_model
 
@@ -218,8 +217,3 @@ def test_a_solution_of_the_pyomo_model_is_the_one_of_the_arrays():
     assert (choice.n == found.n).all() and choice.n.any()
     np.testing.assert_array_equal(choice.served(tables) > 0, [[True, False], [True, True]])
     assert [list(block.T), len(block.x)] == [[0, 1], len(stated.x)]
-
-
-def test_readme_has_the_families():
-    readme = ROOT / "formulations/fleet/README.md"
-    assert written(readme.read_text(encoding="utf-8"), FAMILIES) == readme.read_text(encoding="utf-8")
