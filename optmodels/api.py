@@ -9,16 +9,15 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
 from optmodels import shipped as ours
-from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import new_folder, safe_name, write_text
+from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem import Problem
@@ -137,11 +136,9 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
-    if form.figures is not None and plan is not None and find_spec("matplotlib") is not None:
-        form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    page.write_page([result], folder)
+    page.write_page(result, folder)
     return folder
 
 
@@ -155,7 +152,7 @@ def report(
         results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
         out: the HTML file to write.
         figures: a folder to write every chart to, too.
-        kind: of those pictures: ``png`` or ``svg``.
+        kind: of those pictures: ``png``, ``svg`` or ``pdf``.
         title: of the page.
         overwrite: replace existing files.
 
@@ -166,16 +163,18 @@ def report(
         InputError: a document that is none, a file that exists, a missing extra.
     """
     from optmodels.reporting import page
-    from optmodels.reporting.charts import numbered, save_figures
+    from optmodels.reporting.charts import FORMATS, save_chart
 
     given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
     found = page.articles(given)
     text = page.render(found, title)
-    if kind not in ("png", "svg"):
-        raise InputError(Mistake(None, "kind", kind, "png or svg"))
+    if kind not in FORMATS:
+        raise InputError(Mistake(None, "kind", kind, f"one of {', '.join(FORMATS)}"))
     if figures is not None:
-        drawn = [c for a in found for c in (a.charts() if len(found) == 1 else numbered(a.charts(), a.title))]
-        save_figures(drawn, Path(figures), kind, overwrite=overwrite)
+        for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
+            of = "" if len(found) == 1 else f"{article.title}: "
+            name = safe_name(f"{of}{picture.title}".lower(), 60)
+            save_chart(picture, Path(figures) / f"{number:02d}-{name}.{kind}", article.title, overwrite=overwrite)
     if out is not None:
         write_text(Path(out), text, overwrite=overwrite)
     return text
@@ -308,7 +307,7 @@ def explain(
     if out is not None:
         folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
         write_text(folder / "explanation.json", document.to_json())
-        write_page([document.model_dump(mode="json", by_alias=True)], folder)
+        write_page(document.model_dump(mode="json", by_alias=True), folder)
     return document
 
 
@@ -332,8 +331,7 @@ def export(
     """
     from optmodels import targets
 
-    if to not in targets.NAMES:
-        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    one_of("to", to, targets.NAMES)
     document, name = _document(source)
     problem = _embedded(document, name)
     form = registry.get(problem.formulation)
@@ -352,9 +350,8 @@ def export(
         made = targets.of_plan(form.deployments(problem, plan), to)
     if out is not None:
         paths = {Path(out) / safe_name(file): text for file, text in made.files.items()}
-        for path in paths if not overwrite else ():  # all or none
-            if path.exists():
-                raise InputError(Mistake(str(path), "", "an existing file", "a new file name, or --force"))
+        if not overwrite:  # all or none
+            refuse_existing(*paths)
         for path, text in paths.items():
             write_text(path, text, overwrite=overwrite)
     return made
@@ -462,10 +459,9 @@ def replay(
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
-    if speed not in SPEEDS:
-        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
-    if queue is not None and queue not in QUEUES:
-        raise InputError(Mistake(None, "queue", queue, f"one of {', '.join(QUEUES)}"))
+    one_of("speed", speed, SPEEDS)
+    if queue is not None:
+        one_of("queue", queue, QUEUES)
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
     if trace is None and (rate_factor != 1 or first_s is not None):

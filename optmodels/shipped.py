@@ -9,7 +9,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import read_document
-from optmodels.io.write import write_bytes, write_text
+from optmodels.io.write import refuse_existing, write_bytes, write_text
 
 
 def root() -> Path:
@@ -59,9 +59,8 @@ def copy(formulation: str, name: str, file: Path | None = None, *, overwrite: bo
         return text
     beside = {file.parent / other: (path.parent / other).read_bytes() for other in sorted(_files(path.parent, data))}
     changed = {target: content for target, content in beside.items() if not _holds(target, content)}
-    for target in (file, *changed) if not overwrite else ():  # all or none
-        if target.exists():
-            raise InputError(Mistake(str(target), "", "an existing file", "a new file name, or --force"))
+    if not overwrite:  # all or none
+        refuse_existing(file, *changed)
     for target, content in changed.items():
         write_bytes(target, content, overwrite=overwrite)
     write_text(file, text, overwrite=overwrite)
