@@ -34,7 +34,7 @@ class Options:
     time_limit: float | None = None
     gap: float = 0.0
     on_event: Callable[[Event], None] | None = None
-    answer_only: bool = False  # leave out worths, reasons and whatever else costs solves beside the answer
+    answer_only: bool = False  # leave out shadow prices, reasons and whatever else costs solves beside the answer
 
 
 def checked_options(

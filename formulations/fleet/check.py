@@ -3,7 +3,7 @@
 Shares no code with tables, formulation or heuristics. Latencies are recomputed step by step as in the check of the
 cost-efficiency plan, waiting from the Erlang B recursion, survival by adding up the binomial; loads, counts, shares,
 costs, stock, quota, budget, spot shares, replicas, reserve, changes, the table of limits and every stated figure are
-recomputed. Not recomputed: what one more unit of a limit is worth (that takes solving again; names, units and sign are
+recomputed. Not recomputed: the shadow prices of limits (that takes solving again; names, units and sign are
 checked), and the longest service time a modelled deployment is planned for (a longer one than needed only makes the
 waiting that is checked longer).
 """
@@ -109,7 +109,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         penalty += share * (late + unserved_usd)
     change = _changes(found, problem, case, p)
     _limits(found, problem, case, demands, models, p)
-    _worth(found, problem, p)
+    _shadow_prices(found, problem, p)
     _spot(found, problem, models, p)
     total = machine + penalty + change
     for name, stated_value, true, unit in (
@@ -643,22 +643,24 @@ def _stated(
             found.require(f"{where}: binds exactly if said so", line.binding == (room < edge), line.binding, room)
 
 
-def _worth(found: Findings, problem: Fleet, p: FleetPlan) -> None:
-    """Lines of worth name binding stocks, quotas and the budget; none where a ratio is the objective."""
+def _shadow_prices(found: Findings, problem: Fleet, p: FleetPlan) -> None:
+    """Shadow prices are of binding stocks, quotas and the budget; none where a ratio is the objective."""
     binding = {line.name: line.unit for q in p.periods for line in q.limits if line.binding}
     listed = [line.name for line in p.periods[0].limits]
-    named = [line.limit for line in p.worth]
-    found.require("no worth of limits with max_ce", problem.objective != "max_ce" or not named, named, [])
-    for line in p.worth:
+    named = [line.limit for line in p.shadow_prices]
+    found.require("no shadow prices with max_ce", problem.objective != "max_ce" or not named, named, [])
+    for line in p.shadow_prices:
         can = line.limit == "budget" or line.limit.startswith(("stock of ", "quota of "))
-        found.require(f"worth of {line.limit}: a limit that binds", can and line.limit in binding, line.limit, binding)
+        found.require(
+            f"shadow price of {line.limit}: a limit that binds", can and line.limit in binding, line.limit, binding
+        )
         units = {"machines": "machine", "gpus": "GPU", "vcpus": "vCPU"}
         unit = units.get(binding.get(line.limit, ""), "USD/h")
-        found.require(f"worth of {line.limit}: unit", line.unit == unit, line.unit, unit)
+        found.require(f"shadow price of {line.limit}: unit", line.unit == unit, line.unit, unit)
         once = named.count(line.limit) <= max(listed.count(line.limit), 1)
-        found.require(f"worth of {line.limit}: once", once, named.count(line.limit), 1)
+        found.require(f"shadow price of {line.limit}: once", once, named.count(line.limit), 1)
         if problem.objective == "min_cost":
-            found.at_most(f"worth of {line.limit} ≤ all it costs", line.gain, p.total_usd_per_hour, "USD/h")
+            found.at_most(f"shadow price of {line.limit} ≤ all it costs", line.gain, p.total_usd_per_hour, "USD/h")
 
 
 def _lost_share(problem: Fleet, machines: _Machines) -> float:

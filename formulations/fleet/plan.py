@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
@@ -60,8 +60,8 @@ class UnservedLine(Document):
     usd_per_hour: Amount
 
 
-class WorthLine(Document):
-    """What one more unit of a limit is worth."""
+class ShadowPrice(Document):
+    """The gain of one more unit of a limit."""
 
     limit: str
     unit: str
@@ -103,7 +103,9 @@ class FleetPlan(Document):
     survival_probability: Annotated[float, Field(ge=0, le=1 + 1e-9)] | None = Field(
         default=None, description="that every spot pool keeps its load"
     )
-    worth: list[WorthLine] = []
+    shadow_prices: list[ShadowPrice] = Field(
+        default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"
+    )
 
     def headline(self) -> str:
         """One line: what to buy."""

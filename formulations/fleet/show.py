@@ -83,9 +83,9 @@ def _plan(p: FleetPlan) -> list[Any]:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
             out.append(limits)
-    for w in p.worth:
+    for w in p.shadow_prices:
         how = "" if w.exact else " (linear relaxation)"
-        out.append(f"  one more {w.unit} of {plain(w.limit)} is worth {w.gain:.4f}{how}")
+        out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
     return out
 
 

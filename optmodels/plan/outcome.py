@@ -63,7 +63,7 @@ class CheckReport(Document):
 class Result(Document):
     """A solve document: at least the contract's keys; `report` holds what the formulation adds."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: Literal[1, 2] = Field(default=2, alias="schema", description="1: names of 0.1, still read")
     instance: str
     formulation: str
     method: str

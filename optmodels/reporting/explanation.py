@@ -52,9 +52,9 @@ def _feasible(document: Mapping[str, Any]) -> list[Any]:
     if binding:
         out += ["[bold]What binds[/bold]", *(f"  • {plain(line['words'])}" for line in binding), ""]
     if document["limits"]:
-        table = Table("limit", "value", "binds", "stays best from … to", f"worth ({plain(unit)})", box=None)
+        table = Table("limit", "value", "binds", "stays best from … to", f"gain without it ({plain(unit)})", box=None)
         for row in limit_rows(document):
-            table.add_row(*(plain(row[k]) for k in ("limit", "value", "binds", "range", "worth")))
+            table.add_row(*(plain(row[k]) for k in ("limit", "value", "binds", "range", "gain")))
         out += [table, ""]
     if document["next_plans"]:
         out += ["[bold]Next best plans[/bold]"]
@@ -65,7 +65,7 @@ def _feasible(document: Mapping[str, Any]) -> list[Any]:
 
 
 def limit_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The limits of a feasible instance as rows of text: limit, value, binds, range, worth."""
+    """The limits of a feasible instance as rows of text: limit, value, binds, range, gain without it."""
     rows = []
     for line in document["limits"]:
         limit = line["limit"]
@@ -90,7 +90,7 @@ def limit_rows(document: Mapping[str, Any]) -> list[dict[str, str]]:
             else ", ".join(value) if isinstance(value, list) else "",
             "binds": {True: "yes", False: "no", None: "?"}[line["binds"]],
             "range": span,
-            "worth": f"{line['gain_without']:,.6g}" if line["gain_without"] else "",
+            "gain": f"{line['gain_without']:,.6g}" if line["gain_without"] else "",
         })  # fmt: skip
     return rows
 

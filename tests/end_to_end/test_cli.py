@@ -240,7 +240,7 @@ def test_out_chooses_the_folder_with_json_too(cli, write, folder, tiny):
     assert done.status == 0
     written = json.loads((folder / "here/and/there/instance-exact/plan.json").read_text())
     assert written["plan"] == document(done)["plan"]
-    assert written["schema"] == 1
+    assert written["schema"] == 2
 
 
 def test_out_where_no_folder_can_be(cli, write, folder, tiny):

@@ -80,7 +80,7 @@ MEASURED = fleet(
     interruptions=[{"per_hour": 0.1}], w0={"slo": {"deadline_s": {"at_most": 30.0, "percentile": 0.9}}},
     w1={"min_replicas": 1}, queueing={"model": "mmc"}, quota=[{"at_most": 20}],
 ).model_dump(mode="json", by_alias=True, exclude_unset=True)  # fmt: skip
-CASES = {"template": BASE, "periods, prices, limits": DAY, "worth": SCARCE, "measured": MEASURED}
+CASES = {"template": BASE, "periods, prices, limits": DAY, "shadow prices": SCARCE, "measured": MEASURED}
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -90,8 +90,8 @@ def good(request):
     assert result.status == "optimal", result.log
     problem = optmodels.load(data)
     assert check(problem, result.plan).ok, check(problem, result.plan).violations
-    if request.param == "worth":
-        assert result.plan["worth"]
+    if request.param == "shadow prices":
+        assert result.plan["shadow_prices"]
     return problem, result.plan
 
 
@@ -100,7 +100,7 @@ def free(path, wrong, plan):
     value = value_at(plan, path)
     if path[-1] == "name" and (len(path) == 1 or path[-3] == "deployments"):
         return "a title in words: every fact in it is a field of its own"
-    if path[0] == "worth" and path[-1] in ("gain", "exact") and (path[-1] == "exact" or wrong > 0):
+    if path[0] == "shadow_prices" and path[-1] in ("gain", "exact") and (path[-1] == "exact" or wrong > 0):
         return "only solving again tells it; sign, unit, the limit's name and a ceiling are checked"
     if path[-1] == "service_cap_s" and value is not None:
         services = [line["e2e_s"] for line in value_at(plan, path[:-1])["serves"]]
@@ -232,3 +232,15 @@ def test_command_line(cli, write, folder):
     run = cli("solve", write(data, "typo.yaml"))
     assert run.status == 2
     assert "did you mean objective" in run.err
+
+
+def test_a_document_with_the_names_of_0_1_is_still_read():
+    """Schema 1 said ``worth`` where schema 2 says ``shadow_prices``."""
+    document = optmodels.solve(SCARCE).model_dump(mode="json", by_alias=True)
+    assert document["schema"] == 2
+    old = copy.deepcopy(document) | {"schema": 1}
+    old["plan"]["worth"] = old["plan"].pop("shadow_prices")
+    assert old["plan"]["worth"]
+    assert optmodels.check(old).ok
+    old["plan"]["worth"][0]["unit"] = "GPU"
+    assert not optmodels.check(old).ok

@@ -306,13 +306,13 @@ def test_a_demand_that_sleeps_takes_no_part_in_the_relaxation():
     assert (0, 1) not in zip(choice.t, choice.w, strict=True)
 
 
-def test_worth_of_a_scarce_machine():
+def test_shadow_price_of_a_scarce_machine():
     problem = fleet([4.0], [[1.0, 1.0]], [1.0, 3.0], stock=[{"machine": "m0", "at_most": 2}])
     _, outcome = solved(problem)
-    (worth,) = outcome.plan.worth
-    assert worth.limit == "stock of m0"
-    assert worth.exact
-    assert worth.gain == pytest.approx(2.0)
+    (price,) = outcome.plan.shadow_prices
+    assert price.limit == "stock of m0"
+    assert price.exact
+    assert price.gain == pytest.approx(2.0)
 
 
 # -------------------------------------------------------------------------------------------------- no plan exists

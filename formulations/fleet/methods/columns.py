@@ -239,11 +239,11 @@ def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
         return np.zeros(value.shape[1])
     with np.errstate(invalid="ignore", divide="ignore"):
         pi = value.min(axis=1)
-        worth = np.where(np.isfinite(value), pi[:, None] - (value - load * unit), 0.0)
-        worth = np.maximum(np.nan_to_num(worth, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-        density = np.where(worth > 0, worth / np.maximum(load, 1e-300), 0.0)
+        gain = np.where(np.isfinite(value), pi[:, None] - (value - load * unit), 0.0)
+        gain = np.maximum(np.nan_to_num(gain, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
+        density = np.where(gain > 0, gain / np.maximum(load, 1e-300), 0.0)
     order = np.argsort(-density, axis=0, kind="stable")
-    size = np.take_along_axis(np.where(worth > 0, load, 0.0), order, axis=0)
+    size = np.take_along_axis(np.where(gain > 0, load, 0.0), order, axis=0)
     before = np.cumsum(size, axis=0) - size
     filled = np.clip(1.0 - before, 0.0, size)
     saved: Array = (filled * np.take_along_axis(density, order, axis=0)).sum(axis=0)

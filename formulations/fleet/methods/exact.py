@@ -1,6 +1,6 @@
 """The method ``exact``: dominance pruning, the MILP by HiGHS, column generation where the table is too large.
 
-A plan says what one more unit of each binding limit is worth, an infeasible instance which limits cannot hold together
+A plan has the shadow price of each binding limit, an infeasible instance which limits cannot hold together
 (`optmodels.study.explanation.named`). `column_pruning` is the MILP on few points.
 """
 
@@ -17,7 +17,7 @@ from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
-from formulations.fleet.plan import FleetPlan, WorthLine
+from formulations.fleet.plan import FleetPlan, ShadowPrice
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
@@ -27,8 +27,8 @@ from optmodels.solver.highs import Event, Limit, Status
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
-MOST_WORTHS = 8  # limits solved again for their worth
-QUICK_S = 5.0  # a model solved so fast is solved again for worths; of others the relaxation is
+MOST_SHADOW_PRICES = 8  # limits solved again for theirs
+QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _one_part(
     problem: Fleet, tables: FleetTables, options: Options, seconds: dict[str, float], log: dict[str, Any],
     plain: bool = False,
 ) -> Outcome[Any]:  # fmt: skip
-    """One model, or column generation where that is too large; `plain`: only the `Choice`, without worths."""
+    """One model, or column generation where that is too large; `plain`: only the `Choice`, without shadow prices."""
     settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
     pairs = int(np.isfinite(tables.load).sum()) * len(tables.case.periods)
     if pairs > MANY_PAIRS and fleet_columns.applies(problem):
@@ -184,8 +184,8 @@ def _one_part(
         plan = make_plan(tables, answer)
         clock = time.perf_counter()
         if not options.answer_only:
-            plan.worth = worth(solved, plan, settings)
-        seconds["worth"] = time.perf_counter() - clock
+            plan.shadow_prices = shadow_prices(solved, plan, settings)
+        seconds["shadow_prices"] = time.perf_counter() - clock
         answer = plan
     return Outcome(
         report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
@@ -263,20 +263,22 @@ def _dinkelbach(
 # --------------------------------------------------------------------------------------------- what binds, and why
 
 
-def worth(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[WorthLine]:
+def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[ShadowPrice]:
     """The gain from one more unit of every binding stock, quota or budget."""
     if solved.report.status != "optimal" or len(solved.compiled.costs) > 1:
         return []
     model, limit_names = solved.model, solved.model.tables.limit_names
     binding = {line.name for q in plan.periods for line in q.limits if line.binding}
     rows, r = model.positions("stock"), model.rows("stock").labels[-1:]
-    groups = {name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_WORTHS]}
+    groups = {
+        name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_SHADOW_PRICES]
+    }
     if "budget" in binding:
         groups["budget"] = model.positions("within_budget")
     exact_ = solved.seconds["solve"] <= QUICK_S
     gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=10.0),
                         solved.report.objective if exact_ else None)  # fmt: skip
-    return [WorthLine(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
+    return [ShadowPrice(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
 
 
 def _unit(limit: str) -> str:

@@ -1,4 +1,4 @@
-"""Charts of an explanation: what each limit is worth, how far prices can move."""
+"""Charts of an explanation: what each limit costs, how far prices can move."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHOWN = 24
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
     """Charts of an explanation document."""
-    return [c for c in (_worth(document), _prices(document), _needs(document)) if c is not None]
+    return [c for c in (_gains(document), _prices(document), _needs(document)) if c is not None]
 
 
-def _worth(document: Mapping[str, Any]) -> Chart | None:
+def _gains(document: Mapping[str, Any]) -> Chart | None:
     """Better objective with each limit one step looser, and without it."""
     unit = document.get("unit", "")
     found = [line for line in document.get("limits") or [] if line.get("binds")]
@@ -41,7 +41,7 @@ def _worth(document: Mapping[str, Any]) -> Chart | None:
                     {"field": "words"}],
     }  # fmt: skip
     return chart(
-        "What each limit is worth",
+        "What each limit costs",
         "How much better the optimum gets with a limit loosened by one step, and without it, found by solving again."
         " Limits that cost nothing are left out.",
         rows, {"mark": {"type": "bar"}, "encoding": encoding}, height=max(90, 40 * len({r["limit"] for r in rows})),

@@ -66,8 +66,8 @@ def _tables(document: Mapping[str, Any]) -> list[Grid | Paragraph]:
              {True: "binds", False: "no", None: "not found out"}[line["binds"]], _number(line.get("gain_of_step")),
              _number(line.get("gain_without"))] for line in limits
         ]  # fmt: skip
-        columns = ["limit", "where", "value", "unit", "binds", "worth of a step", "worth in all"]
-        found.append(made(f"Limits; worth in {document.get('unit', '')}", columns, rows))
+        columns = ["limit", "where", "value", "unit", "binds", "gain of a step", "gain without it"]
+        found.append(made(f"Limits; gains in {document.get('unit', '')}", columns, rows))
     if document.get("prices"):
         rows = [[p["name"], _number(p["value"]), _number(p["low"]), _number(p["high"]), p["unit"], p["words"]]
                 for p in document["prices"]]  # fmt: skip

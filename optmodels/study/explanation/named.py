@@ -1,4 +1,4 @@
-"""Limits that a formulation names as groups of rows of its model: which cannot hold together, what a unit is worth."""
+"""Limits that a formulation names as groups of rows of its model: which cannot hold together, the shadow price of a unit."""
 
 from __future__ import annotations
 
