@@ -1,4 +1,4 @@
-"""Limits that a formulation names as groups of rows of its model: which cannot hold together, the shadow price of a unit."""
+"""Limits that a formulation names as groups of rows of its model: which cannot hold together, shadow prices."""
 
 from __future__ import annotations
 
