@@ -89,7 +89,7 @@ def demand_met(m: FlowModel) -> Rows:
 
 
 def capacity(m: FlowModel) -> Rows:
-    """Σ_i a_ij·f_ijt ≤ Σ_c A_cq·step_c·k_c + Σ_o x_ot: machines in j, reserved in quarter q of t or bought (SK §2.2)."""
+    """Σ_i a_ij·f_ijt ≤ Σ_c A_cq·step_c·k_c + Σ_o x_ot: machines in j, reserved or bought (SK §2.2); t is in q."""
     t = m.tables
     i, j, _ = m.f.labels
     used = (m.f * t.work[i, j]).by("j", "t")
