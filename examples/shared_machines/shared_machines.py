@@ -63,8 +63,8 @@ def lend(m: Any, shared: list[Lane], reserved: ReservedTables, batch: FleetTable
 
     def only_idle(_: Any, t: int, k: int, h: int) -> Any:
         """lent_tl ≤ what `capacity` of chat leaves of the machines in j, in every hour of the period."""
-        used_less_there = m.chat.capacity[shared[k].sink, h].body
-        return used_less_there + m.lent[t, k] <= 0
+        busy_less_there = m.chat.capacity[shared[k].sink, h].body
+        return busy_less_there + m.lent[t, k] <= 0
 
     def only_used(_: Any, t: int, k: int) -> Any:
         """lent_tl ≤ machines of the lane that the fleet runs in the period."""

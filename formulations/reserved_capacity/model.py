@@ -52,15 +52,14 @@ class FlowModel(Purchases):
         variants = [(g, v) for g, of_guard in enumerate(factors) for v in range(len(of_guard))]
         self.g, self.v = np.array(variants, dtype=np.intp).reshape(-1, 2).T  # (S,): what is lost, who deviates
         self.kept = np.array([f for of_guard in factors for f in of_guard]).reshape(len(variants), I)
-        self.alive = np.array([guard.alive for guard in t.guards]).reshape(len(t.guards), J)
+        self.left = np.array([guard.alive > 0 for guard in t.guards], dtype=bool).reshape(len(t.guards), J)
         self.extra = np.array([guard.extra for guard in t.guards]).reshape(len(t.guards), J)
 
         self.f = self.variable("f", ("i", "j", "t"), np.nonzero(np.repeat(t.reach[:, :, None], T, axis=2)))
         self.x = self.variable("x", ("o", "t"), (len(t.option_sink), T), upper=t.option_most[:, None])
         priced = np.isfinite(t.penalty)
         self.u = self.variable("u", ("i", "t"), np.nonzero(np.repeat(priced[:, None], T, axis=1)))
-        left = t.reach & (self.alive[self.g] > 0)[:, None, :]
-        s, i, j, row = np.nonzero(np.repeat(left[..., None], T, axis=3))
+        s, i, j, row = np.nonzero(np.repeat((t.reach & self.left[self.g][:, None, :])[..., None], T, axis=3))
         self.e = self.variable("e", ("g", "v", "i", "j", "t"), (self.g[s], self.v[s], i, j, row))
         self.state(FAMILIES if families is None else families)
 
@@ -94,7 +93,7 @@ def capacity(m: FlowModel) -> Rows:
     i, j, _ = m.f.labels
     used = (m.f * t.work[i, j]).by("j", "t")
     bought = m.x.by("t", j=t.option_sink[m.x.labels[0]]).by("j", "t")
-    return at_most(0.0, used - held_at(m) - bought, over=(t.reach.shape[1], len(t.demand)))
+    return at_most(0.0, used - held_at(m) - bought, over=(len(t.sink_most), len(t.demand)))
 
 
 def reservable(m: Purchases) -> Rows:
@@ -115,20 +114,19 @@ def purchase_only_if(m: Purchases) -> Rows:
 def survivors_meet_demand(m: FlowModel) -> Rows:
     """Σ_j e_gvijt = keep_gvi·d_it: after the loss, the stated share of demand is served."""
     demand = m.tables.demand.T
-    s, i, row = np.indices((len(m.g), *demand.shape)).reshape(3, -1)
+    s, i, row = (each.ravel() for each in np.indices((len(m.g), *demand.shape)))
     return equal(m.kept[s, i] * demand[i, row], m.e.by("g", "v", "i", "t"), over=(m.g[s], m.v[s], i, row))
 
 
 def survivors_capacity(m: FlowModel) -> Rows:
-    """Σ_i a_ij·e_gvijt ≤ alive_gj·Σ_c A_cq·step_c·k_c + extra_gj: by what is left of j, where alive_gj > 0."""
+    """Σ_i a_ij·e_gvijt ≤ Σ_c A_cq·step_c·k_c + extra_gj: in j that is left after the loss; t is in q."""
     if not len(m.g):
         return no_rows()
     _, _, i, j, _ = m.e.labels
     used = (m.e * m.tables.work[i, j]).by("g", "v", "j", "t")
     reserved = held_at(m).across(s=len(m.g))
     j, _, s = reserved.labels
-    share = m.alive[m.g[s], j]
-    left = (reserved * share).by("j", "t", g=m.g[s], v=m.v[s]).by("g", "v", "j", "t")[share > 0]
+    left = reserved.by("j", "t", g=m.g[s], v=m.v[s]).by("g", "v", "j", "t")[m.left[m.g[s], j]]
     return at_most(m.extra[:, None, :, None], used - left)
 
 

@@ -11,7 +11,7 @@ Every method reads these tables. Units: demand in requests per second, capacity 
 
 `work[i, j]` is machines needed in j per request/s of i: κ·[r ≠ s]/(throughput·utilisation). Where work[i, j] =
 load[i]/strength[j] on every allowed pair ("pure": one service or proportional throughputs, and κ = 1), requests can
-be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; design/math §4).
+be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; README.md).
 """
 
 from __future__ import annotations

@@ -1,21 +1,7 @@
-r"""Reserved capacity with the flows projected out: the method ``exact`` of `formulations.reserved_capacity`.
+"""The method ``exact``: cuts in place of flows, from the oracles; README.md has the projection and the table of cuts.
 
-Given machines n_j in every sink, what one row still has to pay is (LP duality, then the coarea formula over prices)
-
-    Q_t(n) = Σ_l (p_l − p_{l−1}) · max_S [ Σ_{i∈S} load_i·d_it − Σ_{j∈N(S)} strength_j·(n_j + extra_jl) ]₊
-
-with p_1 < p_2 < … the prices of hourly machines and of unserved demand per unit of load, extra_jl the hourly machines
-of sink j cheaper than p_l (S must avoid N(S) where they are unlimited), and N(S) the sinks that S may use: max-flow
-min-cut (Hoffman, Gale) at every price level. Past the last price the bracket must be ≤ 0; that alone is the problem
-with reservations only. What must survive a loss are more brackets that must be ≤ 0.
-
-Only the sets S = {i: N(i) ⊆ Z} matter, for Z in the union-closed family of the N(i), and only those within a connected
-part of the network. Reach is geographic, so they are few (`reserved_capacity_oracles.Projection` lists them once; every
-bracket is then a matrix product over all rows). Where κ ≠ 1, machines differ in what they are good at ("gains") or
-egress has a price, small LPs of rows have duals (y, z) that are cuts valid in every row (`RowByRow`).
-
-The master keeps one solver session: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
-first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
+The master keeps one solver session: the purchases of the model, one θ per group of rows for what the rows cost, cuts as
+added rows; first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
 """
 
 from __future__ import annotations
