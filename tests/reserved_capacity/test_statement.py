@@ -144,7 +144,7 @@ def test_the_worst_case_by_hand():
 
 
 def test_costs_by_hand():
-    """730 h a month, a quarter of the time future a; half of the spot machines are lost, a request unserved 0.001 USD."""
+    """730 h a month, a quarter of the time future a; half of spot is lost; a request unserved is 0.001 USD."""
     cost = statement(CASES["risk"]).objectives["cost"].coefficients
     assert cost["k[2]"] == pytest.approx(4 * 730)
     assert cost["x[1,0]"] == pytest.approx(1 / (1 - 0.5) * 730 / 4)

@@ -401,13 +401,21 @@ def _spread(t: ReservedTables, n: int) -> Index:
 def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
     some = replace(
-        t.over(rows, weight), column_step=np.ones_like(t.column_step), egress=np.zeros_like(t.egress), guards=(),
+        t.over(rows, weight), column_step=np.ones_like(t.column_step), column_minimum=np.zeros_like(t.column_minimum),
+        column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
         penalty=np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL),
     )  # fmt: skip
-    model = FlowModel(some, (demand_met, capacity))
-    compiled = model.compiled()
-    session = Session(replace(compiled, integer=np.zeros_like(compiled.integer)))
-    return model.counts(session.values()) if session.run() == "optimal" else None
+    model = FlowModel(some, (capacity, demand_met))
+    m, k = model.compiled(), len(model.k)
+    # Hour by hour: in which of many optima the simplex method ends hangs on the order of columns and rows.
+    hour = np.concatenate([model.f.labels[2], model.x.labels[1], model.u.labels[1]])
+    columns = np.concatenate([np.arange(k), k + np.argsort(hour, kind="stable")])
+    used, met = (np.arange(n * len(rows)).reshape(n, len(rows)).T.ravel() for n in t.reach.shape[::-1])
+    order = np.concatenate([used, len(used) + met])
+    session = Session()
+    session.load(m.costs[0][columns], m.A[order][:, columns], m.row_lower[order], m.row_upper[order],
+                 m.lower[columns], m.upper[columns])  # fmt: skip
+    return session.values()[:k] if session.run() == "optimal" else None
 
 
 def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
