@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test check lint types docs study bench answers lock clean
+.PHONY: setup demo test quick coverage check lint types docs study bench answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -24,6 +24,12 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 
 test: setup  ## the test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+quick: setup  ## the tests without the slow ones
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+coverage: setup  ## what the test suite reaches, in lines and branches
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
 
 lint: setup
 	$(BIN)/ruff check .
@@ -66,5 +72,9 @@ lock: setup  ## pin every dependency with hashes, without index addresses
 	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 --no-annotate \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
+dist: setup  ## source archive and wheel, into dist/: docs/releasing.md
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build
+
 clean:
-	rm -rf $(VENV) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from optmodels import formulation as registry
-from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels import shipped as ours
+from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import new_folder, safe_name, write_text
+from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem import Problem
@@ -331,8 +332,7 @@ def export(
     """
     from optmodels import targets
 
-    if to not in targets.NAMES:
-        raise InputError(Mistake(None, "to", to, f"one of {', '.join(targets.NAMES)}"))
+    one_of("to", to, targets.NAMES)
     document, name = _document(source)
     problem = _embedded(document, name)
     form = registry.get(problem.formulation)
@@ -351,9 +351,8 @@ def export(
         made = targets.of_plan(form.deployments(problem, plan), to)
     if out is not None:
         paths = {Path(out) / safe_name(file): text for file, text in made.files.items()}
-        for path in paths if not overwrite else ():  # all or none
-            if path.exists():
-                raise InputError(Mistake(str(path), "", "an existing file", "a new file name, or --force"))
+        if not overwrite:  # all or none
+            refuse_existing(*paths)
         for path, text in paths.items():
             write_text(path, text, overwrite=overwrite)
     return made
@@ -461,10 +460,9 @@ def replay(
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
-    if speed not in SPEEDS:
-        raise InputError(Mistake(None, "speed", speed, f"one of {', '.join(SPEEDS)}"))
-    if queue is not None and queue not in QUEUES:
-        raise InputError(Mistake(None, "queue", queue, f"one of {', '.join(QUEUES)}"))
+    one_of("speed", speed, SPEEDS)
+    if queue is not None:
+        one_of("queue", queue, QUEUES)
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
     if trace is None and (rate_factor != 1 or first_s is not None):
@@ -539,16 +537,34 @@ def _read_result(path: Path) -> Mapping[str, Any]:
     return data
 
 
-def new(formulation: str, file: str | PathLike[str] | None = None, *, overwrite: bool = False) -> str:
-    """A commented instance template; written to `file` if given."""
-    text = registry.get(formulation).template
-    if file is not None:
-        write_text(Path(file), text, overwrite=overwrite)
-    return text
+def new(
+    formulation: str, file: str | PathLike[str] | None = None, *, shipped: str | None = None, overwrite: bool = False
+) -> str:
+    """A commented instance template, or a copy of an instance that comes with optmodels.
+
+    Args:
+        formulation: ``optmodels list formulations``.
+        file: the file to write; files that a shipped instance refers to are written beside it.
+        shipped: name of a shipped instance, as ``listing("instances")`` has it; None: the template.
+        overwrite: replace existing files.
+
+    Returns:
+        The instance's text.
+
+    Raises:
+        InputError: an unknown name, or a file that exists.
+    """
+    form = registry.get(formulation)
+    target = None if file is None else Path(file)
+    if shipped is not None:
+        return ours.copy(form.name, shipped, target, overwrite=overwrite)
+    if target is not None:
+        write_text(target, form.template, overwrite=overwrite)
+    return form.template
 
 
-def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[str, Any]]:
-    """What there is: ``formulations``, ``methods``, ``instances`` (below `folder`) or ``catalog``."""
+def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
     from optmodels import catalog
 
     match what:
@@ -560,7 +576,7 @@ def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[s
                 for n in registry.names() for m in registry.get(n).methods
             ]  # fmt: skip
         case "instances":
-            return _instances(Path(folder))
+            return _shipped() if folder is None else _instances(Path(folder))
         case "catalog":
             rows: list[dict[str, Any]] = [
                 {"kind": "pool", "name": k, "title": p.title, "date": p.retrieved.isoformat(),
@@ -576,21 +592,18 @@ def listing(what: str, folder: str | PathLike[str] = "instances") -> list[dict[s
             raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog"))
 
 
-def _instances(folder: Path) -> list[dict[str, Any]]:
-    """Instance files below a folder: YAML or JSON documents that name a formulation."""
-    from optmodels.io.read import read_document
+def _shipped() -> list[dict[str, Any]]:
+    """The instances that come with optmodels, by the name that `new` takes."""
+    return [{"formulation": form, "name": name, "title": data.get("title", "")}
+            for form in registry.names() for name, _, data in ours.named(form)]  # fmt: skip
 
+
+def _instances(folder: Path) -> list[dict[str, Any]]:
+    """Instance files below a folder."""
     if not folder.is_dir():
         raise InputError(Mistake(None, "folder", str(folder), "a folder with instance files"))
-    rows = []
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml", ".json")):
-        try:
-            data, _ = read_document(path)
-        except InputError:
-            continue
-        if "formulation" in data and "plan" not in data:  # a result is no instance
-            rows.append({"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")})
-    return rows
+    return [{"file": str(path), "formulation": data["formulation"], "title": data.get("title", "")}
+            for path, data in ours.instances(folder)]  # fmt: skip
 
 
 def to_json(data: Any) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -76,3 +79,60 @@ class SolverError(OptmodelsError):
 
 class UnattainableError(InputError):
     """A well-formed instance whose limits nothing can meet, as seen before any model is built."""
+
+
+def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6, most: int = 1) -> str | None:
+    """A hint with the `most` known names most like `value`; None when none is alike (`cutoff` as in difflib)."""
+    near = difflib.get_close_matches(str(value), list(known), n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else None
+
+
+def one_of(path: str, value: object, known: Iterable[str], *, hint: bool = False) -> None:
+    """Refuse a value that is none of the known ones; with `hint`, suggest the nearest.
+
+    Raises:
+        InputError: it is none of them.
+    """
+    names = list(known)
+    if value not in names:
+        near = did_you_mean(value, names) if hint else None
+        raise InputError(Mistake(None, path, value, f"one of {', '.join(names)}", hint=near))
+
+
+class Mistakes(list[Mistake]):
+    """Mistakes found so far, so that all are reported at once; the file is filled in by whoever read it."""
+
+    LISTED = 12  # known names shown after an unknown one
+
+    def add(self, path: str, value: object, expected: str, hint: str | None = None) -> None:
+        """One more mistake."""
+        self.append(Mistake(None, path, value, expected, hint=hint))
+
+    def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
+        """A name that is none of the known ones: some of those are listed, the nearest is suggested."""
+        names = sorted(known)
+        listing = ", ".join(names[: self.LISTED]) + (", …" if len(names) > self.LISTED else "")
+        self.add(path, value, f"{what}: {listing}", did_you_mean(value, names))
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Go on after the block if it raised an InputError, with its mistakes."""
+        try:
+            yield
+        except InputError as error:
+            self.extend(error.mistakes)
+
+    def collect(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What `call(*arguments)` returns, or None and the mistakes it raised."""
+        with self.collecting():
+            return call(*arguments)
+        return None
+
+    def raise_any(self, most: int | None = None) -> None:
+        """Raise the mistakes, at most the first `most` of them, if there are any.
+
+        Raises:
+            InputError: always, unless nothing was wrong.
+        """
+        if self:
+            raise InputError(self[:most])

@@ -6,7 +6,6 @@ listed, solved, compared and checked like the formulation's own.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -15,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from optmodels.errors import InputError, Mistake, SolverError
+from optmodels.errors import Mistakes, SolverError, one_of
 
 if TYPE_CHECKING:
     from optmodels.model import Model
@@ -46,15 +45,14 @@ def checked_options(
     Raises:
         InputError: every value out of range.
     """
-    wrong = []
+    wrong = Mistakes()
     if not 0 <= seed < 2**31:
-        wrong.append(Mistake(None, "seed", seed, "a whole number from 0 to 2147483647"))
+        wrong.add("seed", seed, "a whole number from 0 to 2147483647")
     if time_limit is not None and not time_limit > 0:
-        wrong.append(Mistake(None, "time_limit", time_limit, "seconds > 0"))
+        wrong.add("time_limit", time_limit, "seconds > 0")
     if not 0 <= gap < 1:
-        wrong.append(Mistake(None, "gap", gap, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("gap", gap, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)")
+    wrong.raise_any()
     return Options(seed, time_limit, gap, on_event)
 
 
@@ -214,10 +212,7 @@ class Formulation:
         Raises:
             InputError: unknown name.
         """
-        if name not in self.methods:
-            near = difflib.get_close_matches(name, self.methods, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
-            raise InputError(Mistake(None, "method", name, f"one of {', '.join(self.methods)}", hint=hint))
+        one_of("method", name, self.methods, hint=True)
         return self.methods[name]
 
 
@@ -244,10 +239,7 @@ def get(name: str) -> Formulation:
         InputError: unknown name.
     """
     found = _registered()
-    if name not in found:
-        near = difflib.get_close_matches(str(name), found, n=1)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise InputError(Mistake(None, "formulation", name, f"one of {', '.join(sorted(found))}", hint=hint))
+    one_of("formulation", name, sorted(found), hint=True)
     loaded: Formulation = found[name].load()
     added = {e.name.removeprefix(f"{name}."): e.load() for e in _added_methods() if e.name.startswith(f"{name}.")}
     titles = {k: (method.__doc__ or "").partition("\n")[0] for k, method in added.items()}

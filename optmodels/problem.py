@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
@@ -22,8 +22,6 @@ class Problem(Entry):
     notes: str = ""
 
     _folder: Path | None = PrivateAttr(default=None)
-
-    side_files: ClassVar[tuple[str, ...]] = ()
 
     def beside(self, file: str, path: str) -> Path:
         """A file named in the instance, which must lie in the instance's folder or below it.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 from optmodels import formulation
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import one_of
 from optmodels.plan.outcome import Result
 
 PLAN = "plan"
@@ -33,10 +32,7 @@ def schema(name: str) -> dict[str, Any]:
     """
     if name in WRITTEN:
         return _written(name)
-    if name not in formulation.names():
-        near = difflib.get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else None
-        raise InputError(Mistake(None, "schema", name, f"one of {', '.join(names())}", hint=hint))
+    one_of("schema", name, names(), hint=True)
     form = formulation.get(name)
     body = form.problem.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT} | body | {"title": f"optmodels instance: {form.title}"}

@@ -278,6 +278,8 @@ def draw_fig1(frame: pd.DataFrame, path: Path) -> None:
 
 def draw_fig3(frame: pd.DataFrame, path: Path) -> None:
     """Decision maps: the paper's, and ours with the testbed's machines and with free choice."""
+    from matplotlib.patches import Rectangle
+
     from optmodels.reporting.plots import FAMILY_COLOURS, plt, save_figure
 
     columns = [("paper", "as printed in Fig. 3"), ("roofline/testbed", "ours, the testbed's machines"),
@@ -292,7 +294,7 @@ def draw_fig3(frame: pd.DataFrame, path: Path) -> None:
                         (frame["workload"] == workload) & (frame["service"] == service) & (frame["batch"] == batch)
                     ].iloc[0]  # fmt: skip
                     family = cell[column] if isinstance(cell[column], str) and cell[column] else None
-                    ax.add_patch(plt.Rectangle((x, y), 1, 1, color=FAMILY_COLOURS[family], ec="white"))
+                    ax.add_patch(Rectangle((x, y), 1, 1, color=FAMILY_COLOURS[family], ec="white"))
                     ce = cell.get(f"{column} CE", np.nan)
                     text = "–" if family is None else ("" if np.isnan(ce) else f"{ce:.0f}")
                     ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8)
@@ -303,7 +305,7 @@ def draw_fig3(frame: pd.DataFrame, path: Path) -> None:
             ax.set_title(f"{service.replace('_', '-')}: {title}", fontsize=10)
             if r == 1:
                 ax.set_xlabel("batch size")
-    handles = [plt.Rectangle((0, 0), 1, 1, color=FAMILY_COLOURS[f]) for f in (*FAMILIES, None)]
+    handles = [Rectangle((0, 0), 1, 1, color=FAMILY_COLOURS[f]) for f in (*FAMILIES, None)]
     figure.legend(
         handles, [*(FAMILY_TITLES[f] for f in FAMILIES), "infeasible"], ncol=4, loc="lower center", fontsize=8
     )

@@ -21,16 +21,9 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.work import layer_work
 from optmodels.simulation.regions import POLICIES, Engine, Fleet, Replay, Routing, policy, simulate
-from optmodels.traces.multiregion import (
-    ARENA,
-    WILDCHAT,
-    Chat,
-    Tree,
-    Workload,
-    closed_loop_chat,
-    closed_loop_trees,
-)
+from optmodels.traces.multiregion import Chat, Workload
 from optmodels.units import GIB
+from papers.skylb_workloads import ARENA, WILDCHAT, Tree, closed_loop_chat, closed_loop_trees
 
 REGIONS = ("us-east-1", "eu-central-1", "ap-northeast-1")
 PREFILL_512_S = 0.300  # SK §2.1

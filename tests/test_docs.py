@@ -7,9 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from optmodels.model.document import written
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "formulations").glob("*/README.md")])
@@ -32,6 +35,7 @@ def commands(page: Path) -> list[tuple[list[str], int]]:
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
@@ -41,6 +45,7 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
         assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
@@ -53,3 +58,11 @@ def test_links_between_pages_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("folder", sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py")))
+def test_tables_of_families_are_current(folder: str) -> None:
+    """Every family of a formulation beside its inequality, as its code says it."""
+    readme = ROOT / "formulations" / folder / "README.md"
+    families = import_module(f"formulations.{folder}.model").FAMILIES
+    assert readme.read_text(encoding="utf-8") == written(readme.read_text(encoding="utf-8"), families, str(readme))

@@ -40,7 +40,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             same = line.gpus_per_machine == machine.gpu_count
             found.require(f"GPUs of {line.machine}", same, line.gpus_per_machine, machine.gpu_count)
     count = _structure(found, problem, case, p, main, ao)
-    _money(found, problem, case, p, {"main": main, "ao": ao})
+    _money(found, problem, p, {"main": main, "ao": ao})
     if case.operating_points:
         point = next((o for o in case.operating_points if o.name == p.measured), None)
         if point is None:
@@ -149,9 +149,7 @@ def _structure(
     return count
 
 
-def _money(
-    found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, machines: Mapping[str, Machine | None]
-) -> None:
+def _money(found: Findings, problem: CostEfficiency, p: CostPlan, machines: Mapping[str, Machine | None]) -> None:
     total = 0.0
     for line in p.machines:
         machine = machines[line.role]

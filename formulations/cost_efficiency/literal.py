@@ -1,7 +1,8 @@
-r"""Cost efficiency in its obvious form: one α, one E2E, big-M rows switched by the skeleton's binary.
+r"""Cost efficiency in its obvious form: one α, one E2E, big-M rows switched by the candidate's binary.
 
-The same optimum as `cost_efficiency`, kept as the reference the tight form is tested against and to show what
-tightness buys: with every z fractional the big-M rows are slack, so the uncapped LP bound is far from the optimum.
+The same optimum as `formulations.cost_efficiency.model`, kept as the reference the tight form is tested against and to
+show what tightness buys: with every z fractional the big-M rows are slack, so the uncapped LP bound is far from the
+optimum.
 
     min cost     s.t.  Σ z_c = 1,   α_min,c − (1 − z_c) ≤ α ≤ α_max,c + (1 − z_c),
                        memory_c(α), ttft_cj(α), tbt_cj(α) ≤ 1 + M_c·(1 − z_c)
@@ -14,49 +15,54 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyomo.environ as pyo
 
-from formulations.cost_efficiency.model import Piece, model_data
+from formulations.cost_efficiency.model import Pieces, model_data
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.serving.points import Array
 
 
-def _largest(piece: Piece) -> float:
-    """max over α ∈ [0, 1] of the piece, at least 1."""
-    return max(piece.u, piece.u + piece.v, 1.0)
+def _largest(pieces: Pieces) -> Array:
+    """max over α ∈ [0, 1] of each piece, at least 1; shape (m,)."""
+    most: Array = np.maximum(np.maximum(pieces.u, pieces.u + pieces.v), 1.0)
+    return most
 
 
 def build_literal(problem: CostEfficiency, tables: CostTables) -> Any:
-    """The ConcreteModel; objective in USD per million tokens, like `cost_efficiency.build`."""
-    read = model_data(problem, tables)
-    data, price = read.of, read.usd_per_million_tokens
+    """The ConcreteModel; objective in USD per million tokens, like `model.build`."""
+    d = model_data(problem, tables)
     m = pyo.ConcreteModel(name=f"{problem.name} (literal)")
-    m.C = pyo.Set(initialize=list(data))
+    m.C = pyo.Set(initialize=d.candidate.tolist())
     m.z = pyo.Var(m.C, domain=pyo.Binary)
     m.alpha = pyo.Var(bounds=(0, 1))
-    longest = max((s.longest_e2e for s in data.values()), default=1.0)
+    longest = float(d.longest_e2e.max(initial=1.0))
     m.e = pyo.Var(bounds=(0, longest))
     m.rows = pyo.ConstraintList()
     m.nothing = pyo.Var(bounds=(0, 0))
     m.rows.add(sum(m.z[c] for c in m.C) + m.nothing == 1)
-    dearest = max(price.values(), default=1.0) * longest
-    if data and problem.budget_usd_per_hour is not None:
-        m.rows.add(sum(data[c].usd_per_hour * m.z[c] for c in m.C) <= problem.budget_usd_per_hour)
+    most_expensive = float(d.usd_per_million_tokens.max(initial=1.0)) * longest
+    if len(d.candidate) and np.isfinite(d.budget):
+        m.rows.add(sum(usd * m.z[c] for c, usd in zip(m.C, d.usd_per_hour, strict=True)) <= d.budget)
     uncapped = problem.objective == "uncapped"
-    m.usd = pyo.Var(bounds=(0, dearest))
-    for c, s in data.items():
+    m.usd = pyo.Var(bounds=(0, most_expensive))
+    for i, c in enumerate(m.C):
         off = 1 - m.z[c]
-        m.rows.add(m.alpha >= s.alpha_min - off)
-        m.rows.add(m.alpha <= s.alpha_max + off)
-        if s.kv_in_vram:
-            m.rows.add(s.vram_fixed + s.kv_in_vram * (1 - m.alpha) <= 1 + (s.vram_fixed + s.kv_in_vram) * off)
-        if s.kv_in_host is not None:
-            m.rows.add(s.kv_in_host * m.alpha <= 1 + s.kv_in_host * off)
-        for piece in (*s.ttft, *s.tbt):
-            m.rows.add(piece.u + piece.v * m.alpha <= 1 + _largest(piece) * off)
-        for piece in s.e2e:
-            m.rows.add(m.e >= piece.u + piece.v * m.alpha - _largest(piece) * off)
+        m.rows.add(m.alpha >= d.alpha_min[i] - off)
+        m.rows.add(m.alpha <= d.alpha_max[i] + off)
+        fixed, kv, host = d.vram_fixed[i], d.kv_in_vram[i], d.kv_in_host[i]
+        if kv:
+            m.rows.add(fixed + kv * (1 - m.alpha) <= 1 + (fixed + kv) * off)
+        if np.isfinite(host):
+            m.rows.add(host * m.alpha <= 1 + host * off)
         if uncapped:
-            m.rows.add(m.usd >= price[c] * m.e - dearest * off)
-    m.cost = pyo.Objective(expr=m.usd if uncapped else sum(price[c] * m.z[c] for c in m.C))
+            m.rows.add(m.usd >= d.usd_per_million_tokens[i] * m.e - most_expensive * off)
+    for pieces in (d.ttft, d.tbt):
+        for c, u, v, most in zip(pieces.candidate, pieces.u, pieces.v, _largest(pieces), strict=True):
+            m.rows.add(u + v * m.alpha <= 1 + most * (1 - m.z[c]))
+    for c, u, v, most in zip(d.e2e.candidate, d.e2e.u, d.e2e.v, _largest(d.e2e), strict=True):
+        m.rows.add(m.e >= u + v * m.alpha - most * (1 - m.z[c]))
+    usd = sum(price * m.z[c] for c, price in zip(m.C, d.usd_per_million_tokens, strict=True))
+    m.cost = pyo.Objective(expr=m.usd if uncapped else usd)
     return m

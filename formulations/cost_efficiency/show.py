@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, skeleton_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
-from optmodels.reporting.text import plain
+from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
 
 
@@ -61,7 +59,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     plan, report = result.get("plan"), result.get("report", {})
     if plan is not None:
         out += _plan_lines(plan)
-        table = Table("limit", "plan", "bound by", "", title="What binds", title_justify="left", title_style="bold")
+        table = titled("What binds", "limit", "plan", "bound by", "")
         for line in plan["limits"]:
             margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)
             table.add_row(
@@ -77,8 +75,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                 f"  {i}. {_short(n)}" for i, n in enumerate(report["next"], 2)
             ]
     if report.get("families"):
-        table = Table("family", "best candidate, or what killed the nearest", title="By family", title_justify="left",
-                      title_style="bold")  # fmt: skip
+        table = titled("By family", "family", "best candidate, or what killed the nearest")
         for f in report["families"]:
             table.add_row(f["title"], _short(f["plan"]) if f["plan"] else _killed(f))
         out += ["", table]

@@ -50,9 +50,6 @@ from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools
 from optmodels.solver import paused_gc
 
-MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
-MOST_WORTHS = 8  # limits solved again for their worth
-
 
 @dataclass(frozen=True)
 class Data:

@@ -6,8 +6,7 @@ curves of the cost-efficiency problem, or measured (``points:``, ``points_table:
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -17,7 +16,7 @@ from pydantic import Field, model_validator
 from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_model
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import FAMILIES, Family, Variant
@@ -458,84 +457,70 @@ def _seconds(limit: LatencyLimit | None) -> float | None:
 
 
 def _resolve(p: Fleet) -> FleetCase:
-    wrong: list[Mistake] = []
-
-    def unknown(path: str, value: str, what: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(value, known, n=1)
-        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-        hint = f"did you mean {near[0]}?" if near else None
-        wrong.append(Mistake(None, path, value, f"{what}: {listing}", hint=hint))
+    wrong = Mistakes()
 
     workloads, points, slice_factor = p.workloads, p.points, p.melange.slice_factor or 4
     if p.melange.file is not None:
         if workloads or points or p.points_table or p.pool:
-            wrong.append(Mistake(None, "melange.file", p.melange.file, "no workloads, points or pool beside it"))
+            wrong.add("melange.file", p.melange.file, "no workloads, points or pool beside it")
         else:
-            try:
+            with wrong.collecting():
                 config = read_model(p.beside(p.melange.file, "melange.file"), MelangeConfig)
                 workloads, points = from_melange(config)
                 slice_factor = p.melange.slice_factor or config.slice_factor
-            except InputError as error:
-                wrong.extend(error.mistakes)
     names = [w.name for w in workloads]
     for i, name in enumerate(names):
         if name in names[:i]:
-            wrong.append(Mistake(None, f"workloads[{i}].name", name, "each workload once"))
+            wrong.add(f"workloads[{i}].name", name, "each workload once")
     if not workloads and not wrong:
-        wrong.append(Mistake(None, "workloads", None, "at least one workload"))
+        wrong.add("workloads", None, "at least one workload")
     periods = p.periods or (Period(name="always", hours=24.0),)
     for i, period in enumerate(p.periods):
         if period.name in [q.name for q in p.periods[:i]]:
-            wrong.append(Mistake(None, f"periods[{i}].name", period.name, "each period once"))
+            wrong.add(f"periods[{i}].name", period.name, "each period once")
         for name in period.rate_factors:
             if name not in names:
-                unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
+                wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
     demands = _demands(p, workloads, periods, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
         for i, choice in enumerate(several):
             path = f"pool[{i}]" if isinstance(p.pool, tuple) else "pool"
-            machines += select_machines(choice, unknown, wrong, path)
+            machines += select_machines(choice, wrong, path)
         keys = [(m.machine, m.region) for m in machines]
         wrong += [
             Mistake(None, "pool", " in ".join(key), "each machine once in the pools")
             for key in sorted({k for k in keys if keys.count(k) > 1})
         ]
     if p.points_table is not None and not wrong:
-        try:
-            table = p.beside(p.points_table, "points_table")
-            points = (points or ()) + tuple(
-                FleetPoint(**row) for row in read_points_table(table, [d.name for d in demands])
-            )
-        except InputError as error:
-            wrong.extend(error.mistakes)
+        with wrong.collecting():
+            rows = read_points_table(p.beside(p.points_table, "points_table"), [d.name for d in demands])
+            points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
     architectures: dict[str, Architecture] = {}
     if points is None:
-        _modelled(p, workloads, demands, machines, architectures, unknown, wrong)
+        _modelled(p, workloads, demands, architectures, wrong)
     else:
-        _measured(points, machines, demands, p, unknown, wrong)
+        _measured(points, machines, demands, p, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
-                unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus:", gpus)
+                wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus:", gpus)
     for i, line in enumerate((*p.stock, *p.quota)):
         where = f"stock[{i}]" if i < len(p.stock) else f"quota[{i - len(p.stock)}]"
         if line.unit == "vcpus" and any(m.vcpu is None for m in machines):
-            wrong.append(Mistake(None, f"{where}.unit", "vcpus", "machines with known vcpu in the pool"))
+            wrong.add(f"{where}.unit", "vcpus", "machines with known vcpu in the pool")
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
-            unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
+            wrong.unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
     calibration = None
     if not wrong and points is None and workloads:
         calibration = _calibration(p, workloads[0], architectures, machines, gpus, wrong)
     if p.reserve is not None and p.reserve.survive_probability is not None and not p.interruptions:
-        wrong.append(Mistake(None, "interruptions", None, "interruption rates, from which survival is computed"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("interruptions", None, "interruption rates, from which survival is computed")
+    wrong.raise_any()
     return FleetCase(
         p, workloads, demands, architectures, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
@@ -544,50 +529,45 @@ def _resolve(p: Fleet) -> FleetCase:
 
 
 def _demands(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: list[Mistake]
+    p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: Mistakes
 ) -> tuple[Demand, ...]:
     """Every bucket of every workload with its rate by period; buckets without requests are left out."""
     demands: list[Demand] = []
     for i, w in enumerate(workloads):
         buckets = w.buckets or ()
         if w.trace is not None:
-            try:
+            with wrong.collecting():
                 cells = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r) for n, a, b, r in cells
                 )
-            except InputError as error:
-                wrong.extend(error.mistakes)
         shares = sum(b.share for b in buckets if b.share is not None)
         if shares > 1 + 1e-9:
-            wrong.append(Mistake(None, f"workloads[{i}].buckets", shares, "shares that add up to at most 1"))
+            wrong.add(f"workloads[{i}].buckets", shares, "shares that add up to at most 1")
         for b in buckets:
             rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
             by_period = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in periods)
             if max(by_period) > 0:
                 demands.append(Demand(w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period))
     if workloads and not demands and not wrong:
-        wrong.append(Mistake(None, "workloads", 0.0, "a bucket with requests_per_s > 0"))
+        wrong.add("workloads", 0.0, "a bucket with requests_per_s > 0")
     return tuple(demands)
 
 
 def _modelled(
-    p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...], machines: tuple[Machine, ...],
-    architectures: dict[str, Architecture], unknown: object, wrong: list[Mistake],
+    p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...],
+    architectures: dict[str, Architecture], wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What operating points from the latency model need: a pool, a model and lengths per workload."""
-    assert callable(unknown)
     if p.pool is None:
-        wrong.append(Mistake(None, "pool", None, "machines to choose from, or points: of your own"))
+        wrong.add("pool", None, "machines to choose from, or points: of your own")
     for i, w in enumerate(workloads):
         if isinstance(w.model, Architecture):
             architectures[w.name] = w.model
         elif w.model is None:
-            wrong.append(
-                Mistake(None, f"workloads[{i}].model", None, "a model of the catalogue, or points: of your own")
-            )
+            wrong.add(f"workloads[{i}].model", None, "a model of the catalogue, or points: of your own")
         elif w.model not in catalog.llms():
-            unknown(f"workloads[{i}].model", w.model, "a model of the catalogue", catalog.llms())
+            wrong.unknown(f"workloads[{i}].model", w.model, "a model of the catalogue", catalog.llms())
         else:
             architectures[w.name] = catalog.llms()[w.model]
         longest = architectures[w.name].max_positions if w.name in architectures else None
@@ -596,46 +576,45 @@ def _modelled(
                 continue
             if d.input_tokens is None or d.output_tokens is None:
                 expected = "input_tokens and output_tokens, from which latencies are modelled"
-                wrong.append(Mistake(None, f"workloads[{i}].buckets ({d.bucket})", None, expected))
+                wrong.add(f"workloads[{i}].buckets ({d.bucket})", None, expected)
             elif longest is not None and d.tokens > longest:
                 expected = f"input_tokens + output_tokens at most the model's context of {longest} tokens"
-                wrong.append(Mistake(None, f"workloads[{i}].buckets ({d.bucket})", d.tokens, expected))
+                wrong.add(f"workloads[{i}].buckets ({d.bucket})", d.tokens, expected)
 
 
 def _measured(
     points: tuple[FleetPoint, ...], machines: tuple[Machine, ...], demands: tuple[Demand, ...], p: Fleet,
-    unknown: object, wrong: list[Mistake],
+    wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What measured points refer to is there."""
-    assert callable(unknown)
     prices = {(m.machine, m.region): m.prices for m in machines}
     # A bucket named in `points` may have rate 0 and thus be no demand.
     known = {f"{w.name}/{b.label}" for w in p.workloads for b in w.buckets or ()} | {d.name for d in demands}
     if not points:
-        wrong.append(Mistake(None, "points", None, "at least one operating point"))
+        wrong.add("points", None, "at least one operating point")
     seen: set[str] = set()
     for i, q in enumerate(points):
         if q.name in seen:
-            wrong.append(Mistake(None, f"points[{i}].name", q.name, "each point once"))
+            wrong.add(f"points[{i}].name", q.name, "each point once")
         seen.add(q.name)
         if q.usd_per_hour is None:
             price = prices.get((q.machine, q.region))
             if price is None:
-                unknown(
+                wrong.unknown(
                     f"points[{i}].machine", q.machine, "usd_per_hour, or a machine of the pool", [k[0] for k in prices]
                 )
             elif price.get(q.market) is None:
-                wrong.append(Mistake(None, f"points[{i}].market", q.market, f"a market {q.machine} has a price in"))
+                wrong.add(f"points[{i}].market", q.market, f"a market {q.machine} has a price in")
         for demand in q.requests_per_s:
             if demand not in known:
-                unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)
+                wrong.unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)
         if len(wrong) > 20:
             return
 
 
 def _calibration(
     p: Fleet, w: FleetWorkload, architectures: Mapping[str, Architecture], machines: tuple[Machine, ...],
-    gpus: Mapping[str, Gpu], wrong: list[Mistake],
+    gpus: Mapping[str, Gpu], wrong: Mistakes,
 ) -> Calibration | None:  # fmt: skip
     """Coefficients by name or file, looked up as the cost-efficiency problem does."""
     if p.latency.calibration is None or isinstance(p.latency.calibration, Calibration):
@@ -646,11 +625,8 @@ def _calibration(
         gpus=dict(gpus), pool=PoolChoice(machines=machines), latency=Latency(calibration=p.latency.calibration),
     )  # fmt: skip
     probe._folder = p._folder
-    try:
-        return probe.resolve().calibration
-    except InputError as error:
-        wrong.extend(error.mistakes)
-        return None
+    case = wrong.collect(probe.resolve)
+    return case.calibration if case is not None else None
 
 
 def from_melange(config: MelangeConfig) -> tuple[tuple[FleetWorkload, ...], tuple[FleetPoint, ...]]:

@@ -12,7 +12,7 @@ from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
-from optmodels.reporting.text import plain
+from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
 
 MAX_ROWS = 5000
@@ -62,8 +62,7 @@ def _plan(p: FleetPlan) -> list[Any]:
         title = (
             f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
         )
-        table = Table("count", "deployment", "USD/h each", "load", "in use", "serves", title=plain(title),
-                      title_justify="left", title_style="bold")  # fmt: skip
+        table = titled(plain(title), "count", "deployment", "USD/h each", "load", "in use", "serves")
         for d in q.deployments:
             serves = ", ".join(
                 f"{s.share:.0%} of {s.demand}" + (" (late)" if s.misses_slo else "") for s in d.serves[:6]

@@ -95,6 +95,7 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
             found.add("instance names differ", name, "once")
     for i in p.instances:
         line = p.configurations[i.configuration]
+        found.require(f"sub-cluster of {i.name}", i.subcluster in (-1, 0, 1), i.subcluster, "-1, 0 or 1")
         total = sum(len(g) for g in i.placement.values())
         found.equal(f"GPUs of {i.name}", float(total), float(line.tp * line.pp * line.dp))
         together = 1 if c.tensor_groups_cross_servers else line.tp * (1 if c.pipelines_cross_servers else line.pp)

@@ -23,7 +23,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyomo.environ as pyo
 
 from formulations.orchestration.flow import FlowModel, busy_shares, dispatch, weights
@@ -33,8 +32,6 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.solver import paused_gc
-
-Ints = npt.NDArray[np.int64]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Parameters

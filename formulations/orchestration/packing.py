@@ -19,15 +19,12 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import coo_array
 
 from formulations.orchestration.problem import OrchestrationCase, ServerLine
 from optmodels.solver.session import Session
 
-Ints = npt.NDArray[np.int64]
 Placement = dict[str, list[int]]
-MOST_PATTERNS = 20_000
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from optmodels.plan.outcome import Document
 from optmodels.simulation.cluster import Policy, Queue
 
+Count = Annotated[int, Field(ge=0, le=10**9)]
+
 
 class InstanceLine(Document):
     """One instance and where it sits."""
 
     name: str
-    configuration: int = Field(description="index into the plan's configurations")
+    configuration: Count = Field(description="index into the plan's configurations")
     placement: dict[str, list[int]] = Field(description="server → GPU indices")
     kept: bool = Field(default=False, description="runs already, on these GPUs")
     subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
@@ -29,8 +31,8 @@ class ConfigurationLine(Document):
     pp: int
     dp: int
     batch: int
-    instances: int
-    gpus: int = Field(description="of all its instances")
+    instances: Count
+    gpus: Count = Field(description="of all its instances")
     requests: float = Field(description="planned for it")
 
     @property
@@ -72,8 +74,8 @@ class Prediction(Document):
     attainment: float = Field(description="share in time, unweighted")
     throughput_tokens_per_s: float = Field(description="tokens of requests in time over the horizon")
     mean_latency_s: float = Field(description="wait and prefill of requests in time: first token")
-    gpus_used: int
-    gpus: int
+    gpus_used: Count
+    gpus: Count
     slot_use: float = Field(description="busy share of the slots over the horizon")
 
 
@@ -116,9 +118,9 @@ class OrchestrationPlan(Document):
     prediction: Prediction
     score: ScoreLines
     shortfalls: dict[str, float] = Field(default={}, description="model → missing share of its attainment_at_least")
-    started: int = Field(default=0, description="instances to start, against change.running")
-    stopped: int = 0
-    moved: int = Field(default=0, description="running instances that had to change GPUs")
+    started: Count = Field(default=0, description="instances to start, against change.running")
+    stopped: Count = 0
+    moved: Count = Field(default=0, description="running instances that had to change GPUs")
     dispatcher: Dispatcher = Dispatcher()
     online: Dispatcher | None = Field(
         default=None,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.problem import MOST_BINS, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import Rates, RateSource
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.work import layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
@@ -355,7 +355,7 @@ def _unusable(
 
 def _t_slice(case: OrchestrationCase, source: RateSource) -> Array:
     """Seconds per token of an idle one-GPU instance on the first GPU type that has one (MaaSO §III-C)."""
-    found, wrong = np.ones(len(case.models)), []
+    found, wrong = np.ones(len(case.models)), Mistakes()
     for m, served in enumerate(case.problem.models):
         if served.t_slice_s is not None:
             found[m] = served.t_slice_s
@@ -365,10 +365,9 @@ def _t_slice(case: OrchestrationCase, source: RateSource) -> Array:
         if known:
             found[m] = 1.0 / known[0]
         else:
-            wrong.append(Mistake(None, f"models[{m}].t_slice_s", None, "seconds per token of an idle one-GPU instance: "
-                                 "the latencies say nothing about tp 1, pp 1"))  # fmt: skip
-    if wrong:
-        raise InputError(wrong)
+            expected = "seconds per token of an idle one-GPU instance: the latencies say nothing about tp 1, pp 1"
+            wrong.add(f"models[{m}].t_slice_s", None, expected)
+    wrong.raise_any()
     return found
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import Precision
 from optmodels.limits import Limit
@@ -391,19 +389,8 @@ class OrchestrationCase:
         return counts
 
 
-class _Wrong(list[Mistake]):
-    def add(self, path: str, value: object, expected: str, hint: str | None = None) -> None:
-        self.append(Mistake(None, path, value, expected, hint=hint))
-
-    def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
-        names = sorted(known)
-        near = difflib.get_close_matches(value, names, n=1)
-        listing = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-        self.add(path, value, f"{what}: {listing}", f"did you mean {near[0]}?" if near else None)
-
-
 def _resolve(p: Orchestration) -> OrchestrationCase:
-    wrong = _Wrong()
+    wrong = Mistakes()
     known = catalog.gpus() | p.gpus
     types: dict[str, tuple[Gpu, float]] = {}
     for i, s in enumerate(p.cluster.servers):
@@ -433,8 +420,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
     trace, request_model, factor, notes = _requests(p, names, wrong)
-    if wrong:
-        raise InputError(wrong)
+    wrong.raise_any()
     return OrchestrationCase(
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
@@ -443,7 +429,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     )  # fmt: skip
 
 
-def _architecture(m: ServedModel, i: int, wrong: _Wrong) -> Architecture | None:
+def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:
     named = m.architecture if m.architecture is not None else m.model
     if isinstance(named, Architecture):
         return named
@@ -454,7 +440,7 @@ def _architecture(m: ServedModel, i: int, wrong: _Wrong) -> Architecture | None:
     return catalog.llms()[named]
 
 
-def _servers(p: Orchestration, types: list[str], wrong: _Wrong) -> tuple[ServerLine, ...]:
+def _servers(p: Orchestration, types: list[str], wrong: Mistakes) -> tuple[ServerLine, ...]:
     total = sum(s.count * s.gpus for s in p.cluster.servers)
     if total > MOST_GPUS:
         wrong.add("cluster.servers", total, f"at most {MOST_GPUS:,} GPUs")
@@ -482,21 +468,15 @@ def _servers(p: Orchestration, types: list[str], wrong: _Wrong) -> tuple[ServerL
     return tuple(lines)
 
 
-def _requests(p: Orchestration, names: list[str], wrong: _Wrong) -> tuple[Trace | None, Ints, Array, list[str]]:
+def _requests(p: Orchestration, names: list[str], wrong: Mistakes) -> tuple[Trace | None, Ints, Array, list[str]]:
     nothing: tuple[Trace | None, Ints, Array, list[str]] = (None, np.zeros(0, dtype=np.int64), np.zeros(0), [])
     for i, c in enumerate(p.requests.classes or ()):
         if c.model not in names:
             wrong.unknown(f"requests.classes[{i}].model", c.model, "a model of this file", names)
     if p.requests.classes is not None:
         return nothing
-    try:
-        if p.requests.rows is not None:
-            trace = p.requests.rows.trace()
-        else:
-            assert p.requests.trace is not None
-            trace = load_trace(p.requests.trace, p.beside, "requests.trace")
-    except InputError as error:
-        wrong.extend(error.mistakes)
+    trace = wrong.collect(_trace, p)
+    if trace is None:
         return nothing
     if not len(trace):
         wrong.add("requests.trace", "no request", "at least one request")
@@ -523,6 +503,13 @@ def _requests(p: Orchestration, names: list[str], wrong: _Wrong) -> tuple[Trace 
             return nothing
         factor = np.full(len(trace), p.slo.factor)
     return trace, code, np.asarray(factor, dtype=float), []
+
+
+def _trace(p: Orchestration) -> Trace:
+    if p.requests.rows is not None:
+        return p.requests.rows.trace()
+    assert p.requests.trace is not None
+    return load_trace(p.requests.trace, p.beside, "requests.trace")
 
 
 Latency.model_rebuild()

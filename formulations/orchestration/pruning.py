@@ -24,7 +24,6 @@ from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import Configuration, OrchestrationTables
 
 Array = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes
 from optmodels.io.read import read_table
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.strategies import Hardware, Model, Variant
@@ -55,20 +55,18 @@ class RateSource:
         for row in measured_rows(case.problem):
             self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
         self.fitted: dict[str, LatencyModel] = {}
-        wrong: list[Mistake] = []
+        wrong = Mistakes()
         for name, file in (latency.fitted or {}).items():
             path = f"latency.fitted.{name}"
-            try:
+            with wrong.collecting():
                 self.fitted[name] = read_latency_model(_file(case.problem, file, path))
-            except InputError as error:
-                wrong += error.mistakes
+            if name not in self.fitted:
                 continue
             if name not in case.models:
-                wrong.append(Mistake(None, path, name, f"a model of this file: {', '.join(case.models)}"))
+                wrong.add(path, name, f"a model of this file: {', '.join(case.models)}")
             if self.fitted[name].measured == "pairs":
-                wrong.append(Mistake(None, path, file, "a model of static batches, single steps or served requests"))
-        if wrong:
-            raise InputError(wrong)
+                wrong.add(path, file, "a model of static batches, single steps or served requests")
+        wrong.raise_any()
 
     def rates(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """Rates at loads 1 … `most` of one replica of tp·pp GPUs."""

@@ -16,7 +16,7 @@ from formulations.orchestration.named import Named, figures, name_requests
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.assigned import follow
 from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
 from optmodels.simulation.controlled import controllers
@@ -63,8 +63,8 @@ def replay(
         InputError: unknown policy, or requests of a model that the instance does not have.
     """
     options = options or ReplayOptions()
-    if options.policy is not None and options.policy not in WAYS:
-        raise InputError(Mistake(None, "policy", options.policy, f"one of {', '.join(WAYS)}"))
+    if options.policy is not None:
+        one_of("policy", options.policy, WAYS)
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
     own = trace is None or _same(t, trace)

@@ -13,7 +13,7 @@ from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import replay
-from optmodels.reporting.text import plain
+from optmodels.reporting.text import plain, titled
 
 ROWS_SHOWN = 40
 MOST_REPLAYED = 200_000  # requests simulated with every solve
@@ -63,12 +63,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
 
 
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", title_style="bold")
-
-
 def _instances(p: OrchestrationPlan) -> Table:
-    table = _table("Instances", "model", "parallelism", "batch", "GPUs each", "instances", "requests", "where")
+    table = titled("Instances", "model", "parallelism", "batch", "GPUs each", "instances", "requests", "where")
     for j, c in enumerate(p.configurations[:ROWS_SHOWN]):
         mine = [i for i in p.instances if i.configuration == j]
         where = "; ".join(_where(i.placement) for i in mine[:4]) + (
@@ -91,7 +87,7 @@ def _span(gpus: list[int]) -> str:
 
 
 def _classes(p: OrchestrationPlan) -> Table:
-    table = _table("Requests", "class", "requests", "deadline s", "in time", "on")
+    table = titled("Requests", "class", "requests", "deadline s", "in time", "on")
     best: dict[int, dict[int, float]] = {}
     for k, j, m in zip(p.shares.request_class, p.shares.configuration, p.shares.admitted, strict=True):
         best.setdefault(k, {})
@@ -111,7 +107,7 @@ def replay_table(found: Mapping[str, Any]) -> Table:
     """Predicted against replayed, by policy."""
     columns = ("dispatch", "in time", "refused", "late", "cascaded", "TTFT, s", "E2E p50 / p90 / p99, s",
                "tokens/s in time", "GPU use")  # fmt: skip
-    table = _table(f"Replay of {found['requests']:,} requests", *columns)
+    table = titled(f"Replay of {found['requests']:,} requests", *columns)
     table.caption = "tokens/s: predicted over the planning horizon, replayed from first arrival to last completion"
     for name, key in (("predicted", "predicted"), ("by name", "named")):
         if key in found:

@@ -63,7 +63,7 @@ def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
     if world is not None:
         _money(found, problem, case, p, world)
         _purchases_offered(found, problem, case, p, world)
-        _hours(found, problem, case, p, world)
+        _hours(found, problem, case, world)
         _flows(found, case, p, world)
     return found.report()
 
@@ -201,7 +201,7 @@ def _purchases_offered(
         _require(found, not 0 < line.count < m.minimum, f"smallest reservation of {m.machine}", line.count, m.minimum)
 
 
-def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
+def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world: _World) -> None:
     """Every hour serves its demand; after every loss the kept share of it."""
     lost = np.array([m.spot_lost_share for m in problem.machines])
     working = world.hourly["on_demand"] + world.hourly["spot"] * (1 - lost)
@@ -210,7 +210,7 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
     net = _Network(problem, case)
     machines = world.reserved + working
     outcome = net.worst(np.maximum(served, 0.0), machines, world.demand)
-    _report(found, "demand is served", outcome, case, world)
+    _report(found, "demand is served", outcome, case)
     rules = problem.resilience
     everywhere = np.where(
         np.isnan(case.usd_per_hour[:, :, 0]) | ("on_demand" not in problem.terms), 0.0, case.on_demand_cap
@@ -222,16 +222,11 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
             alive = world.reserved + (everywhere if rules.count_on_demand else 0.0)
             alive[:, s] = 0.0
             kept = rules.lose_any_region_keep * world.demand
-            _report(
-                found,
-                f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}",
-                net.worst(kept, alive),
-                case,
-                world,
-            )
+            said = f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}"
+            _report(found, said, net.worst(kept, alive), case)
     if rules.lose_spot_keep is not None:
         outcome = net.worst(rules.lose_spot_keep * world.demand, world.reserved + everywhere)
-        _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case, world)
+        _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case)
     worst = problem.uncertainty.worst_case
     if worst is not None:
         spot = np.where(np.isnan(case.usd_per_hour[:, :, 1]) | ("spot" not in problem.terms), 0.0,
@@ -260,7 +255,7 @@ def _deviations(
     if len(users) <= worst.regions:
         row = left[(short[left] / total[left]).argmax()]
         what = f"demand {worst.deviation:.0%} higher in {', '.join(case.regions[r] for r in users)}"
-        _report(found, what, (int(rows[row]), float(short[row]), float(total[row])), case, world)
+        _report(found, what, (int(rows[row]), float(short[row]), float(total[row])), case)
         return
     parts = np.array_split(users, worst.regions + 1)
     for x in range(len(parts)):
@@ -271,7 +266,7 @@ def _deviations(
             _deviations(found, case, world, net, machines, worst, rest, np.array(for_row), done)
 
 
-def _report(found: Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase, world: _World) -> None:
+def _report(found: Findings, what: str, outcome: tuple[int, float, float], case: ReservedCase) -> None:
     row, short, total = outcome
     if short > TOLERANCE * max(total, 1e-9):
         hour = row % len(case.demand_rps)

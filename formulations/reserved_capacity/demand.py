@@ -17,7 +17,7 @@ from pydantic import Field
 
 from optmodels.catalog import geography
 from optmodels.catalog.types import Entry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.problem import Problem
 from optmodels.units import Fraction
 
@@ -162,22 +162,21 @@ def demand_of(p: Problem, demand: Any, path: str, clocks: Sequence[Clock]) -> Ho
 
 
 def _inline(d: InlineDemand, path: str, names: list[str]) -> Hourly:
-    wrong = [
-        Mistake(None, f"{path}.by_region", n, f"a region of this file: {', '.join(names[:12])}")
-        for n in d.by_region if n not in names
-    ]  # fmt: skip
+    wrong = Mistakes()
+    for n in d.by_region:
+        if n not in names:
+            wrong.add(f"{path}.by_region", n, f"a region of this file: {', '.join(names[:12])}")
     hours = {n: len(v) for n, v in d.by_region.items()}
     most = max(hours.values())
-    wrong += [
-        Mistake(None, f"{path}.by_region.{n}", h, f"{most} hours as in the longest region: {most - h} missing")
-        for n, h in hours.items() if h != most
-    ]  # fmt: skip
-    wrong += [Mistake(None, f"{path}.by_region.{n}", None, "hours of demand (zeros if it has no users)")
-              for n in names if n not in d.by_region]  # fmt: skip
+    for n, h in hours.items():
+        if h != most:
+            wrong.add(f"{path}.by_region.{n}", h, f"{most} hours as in the longest region: {most - h} missing")
+    for n in names:
+        if n not in d.by_region:
+            wrong.add(f"{path}.by_region.{n}", None, "hours of demand (zeros if it has no users)")
     if not most:
-        wrong.append(Mistake(None, f"{path}.by_region", 0, "at least one hour"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add(f"{path}.by_region", 0, "at least one hour")
+    wrong.raise_any()
     rps = np.array([d.by_region[n] for n in names], dtype=float).T / SECONDS_OF[d.unit]
     return Hourly(rps, None if d.start_utc is None else _utc(d.start_utc).isoformat())
 

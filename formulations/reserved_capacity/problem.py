@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -17,20 +16,18 @@ from formulations.reserved_capacity.throughput import Workload, serving_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
-from optmodels.errors import InputError, Mistake, UnattainableError
+from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
-UsdPerHourOrFree = Annotated[float, Unit("USD/h"), Field(ge=0, allow_inf_nan=False)]
 UsdPerGb = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
-HOURS_PER_QUARTER = 2190.0
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
@@ -306,29 +303,8 @@ class ReservedCase:
         return [r.region for r in self.problem.regions]
 
 
-class _Wrong(list[Mistake]):
-    """Mistakes found so far."""
-
-    def add(self, path: str, value: object, expected: str, hint: str | None = None) -> None:
-        self.append(Mistake(None, path, value, expected, hint=hint))
-
-    def unknown(self, path: str, value: str, what: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(value, known, n=1)
-        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-        self.add(path, value, f"{what}: {listing}", f"did you mean {near[0]}?" if near else None)
-
-    def collect(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Run and keep the mistakes it raises; None then."""
-        try:
-            return call(*arguments)
-        except InputError as error:
-            self.extend(error.mistakes)
-            return None
-
-
 def _resolve(p: ReservedCapacity) -> ReservedCase:
-    wrong = _Wrong()
+    wrong = Mistakes()
     names = [r.region for r in p.regions]
     for what, values in (("regions", names), ("services", [s.service for s in p.services]),
                          ("machines", [m.machine for m in p.machines])):  # fmt: skip
@@ -350,7 +326,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]")
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
-    unattainable = _Wrong()
+    unattainable = Mistakes()
     for k, s in enumerate(p.services):
         if not rate[:, k].any() and not wrong:
             limited = s.workload is not None and s.slo.tbt_s is not None
@@ -395,7 +371,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     )  # fmt: skip
 
 
-def _clock(r: Region, i: int, wrong: _Wrong) -> Any:
+def _clock(r: Region, i: int, wrong: Mistakes) -> Any:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     from formulations.reserved_capacity.demand import Clock
@@ -419,7 +395,7 @@ def _place(r: Region) -> tuple[float | None, float | None]:
 
 def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
     """Round trips in ms; every pair present, finite, not negative."""
-    net, wrong = p.network, _Wrong()
+    net, wrong = p.network, Mistakes()
     R = len(names)
     rtt = np.full((R, R), np.nan)
     if net.estimate is not None:
@@ -427,8 +403,7 @@ def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
         for i, place in enumerate(places):
             if None in place:
                 wrong.add(f"regions[{i}].latitude_deg", None, "latitude_deg and longitude_deg, to estimate round trips")
-        if wrong:
-            raise InputError(wrong)
+        wrong.raise_any()
         rtt = geography.geodesic_round_trip_ms(*np.array(places, dtype=float).T)
         where = "network.estimate"
     else:
@@ -458,8 +433,7 @@ def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
                     wrong.add(f"{where}: {a} → {b}", value, "a round trip in ms below 2,000", "are these µs?")
     if net.local_rtt_ms is not None:
         np.fill_diagonal(rtt, net.local_rtt_ms)
-    if wrong:
-        raise InputError(wrong[:20])
+    wrong.raise_any(20)
     off = rtt[~np.eye(R, dtype=bool)]
     if R > 1 and 0 < off.max() < 1.0:
         raise InputError(Mistake(None, where, float(off.max()), "round trips in ms", hint="are these seconds?"))
@@ -468,7 +442,7 @@ def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
 
 def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
     """USD per GB from region to region, (R, R); zero without egress prices and at home."""
-    egress, R, wrong = p.network.egress, len(names), _Wrong()
+    egress, R, wrong = p.network.egress, len(names), Mistakes()
     price = np.zeros((R, R))
     if egress is None:
         return price
@@ -491,8 +465,7 @@ def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
                 wrong.add(f"{where}: {a} → {b}", None, "a price in USD per GB")
             else:
                 price[i, j] = value
-    if wrong:
-        raise InputError(wrong[:20])
+    wrong.raise_any(20)
     return price
 
 
@@ -513,7 +486,7 @@ def _matrix_file(p: ReservedCapacity, name: str) -> dict[str, dict[str, float]]:
     return table
 
 
-def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wrong: _Wrong) -> Array:
+def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wrong: Mistakes) -> Array:
     if value is None:
         return np.full(len(names), np.inf)
     if isinstance(value, int):
@@ -524,7 +497,7 @@ def _cap(value: int | Mapping[str, int] | None, names: list[str], path: str, wro
     return np.array([float(value.get(n, np.inf)) for n in names])
 
 
-def _prices(p: ReservedCapacity, names: list[str], wrong: _Wrong) -> tuple[Array, Mask]:
+def _prices(p: ReservedCapacity, names: list[str], wrong: Mistakes) -> tuple[Array, Mask]:
     """Prices (I, R, 4) and where each type is offered; a term nobody has a price for is a mistake."""
     prices = np.full((len(p.machines), len(names), len(MARKETS)), np.nan)
     offered = np.zeros((len(p.machines), len(names)), dtype=bool)
@@ -568,7 +541,7 @@ def _prices(p: ReservedCapacity, names: list[str], wrong: _Wrong) -> tuple[Array
     return prices, offered
 
 
-def _unit_mix_up(row: Array, path: str, wrong: _Wrong) -> None:
+def _unit_mix_up(row: Array, path: str, wrong: Mistakes) -> None:
     """Prices of one machine must lie within a factor that months against hours exceeds."""
     known = row[~np.isnan(row)]
     if len(known) > 1 and known.max() > MONTH_AGAINST_HOUR * known.min():
@@ -638,7 +611,7 @@ def _reachable(
     offered: Mask,
 ) -> None:  # fmt: skip
     """Every region with demand has somewhere to be served (unless unserved demand has a price)."""
-    wrong = _Wrong()
+    wrong = Mistakes()
     for k, s in enumerate(p.services):
         for r, name in enumerate(names):
             if not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:

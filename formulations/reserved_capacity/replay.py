@@ -95,7 +95,7 @@ def replay(
     seconds = _window(o, demand[hour], trace)
     works = [_work(problem, case, k, trace, demand[hour, :, k], seconds, o.seed) for k in range(len(problem.services))]
     machines = _machines(problem, p, o, hour, seconds)
-    shares = _shares(problem, case, machines, demand, hour)
+    shares = _shares(problem, case, machines, hour)
     lost = _lost(problem, case, machines, o)
     services, losses = [], []
     metrics: dict[str, Any] = {}
@@ -103,7 +103,7 @@ def replay(
         work = works[k]
         if not len(work.trace):
             continue
-        fleet = _fleet(problem, case, k, machines, shares[k], hour, notes)
+        fleet = _fleet(problem, case, k, machines, shares[k], notes)
         name = service.service
         found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
@@ -255,9 +255,7 @@ def _machines(
     return out
 
 
-def _shares(
-    problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], demand: Floats, hour: int
-) -> list[list[int]]:
+def _shares(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machine], hour: int) -> list[list[int]]:
     """Which machines serve which service: by the work of the hour's cheapest dispatch, largest remainders first."""
     K = len(problem.services)
     if K == 1:
@@ -326,7 +324,7 @@ def stated_engine(
 
 
 def _fleet(
-    problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int], hour: int,
+    problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int],
     notes: list[str],
 ) -> Fleet:  # fmt: skip
     service = problem.services[k]

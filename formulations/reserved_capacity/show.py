@@ -12,7 +12,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.catalog.types import MARKETS
-from optmodels.reporting.text import plain
+from optmodels.reporting.text import plain, titled
 
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
@@ -143,8 +143,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
 
 
 def _reservation_table(p: ReservedPlan) -> Table:
-    table = Table("region", "reserve", "term", "from", "USD/h each", title="Reservations", title_justify="left",
-                  title_style="bold")  # fmt: skip
+    table = titled("Reservations", "region", "reserve", "term", "from", "USD/h each")
     for line in p.reservations[:60]:
         start = "now" if line.first_quarter == 0 else f"quarter {line.first_quarter + 1}"
         table.add_row(plain(line.region), f"{line.count} × {plain(line.machine)}", line.term.replace("_", " "), start,
@@ -155,8 +154,7 @@ def _reservation_table(p: ReservedPlan) -> Table:
 
 
 def _region_table(rows: list[Mapping[str, Any]]) -> Table:
-    table = Table("region", "peak req/s", "mean req/s", "reserved req/s", "sends away", "takes in", title="Regions",
-                  title_justify="left", title_style="bold")  # fmt: skip
+    table = titled("Regions", "region", "peak req/s", "mean req/s", "reserved req/s", "sends away", "takes in")
     for r in rows[:60]:
         values = (r["peak_requests_per_second"], r["mean_requests_per_second"], r["reserved_requests_per_second"],
                   r["sent_away_requests_per_second"], r["taken_in_requests_per_second"])  # fmt: skip
@@ -201,8 +199,7 @@ def _flow_lines(p: ReservedPlan) -> list[str]:
 
 
 def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
-    table = Table("way to provision", "USD/month", "against this plan", title="Cost", title_justify="left",
-                  title_style="bold")  # fmt: skip
+    table = titled("Cost", "way to provision", "USD/month", "against this plan")
     total = p.cost.total_usd_per_month
     table.add_row("this plan", f"{total:,.0f}", "")
     for name, value in compared.items():

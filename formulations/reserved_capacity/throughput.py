@@ -10,7 +10,7 @@ from pydantic import Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work
 from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
@@ -77,10 +77,10 @@ def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) 
         InputError: unknown model or GPU, or the service has no tbt_s.
     """
     w: Workload = service.workload
-    wrong = []
+    wrong = Mistakes()
     if isinstance(w.model, str) and w.model not in catalog.llms():
         known = ", ".join(sorted(catalog.llms())[:12])
-        wrong.append(Mistake(None, f"{service_path}.workload.model", w.model, f"a model of the catalogue: {known}"))
+        wrong.add(f"{service_path}.workload.model", w.model, f"a model of the catalogue: {known}")
     gpu_name, vram_gib = machine.gpu, machine.vram_gib
     if gpu_name is None and machine.catalog is not None:
         same = [m for m in catalog.machines(machine.catalog) if m.machine == machine.machine]
@@ -93,11 +93,10 @@ def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) 
         return None
     if gpu_name not in catalog.gpus():
         known = ", ".join(sorted(catalog.gpus())[:12])
-        wrong.append(Mistake(None, f"{machine_path}.gpu", gpu_name, f"a GPU of the catalogue: {known}"))
+        wrong.add(f"{machine_path}.gpu", gpu_name, f"a GPU of the catalogue: {known}")
     if service.slo.tbt_s is None:
-        wrong.append(Mistake(None, f"{service_path}.slo.tbt_s", None, "a TBT in s, to choose the batch by"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add(f"{service_path}.slo.tbt_s", None, "a TBT in s, to choose the batch by")
+    wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]
     flops = gpu.fp8_flops if w.weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops

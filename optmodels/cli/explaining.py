@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from optmodels.cli.options import Instance, Json
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's verb."""
@@ -17,14 +19,14 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
+    instance: Instance,
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", help="Seconds for all solves together (default 120).")
     ] = None,
     max_solves: Annotated[int | None, typer.Option("--max-solves", help="Solves at most (default 1000).")] = None,
     next_plans: Annotated[int, typer.Option("--next", help="How many of the next best plans.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Why there is no plan and what would give one; or what binds, what it costs, and the next best plans."""
     from optmodels import api

@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optmodels.errors import InputError, Mistake
+from optmodels.cli.options import Columns, Force, Json, OutFile
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.io.write import refuse_existing
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from optmodels.latency.fit.document import LatencyModel
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--column", help="Map a column: OURS=THEIRS, OURS=THEIRS:unit, or OURS=3 for all rows."),
-]
 Where = Annotated[list[str] | None, typer.Option("--where", help="Keep rows with COLUMN=VALUE (the file's names).")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="File to write.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,11 +38,6 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
             raise InputError(Mistake(None, option, item, "NAME=VALUE"))
         found[key.strip()] = value.strip()
     return found
-
-
-def _choice(value: str | None, known: Sequence[str], option: str) -> None:
-    if value is not None and value not in known:
-        raise InputError(Mistake(None, option, value, f"one of {', '.join(known)}"))
 
 
 def calibrate(
@@ -81,14 +71,14 @@ def calibrate(
     from optmodels.latency.output import write_text, yaml_text
     from optmodels.latency.work import BYTES
 
-    _choice(kind, KINDS, "--kind")
-    _choice(weighting, ("relative", "absolute"), "--weighting")
-    _choice(precision, tuple(BYTES), "--precision")
+    if kind is not None:
+        one_of("--kind", kind, KINDS)
+    one_of("--weighting", weighting, ("relative", "absolute"))
+    one_of("--precision", precision, tuple(BYTES))
     if (gpu is None) != (llm is None):
         raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
-    for path in (out, plot):
-        if path is not None and path.exists() and not force:
-            raise InputError(Mistake(str(path), "", "an existing file", "a new file, or --force to overwrite"))
+    if not force:
+        refuse_existing(out, plot)
     if kind is None and model == "scaled" and gpu is None and {"predicted_s"} <= set(read_frame(measurements).columns):
         kind = "pairs"  # a file that `measure` wrote: predictions beside the measured steps
     m = read_measurements(
@@ -167,7 +157,7 @@ def attribute(
     from optmodels.latency import attribution as a
     from optmodels.latency.fit.document import read_latency_model
 
-    _choice(fixed, ("equal", "tokens"), "--fixed")
+    one_of("--fixed", fixed, ("equal", "tokens"))
     b = read_model(batch, a.Batch)
     fitted = read_latency_model(model)
     attributor = a.Attributor(fitted, fixed=fixed, safety=safety)  # type: ignore[arg-type]

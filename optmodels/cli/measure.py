@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optmodels.cli.latency import Columns, Force, Json, OutFile, pairs, print_result
-from optmodels.errors import InputError, Mistake
+from optmodels.cli.latency import pairs, print_result
+from optmodels.cli.options import Columns, Force, Json, OutFile
+from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.io.write import refuse_existing
 
 if TYPE_CHECKING:
     from optmodels.catalog.types import Architecture
@@ -67,8 +69,8 @@ def measure(
     if out is not None:
         if out.suffix not in (".parquet", ".csv"):
             raise InputError(Mistake(str(out), "--out", out.suffix or "no ending", "a file ending in .parquet or .csv"))
-        if out.exists() and not force:
-            raise InputError(Mistake(str(out), "", "an existing file", "a new file, or --force to overwrite"))
+        if not force:
+            refuse_existing(out)
     if sources:
         _imported(
             [*sources, *(more or ())], format_, pairs(fixed, "--set"), pairs(column, "--column"), out, force, as_json
@@ -209,13 +211,11 @@ def _whole(text: str, option: str, high: int) -> tuple[int, ...]:
 
 
 def _positive(*options: tuple[str, float | None]) -> None:
-    wrong = [
-        Mistake(None, name, value, "a positive number")
-        for name, value in options
-        if value is not None and not 0 < value < float("inf")
-    ]
-    if wrong:
-        raise InputError(wrong)
+    wrong = Mistakes()
+    for name, value in options:
+        if value is not None and not 0 < value < float("inf"):
+            wrong.add(name, value, "a positive number")
+    wrong.raise_any()
 
 
 def _imported(

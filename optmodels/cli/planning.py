@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
-TimeLimit = Annotated[float | None, typer.Option("--time-limit", help="Seconds; the incumbent and bound so far count.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the solver or heuristic.")]
+from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, TimeLimit
 
 
 def register(app: typer.Typer) -> None:
@@ -36,15 +34,15 @@ def check_formulation(arguments: list[str], formulation: str) -> None:
 
 
 def solve(
-    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
-    method: Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")] = "exact",
+    instance: Instance,
+    method: Method = "exact",
     time_limit: TimeLimit = None,
-    gap: Annotated[float, typer.Option(help="Stop at this relative MIP gap.")] = 0.0,
+    gap: Gap = 0.0,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for result files (default: results/, not with --json).")
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     from optmodels import api, formulation
@@ -111,7 +109,7 @@ def compare(
     seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the plot extra).")] = None,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> int:
     """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""
     from optmodels import api
@@ -163,9 +161,9 @@ def _expand(paths: list[Path]) -> list[Path]:
 
 
 def check(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
+    plan: PlanFile,
     instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> int:
     """Independent verification of a plan against its instance; exit status 1 if it fails."""
     from optmodels import api
@@ -185,13 +183,20 @@ def check(
 
 def new(
     formulation: Annotated[str, typer.Argument(help="optmodels list formulations")],
-    file: Annotated[Path | None, typer.Argument(help="File to write (default: stdout).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    file: Annotated[
+        Path | None, typer.Argument(help="File to write (default: stdout; with --from the instance's own name).")
+    ] = None,
+    shipped: Annotated[
+        str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
+    ] = None,
+    force: Force = False,
 ) -> int:
-    """A commented instance template."""
+    """A commented instance template, or a copy of a shipped instance."""
     from optmodels import api
 
-    text = api.new(formulation, file, overwrite=force)
+    if shipped is not None and file is None:
+        file = Path(f"{shipped.rpartition('/')[2]}.yaml")
+    text = api.new(formulation, file, shipped=shipped, overwrite=force)
     sys.stdout.write(text if file is None else f"{file}\n")
     return 0
 
@@ -212,8 +217,10 @@ def schema(
 
 def list_(
     what: Annotated[str, typer.Argument(help="formulations, methods, instances or catalog")] = "formulations",
-    folder: Annotated[Path, typer.Option(help="Where instances are looked for.")] = Path("instances"),
-    as_json: JsonFlag = False,
+    folder: Annotated[
+        Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
+    ] = None,
+    as_json: Json = False,
 ) -> int:
     """What there is: formulations, methods, instances, catalog."""
     from optmodels import api

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from optmodels.cli.options import Json, PlanFile
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's verb."""
@@ -15,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
+    plan: PlanFile,
     trace: Annotated[
         Path | None, typer.Option(help="Azure CSV, Mooncake JSONL, or CSV/Parquet; default: the instance's requests.")
     ] = None,
@@ -43,7 +45,7 @@ def replay(
         Path | None, typer.Option(help="Folder for replay.json and the requests (default: results/, not with --json).")
     ] = None,
     parquet: Annotated[bool, typer.Option("--parquet", help="Requests as Parquet, not CSV.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")] = False,
+    as_json: Json = False,
 ) -> int:
     """Simulate a plan on a request trace: predicted beside replayed."""
     from optmodels import api

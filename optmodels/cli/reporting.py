@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from optmodels.cli.options import Force, PlanFile
 from optmodels.errors import printable
-
-Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +41,7 @@ def report(
 
 
 def export(
-    plan: Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")],
+    plan: PlanFile,
     to: Annotated[str, typer.Option(help="vllm, kubernetes, skypilot, terraform, mps or lp.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optmodels.cli.planning import JsonFlag, Seed, TimeLimit
+from optmodels.cli.options import Gap, Instance, Json, Method, Seed, TimeLimit
 
 if TYPE_CHECKING:
     from optmodels.study.sweep import Sweep
@@ -25,19 +25,19 @@ def register(app: typer.Typer) -> None:
 
 
 def sweep(
-    instance: Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")],
+    instance: Instance,
     vary: Annotated[list[str], typer.Option(help="KEY=from:to:count[:log], KEY=v1,v2,…, or random KEY~from:to[:log].")],
-    method: Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")] = "exact",
+    method: Method = "exact",
     samples: Annotated[int | None, typer.Option(help="Draws of the random fields.", min=1)] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: as many as processors).", min=1)] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler, in place of processes.")] = None,
     time_limit: TimeLimit = None,
-    gap: Annotated[float, typer.Option(help="Stop each solve at this relative MIP gap.")] = 0.0,
+    gap: Gap = 0.0,
     seed: Seed = 0,
     pareto: Annotated[str | None, typer.Option(help="Frontier of columns: X:min,Y:max.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of this sweep (default: results/NAME-sweep).")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in the folder.")] = False,
-    as_json: JsonFlag = False,
+    as_json: Json = False,
 ) -> int:
     """Many solves with some fields varied; can be resumed after any end. Table, frontier, pictures."""
     import json
@@ -98,9 +98,7 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
 
 
 def _summary(found: Sweep) -> list[Any]:
-    from rich.table import Table
-
-    from optmodels.reporting.text import plain
+    from optmodels.reporting.text import plain, short, titled
 
     _, unit = found.goal
     rows, status = len(found.rows), [r["status"] for r in found.rows]
@@ -111,14 +109,13 @@ def _summary(found: Sweep) -> list[Any]:
     if found.pareto:
         frame, title = found.frontier, "Frontier"
     aims = [a.column for a in found.pareto if a.column not in (*found.keys, "objective")]
-    table = Table(
-        *(plain(k) for k in found.keys), "status", f"objective ({unit})", *(plain(c) for c in aims), "plan",
-        title=title, title_justify="left", title_style="bold",
-    )  # fmt: skip
+    table = titled(
+        title, *(plain(k) for k in found.keys), "status", f"objective ({unit})", *(plain(c) for c in aims), "plan"
+    )
     for row in frame.head(SHOWN).to_dict("records"):
         table.add_row(
-            *(plain(_short(row[k])) for k in found.keys), row["status"] + ("" if row["proved"] else " (not proved)"),
-            _short(row["objective"]), *(_short(row[c]) for c in aims), plain(row["headline"]),
+            *(plain(short(row[k])) for k in found.keys), row["status"] + ("" if row["proved"] else " (not proved)"),
+            short(row["objective"]), *(short(row[c]) for c in aims), plain(row["headline"]),
         )  # fmt: skip
     lines.append(table)
     if len(frame) > SHOWN:
@@ -126,9 +123,3 @@ def _summary(found: Sweep) -> list[Any]:
     if found.folder is not None:
         lines.append(f"[dim]Files: {plain(str(found.folder))}[/dim]")
     return lines
-
-
-def _short(value: Any) -> str:
-    if value is None or value != value:  # NaN
-        return ""
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,7 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
     from optmodels import api, formulation
     from optmodels.cli.console import show
     from optmodels.errors import InputError, Mistake
-    from optmodels.io.write import write_frame
+    from optmodels.io.write import refuse_existing, write_frame
 
     if not 0 < max_error < 1:
         raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
@@ -30,9 +30,8 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
     curves, worst = form.curves(tables, max_error)
     if out is not None:
         beside = out.with_name(f"{out.stem}-curves{out.suffix}")
-        for file in (out, beside):  # both or neither
-            if file.exists() and not force:
-                raise InputError(Mistake(str(file), "", "an existing file", "a new file name, or --force"))
+        if not force:  # both or neither
+            refuse_existing(out, beside)
         write_frame(out, frame, overwrite=force)
         write_frame(beside, curves, overwrite=force)
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from optmodels.errors import InputError, Mistake, printable
+from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean, printable
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
@@ -194,9 +193,8 @@ def _mistake(
             expected = f"a value{f' in {unit}' if unit else ''}"
         case "extra_forbidden":
             known = _known_keys(model, location[:-1])
-            near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
             expected = f"one of the known keys: {', '.join(known)}" if known else "no such key"
-            hint = f"did you mean {near[0]}?" if near else None
+            hint = did_you_mean(location[-1], known, 0.5)
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             sign = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "less_than_equal": "≤"}[e["type"]]
             bound = next(iter(context.values()))
@@ -214,8 +212,7 @@ def _mistake(
             if e["type"] == "union_tag_invalid":
                 path = f"{path}.{str(context.get('discriminator', '')).strip(chr(39))}"
                 value = context.get("tag")
-            near = difflib.get_close_matches(str(value), words, n=1)
-            hint = f"did you mean {near[0]}?" if near else None
+            hint = did_you_mean(value, words)
         case "union_tag_not_found":
             path = f"{path}.{str(context.get('discriminator', '')).strip(chr(39))}"
             value, expected = None, "the kind of this section"
@@ -290,16 +287,13 @@ def read_table(path: Path, model: type[M]) -> tuple[M, ...]:
     else:
         rows, lines = _csv_rows(path)
     integers = {n for n, f in model.model_fields.items() if "int" in str(f.annotation)}
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     good: list[M] = []
     for i, (row, at) in enumerate(zip(rows, lines, strict=True)):
         cells = {k: _integer(v) if k in integers else v for k, v in row.items()}
-        try:
+        with wrong.collecting():
             good.append(validate(model, cells, name, lambda _, at=at: at, f"row {i + 1}"))  # type: ignore[misc]
-        except InputError as error:
-            wrong.extend(error.mistakes)
-    if wrong:
-        raise InputError(wrong)
+    wrong.raise_any()
     return tuple(good)
 
 

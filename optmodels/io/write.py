@@ -10,6 +10,8 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake
 
+NEW_NAME = "a new file name, or --force"
+
 
 def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
     """`write_bytes` of UTF-8 text."""
@@ -39,11 +41,22 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         else:
             os.link(temporary, path)  # fails if the target exists, whoever made it meanwhile
     except FileExistsError:
-        raise InputError(Mistake(str(path), "", "an existing file", "a new file name, or --force")) from None
+        raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME)) from None
     except OSError as error:  # a folder in the way, a name too long for the disk
         raise InputError(Mistake(str(path), "", error.strerror, "the name of a file that can be written")) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def refuse_existing(*paths: Path | None) -> None:
+    """Refuse to write files that exist, before any work for them is done.
+
+    Raises:
+        InputError: one exists.
+    """
+    for path in paths:
+        if path is not None and path.exists():
+            raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME))
 
 
 def safe_name(text: str, limit: int = 80) -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 
 Array = npt.NDArray[np.float64]
 _FFT_LIMIT = 2**23  # cells of the exact distribution; beyond, lengths are put on a coarser grid, rounded up
@@ -54,18 +54,16 @@ def from_moments(input_mean: float, input_std: float, output_mean: float, output
     Raises:
         InputError: means not positive, deviations negative.
     """
-    wrong = [
-        Mistake(None, name, value, f"a finite number {'>' if strict else '≥'} 0 tokens")
-        for name, value, strict in (
-            ("input_mean", input_mean, True),
-            ("output_mean", output_mean, True),
-            ("input_std", input_std, False),
-            ("output_std", output_std, False),
-        )
-        if not math.isfinite(value) or value < 0 or (strict and value == 0)
-    ]
-    if wrong:
-        raise InputError(wrong)
+    wrong = Mistakes()
+    for name, value, strict in (
+        ("input_mean", input_mean, True),
+        ("output_mean", output_mean, True),
+        ("input_std", input_std, False),
+        ("output_std", output_std, False),
+    ):
+        if not math.isfinite(value) or value < 0 or (strict and value == 0):
+            wrong.add(name, value, f"a finite number {'>' if strict else '≥'} 0 tokens")
+    wrong.raise_any()
     return Lengths(input_mean + output_mean, math.hypot(input_std, output_std))
 
 
@@ -86,13 +84,12 @@ def from_sample(input_tokens: Array, output_tokens: Array) -> Lengths:
 
 
 def _check(capacity_tokens: float, epsilon: float) -> None:
-    wrong = []
+    wrong = Mistakes()
     if not (math.isfinite(capacity_tokens) and capacity_tokens > 0):
-        wrong.append(Mistake(None, "capacity_tokens", capacity_tokens, "a finite number > 0 tokens"))
+        wrong.add("capacity_tokens", capacity_tokens, "a finite number > 0 tokens")
     if not 0 < epsilon < 1:
-        wrong.append(Mistake(None, "epsilon", epsilon, "a probability between 0 and 1"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("epsilon", epsilon, "a probability between 0 and 1")
+    wrong.raise_any()
 
 
 def theta(epsilon: float) -> float:

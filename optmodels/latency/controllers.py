@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.batch_limits import Lengths, b_mem_linear, b_mem_normal, buffer_tokens
 
 
@@ -127,15 +127,14 @@ class SlaController:
         delta: int = 4,
     ) -> None:
         _bounds(b_min, b_max)
-        wrong = []
+        wrong = Mistakes()
         if not (math.isfinite(limit_s) and limit_s > 0):
-            wrong.append(Mistake(None, "limit_s", limit_s, "a finite number > 0 s"))
+            wrong.add("limit_s", limit_s, "a finite number > 0 s")
         if not tolerance_s >= 0:
-            wrong.append(Mistake(None, "tolerance_s", tolerance_s, "a number ≥ 0 s"))
+            wrong.add("tolerance_s", tolerance_s, "a number ≥ 0 s")
         if alpha < 1 or delta < 1:
-            wrong.append(Mistake(None, "alpha, delta", (alpha, delta), "whole numbers ≥ 1"))
-        if wrong:
-            raise InputError(wrong)
+            wrong.add("alpha, delta", (alpha, delta), "whole numbers ≥ 1")
+        wrong.raise_any()
         self.limit_s, self.tolerance_s = limit_s, tolerance_s
         self.b_min, self.b_max, self.alpha, self.delta = b_min, b_max, alpha, delta
         self.low, self.high = b_min, b_max

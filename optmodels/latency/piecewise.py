@@ -35,7 +35,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.output import write_bytes
 
 Array = npt.NDArray[np.float64]
@@ -108,19 +108,18 @@ class Grid:
 
 def _checked(x: npt.ArrayLike, y: npt.ArrayLike, error: float | None) -> tuple[Array, Array]:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    wrong = []
+    wrong = Mistakes()
     if x.ndim != 1 or y.ndim != 1 or len(x) != len(y) or len(x) < 2:
-        wrong.append(Mistake(None, "points", f"{x.shape} and {y.shape}", "two lists of equal length, at least 2"))
+        wrong.add("points", f"{x.shape} and {y.shape}", "two lists of equal length, at least 2")
     elif not (np.isfinite(x).all() and np.isfinite(y).all()):
-        wrong.append(Mistake(None, "points", "a value that is not finite", "finite numbers"))
+        wrong.add("points", "a value that is not finite", "finite numbers")
     elif (np.diff(x) <= 0).any():
-        wrong.append(Mistake(None, "x", "not increasing", "each x once, in increasing order"))
+        wrong.add("x", "not increasing", "each x once, in increasing order")
     elif (y <= 0).any():
-        wrong.append(Mistake(None, "y", float(y.min()), "numbers > 0: relative errors need them"))
+        wrong.add("y", float(y.min()), "numbers > 0: relative errors need them")
     if error is not None and not (np.isfinite(error) and error >= 0):
-        wrong.append(Mistake(None, "max_error", error, "a relative error ≥ 0, e.g. 0.02"))
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("max_error", error, "a relative error ≥ 0, e.g. 0.02")
+    wrong.raise_any()
     return x, y
 
 

@@ -1,4 +1,4 @@
-"""From a step model to requests: continuous batching simulated step by step.
+"""From the time of a step to requests: continuous batching simulated step by step.
 
 The engine is vLLM's in outline: requests wait first come, first served; one is admitted while fewer than the batch
 limit run and its prompt fits the free KV cache; a step either prefills whole prompts while decoding stalls, or (with
@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.controllers import Controller, Observation, StaticController
-from optmodels.latency.fit.document import LatencyModel
 
 Array = npt.NDArray[np.float64]
 MAX_STEPS = 5_000_000
@@ -41,29 +40,6 @@ class StepWork:
 
 
 StepTime = Callable[[StepWork], float]
-
-
-def step_time(model: LatencyModel, tp: int = 1, safety: float | None = None) -> StepTime:
-    """A fitted step model as a function of the step's work, seconds.
-
-    Raises:
-        InputError: the model is not one of single steps.
-    """
-    if model.measured != "step":
-        raise InputError(Mistake(None, "model", f"from {model.measured} measurements", "a model of single steps"))
-
-    def seconds(w: StepWork) -> float:
-        values = {
-            "prefill_tokens": w.prefill_tokens,
-            "prefill_context_tokens": w.prefill_context,
-            "prefill_requests": float(w.prefills),
-            "decode_requests": float(w.decodes),
-            "decode_context_tokens": w.decode_context,
-            "tp": float(tp),
-        }
-        return float(model.predict({k: np.array([v]) for k, v in values.items()}, safety=safety)[0])
-
-    return seconds
 
 
 def linear_step_time(decode_fixed_s: float, decode_per_request_s: float, prefill_per_token_s: float) -> StepTime:
@@ -94,7 +70,6 @@ class Served:
         makespan_s: From the first arrival to the last token.
         output_tokens_per_s: Output tokens over the makespan.
         preemptions: How often the cache ran over.
-        mean_decode_batch: Over decode steps.
         decode_step_s: Every decoding step's duration.
     """
 
@@ -104,7 +79,6 @@ class Served:
     makespan_s: float
     output_tokens_per_s: float
     preemptions: int
-    mean_decode_batch: float
     decode_step_s: Array
 
 
@@ -271,7 +245,6 @@ def simulate(
         span,
         float(out.sum()) / span,
         preemptions,
-        float(np.mean(batches)) if batches else 0.0,
         np.array(decode_times),
     )
 

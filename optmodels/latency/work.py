@@ -18,11 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture
 
-Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "int4"]
 BYTES: dict[Precision, float] = {"fp16": 2.0, "fp8": 1.0, "int4": 0.5}
 ACTIVATION_BYTES = 2.0
@@ -55,11 +53,7 @@ class LayerWork:
         """F_pre(B, S_in), FLOPs per layer (Table V)."""
         return B * S_in * (self.linear_flops_per_token + self.attention_flops_per_pair * S_in)
 
-    def decode_flops(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
-        """F_dec(B, l), FLOPs per layer and step (Table V)."""
-        return B * (self.linear_flops_per_token + self.attention_flops_per_pair * l)
-
-    def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741
+    def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
         """M(B, l) = D_kvo(B, l), bytes per layer (Table V)."""
         return B * l * self.kv_bytes_per_token
 

@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional as fn
 
 from optmodels.catalog.types import Architecture
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes
 from optmodels.measure.grid import Point
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,12 +36,13 @@ def check(arch: Architecture, tps: tuple[int, ...]) -> None:
     Raises:
         InputError: latent attention, or a tensor-parallel degree that does not divide the heads.
     """
-    wrong = []
+    wrong = Mistakes()
     if arch.mla is not None:
-        wrong.append(Mistake(None, "--model", arch.title, "a model without latent attention (MLA), which this lacks"))
-    wrong += [Mistake(None, "--tp", tp, f"a divisor of {arch.heads} heads") for tp in tps if tp < 1 or arch.heads % tp]
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("--model", arch.title, "a model without latent attention (MLA), which this lacks")
+    for tp in tps:
+        if tp < 1 or arch.heads % tp:
+            wrong.add("--tp", tp, f"a divisor of {arch.heads} heads")
+    wrong.raise_any()
 
 
 @dataclass(frozen=True)

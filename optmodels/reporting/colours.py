@@ -19,4 +19,4 @@ SERIES = (
     "#44aa99", "#cc6677",
 )  # fmt: skip
 REST = "#bbbbbb"  # whatever is summed up as "others"
-STRONG, ALARM, CALM = "#4477aa", "#bb3322", "#bbbbbb"
+STRONG, ALARM = "#4477aa", "#bb3322"

@@ -1,8 +1,11 @@
-"""Text of users on the terminal: no markup, no control characters."""
+"""What every summary is made of: text of users without markup or control characters, numbers, titled tables."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.markup import escape
+from rich.table import Table
 
 from optmodels.errors import printable
 
@@ -10,3 +13,17 @@ from optmodels.errors import printable
 def plain(text: object) -> str:
     """Text that prints as itself: rich markup escaped, control characters replaced."""
     return escape(printable(str(text)))
+
+
+def short(value: object) -> str:
+    """A number with its thousands separated, a fraction in six digits; nothing for None and NaN; else the text."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def titled(title: str | None, *columns: str, **looks: Any) -> Table:
+    """A table with its title above the first column; `looks` as in rich."""
+    return Table(*columns, title=title, title_justify="left", title_style="bold", **looks)

@@ -493,12 +493,6 @@ def interval_errors(x: Array, y: Array) -> Array:
     return errors
 
 
-def chord_error(x: Array, y: Array) -> Array:
-    """The largest of `interval_errors` in each row, shape (n,)."""
-    worst: Array = interval_errors(x, y).max(axis=1, initial=0.0)
-    return worst
-
-
 def batch_split(batch: int, parts: int) -> list[int]:
     """Split a batch into parts that differ by at most one, largest first."""
     small, extra = divmod(batch, parts)

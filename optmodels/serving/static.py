@@ -5,10 +5,9 @@ Cost efficiency asks it of one workload (LLM-Pilot §III), fleet of every bucket
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
@@ -17,7 +16,7 @@ from pydantic import Field, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import Mistakes
 from optmodels.io.read import read_model, read_table
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
@@ -266,43 +265,31 @@ class Case:
 
 
 def _resolve(p: StaticBatch) -> Case:
-    wrong: list[Mistake] = []
-
-    def unknown(path: str, value: str, what: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(value, known, n=1)
-        listing = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-        wrong.append(
-            Mistake(None, path, value, f"{what}: {listing}", hint=f"did you mean {near[0]}?" if near else None)
-        )
+    wrong = Mistakes()
 
     if isinstance(p.model, str):
         architecture = catalog.llms().get(p.model)
         if architecture is None:
-            unknown("model", p.model, "a model of the catalogue", catalog.llms())
+            wrong.unknown("model", p.model, "a model of the catalogue", catalog.llms())
     else:
         architecture = p.model
     if architecture is not None:
         length = p.workload.input_tokens + p.workload.output_tokens
         if length > architecture.max_positions:
-            wrong.append(Mistake(
-                None, "workload", length,
-                f"input_tokens + output_tokens at most the model's context of {architecture.max_positions} tokens",
-            ))  # fmt: skip
+            at_most = f"at most the model's context of {architecture.max_positions} tokens"
+            wrong.add("workload", length, f"input_tokens + output_tokens {at_most}")
 
     gpus = catalog.gpus() | p.gpus
-    machines = select_machines(p.pool, unknown, wrong)
-    measured = _operating_points(p, {m.machine for m in machines}, unknown, wrong)
+    machines = select_machines(p.pool, wrong)
+    measured = _operating_points(p, {m.machine for m in machines}, wrong)
     for i, m in enumerate(p.pool.machines):
         if not _selected(p.pool, m):
             continue
         if m.gpu is None and not measured:
             hint = f"machine {m.machine}"
-            wrong.append(
-                Mistake(None, f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus:", hint=hint)
-            )
+            wrong.add(f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus:", hint=hint)
         elif m.gpu is not None and m.gpu not in gpus:
-            unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus:", gpus)
+            wrong.unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus:", gpus)
 
     calibration = None
     if isinstance(p.latency.calibration, Calibration):
@@ -312,20 +299,17 @@ def _resolve(p: StaticBatch) -> Case:
         if name in catalog.calibrations():
             calibration = Calibration.model_validate(catalog.calibration_document(name))
         elif name.endswith((".yaml", ".yml", ".json")):
-            try:
+            with wrong.collecting():
                 calibration = read_model(p.beside(name, "latency.calibration"), Calibration)
-            except InputError as error:
-                wrong.extend(error.mistakes)
         else:
-            unknown(
+            wrong.unknown(
                 "latency.calibration", name, "a .yaml file or a calibration of the catalogue", catalog.calibrations()
             )
     names = {m.machine for m in machines}
     for path, machine in p.named_machines().items():
         if machines and machine not in names:
-            unknown(path, machine, "a machine of the pool", names)
-    if wrong:
-        raise InputError(wrong)
+            wrong.unknown(path, machine, "a machine of the pool", names)
+    wrong.raise_any()
     assert architecture is not None
     return Case(
         problem=p,
@@ -338,49 +322,43 @@ def _resolve(p: StaticBatch) -> Case:
     )
 
 
-def select_machines(pool: PoolChoice, unknown: object, wrong: list[Mistake], path: str = "pool") -> tuple[Machine, ...]:
+def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tuple[Machine, ...]:
     """The machines of a pool after region, patterns and assumed discounts; mistakes are added to `wrong`.
 
     Args:
         pool: the section of the instance file.
-        unknown: called with (path, value, what, known names) for an unknown name.
-        wrong: list of mistakes found so far.
+        wrong: the mistakes found so far.
         path: where the section is in the instance file.
     """
-    assert callable(unknown)
     found: list[Machine] = []
     if pool.catalog is not None:
         if pool.catalog not in catalog.pools():
-            unknown(f"{path}.catalog", pool.catalog, "a machine list of the catalogue", catalog.pools())
+            wrong.unknown(f"{path}.catalog", pool.catalog, "a machine list of the catalogue", catalog.pools())
             return ()
         listed = catalog.machines(pool.catalog)
         region = pool.region or catalog.pools()[pool.catalog].default_region
         regions = {m.region for m in listed}
         if region is not None and region not in regions:
-            unknown(f"{path}.region", region, "a region of this list", regions)
+            wrong.unknown(f"{path}.region", region, "a region of this list", regions)
             return ()
         found += [m for m in listed if region is None or m.region == region]
     elif pool.region is not None:
-        wrong.append(Mistake(None, f"{path}.region", pool.region, "a catalog: for the region to select from"))
+        wrong.add(f"{path}.region", pool.region, "a catalog: for the region to select from")
     found += pool.machines
     kept = [m for m in found if _selected(pool, m)]
     if not kept:
         value = [] if not found else list(pool.include)
-        wrong.append(Mistake(
-            None, path, value, "at least one machine",
-            hint=None if not found else f"{len(found)} machines listed, all removed by include/exclude",
-        ))  # fmt: skip
+        hint = f"{len(found)} machines listed, all removed by include/exclude" if found else None
+        wrong.add(path, value, "at least one machine", hint)
     seen = {(m.machine, m.region) for m in found[: len(found) - len(pool.machines)]}
     for i, m in enumerate(pool.machines):
         if not _selected(pool, m):
             continue
         if (m.machine, m.region) in seen:
-            wrong.append(Mistake(None, f"{path}.machines[{i}].machine", m.machine, "each machine once in the pool"))
+            wrong.add(f"{path}.machines[{i}].machine", m.machine, "each machine once in the pool")
         seen.add((m.machine, m.region))
         if all(m.prices.get(market) is None for market in catalog.MARKETS):
-            wrong.append(
-                Mistake(None, f"{path}.machines[{i}].prices", m.machine, "a price in at least one market, USD/h")
-            )
+            wrong.add(f"{path}.machines[{i}].prices", m.machine, "a price in at least one market, USD/h")
     return tuple(_discounted(m, pool.assumed_discounts) for m in kept)
 
 
@@ -402,36 +380,29 @@ def _discounted(machine: Machine, discounts: Mapping[Market, float]) -> Machine:
     return machine.model_copy(update={"prices": Prices(**(machine.prices.model_dump() | assumed)), "note": note})
 
 
-def _operating_points(
-    p: StaticBatch, names: set[str], unknown: object, wrong: list[Mistake]
-) -> tuple[OperatingPoint, ...]:
-    assert callable(unknown)
+def _operating_points(p: StaticBatch, names: set[str], wrong: Mistakes) -> tuple[OperatingPoint, ...]:
     source = p.latency.operating_points
     if source is None:
         return ()
     where = "latency.operating_points"
     if isinstance(source, str):
-        try:
-            points = read_table(p.beside(source, where), OperatingPoint)
-        except InputError as error:
-            wrong.extend(error.mistakes)
+        points = wrong.collect(lambda: read_table(p.beside(source, where), OperatingPoint))
+        if points is None:
             return ()
     else:
         points = source
     if not points:
-        wrong.append(Mistake(None, where, None, "at least one operating point"))
+        wrong.add(where, None, "at least one operating point")
     named: set[str] = set()
     for i, point in enumerate(points):
         if point.name in named:
-            wrong.append(Mistake(None, f"{where}[{i}].name", point.name, "each operating point's name once"))
+            wrong.add(f"{where}[{i}].name", point.name, "each operating point's name once")
         named.add(point.name)
         if point.count > p.workload.batch:
-            wrong.append(
-                Mistake(None, f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests")
-            )
+            wrong.add(f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests")
         for role, machine in (("main", point.main), ("ao", point.ao)):
             if machine is not None and names and machine not in names:
-                unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", names)
+                wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", names)
         if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
-            wrong.append(Mistake(None, f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both"))
+            wrong.add(f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both")
     return tuple(points)

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 
 if TYPE_CHECKING:
     from optmodels.simulation.engine import State
@@ -310,12 +310,9 @@ def validate(
     def wrong(path: str, value: object, expected: str) -> InputError:
         return InputError(Mistake(None, path, value, expected))
 
-    if policy not in POLICIES:
-        raise wrong("policy", policy, f"one of {', '.join(POLICIES)}")
-    if speed not in SPEEDS:
-        raise wrong("speed", speed, f"one of {', '.join(SPEEDS)}")
-    if queue not in QUEUES:
-        raise wrong("queue", queue, f"one of {', '.join(QUEUES)}")
+    one_of("policy", policy, POLICIES)
+    one_of("speed", speed, SPEEDS)
+    one_of("queue", queue, QUEUES)
     if queue == "deadline" and not overflow_protection:
         raise wrong("queue", queue, "fifo, without overflow protection")
     if policy == "planned_shares":

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 from optmodels.traces.types import Floats, Ints, Programs, Trace
 
 Select = Literal["round_robin", "least_load", "consistent_hashing", "prefix"]
@@ -133,21 +133,13 @@ class Routing:
     sample_s: float = 1.0
 
 
-POLICIES: dict[str, Routing] = {
+POLICIES: dict[str, Routing] = {  # SK §5.1: RR, LL, CH, SGL, one balancer each; SK §3.2: one in every region
     "round_robin": Routing("round_robin", "blind", "central"),
     "least_load": Routing("least_load", "blind", "central"),
     "consistent_hashing": Routing("consistent_hashing", "blind", "central"),
     "prefix": Routing("prefix", "blind", "central", router=True),
     "skylb_ch": Routing("consistent_hashing", "pending", "regional"),
     "skylb": Routing("prefix", "pending", "regional"),
-}
-TITLES = {
-    "round_robin": "one balancer, in turn (SK §5.1 RR)",
-    "least_load": "one balancer, fewest outstanding requests (SK §5.1 LL)",
-    "consistent_hashing": "one balancer, ring hash of the session (SK §5.1 CH)",
-    "prefix": "one balancer, prefix tree of SGLang's router (SK §5.1 SGL)",
-    "skylb_ch": "a balancer in every region, ring hash at both layers (SK §3.2)",
-    "skylb": "a balancer in every region, prefix tries at both layers (SK §3.2)",
 }
 
 
@@ -157,10 +149,9 @@ def policy(name: str, push: str | None = None, **changes: Any) -> Routing:
     Raises:
         InputError: unknown policy or push.
     """
-    if name not in POLICIES:
-        raise InputError(Mistake(None, "policy", name, f"one of {', '.join(POLICIES)}"))
-    if push is not None and push not in PUSHES:
-        raise InputError(Mistake(None, "push", push, f"one of {', '.join(PUSHES)}"))
+    one_of("policy", name, POLICIES)
+    if push is not None:
+        one_of("push", push, PUSHES)
     chosen: dict[str, Any] = changes if push is None else changes | {"push": push}
     return replace(POLICIES[name], **chosen)
 
@@ -423,8 +414,8 @@ def _balancers(kernel: Any, fleet: Fleet, routing: Routing, seed: int) -> tuple[
     """Balancers, the replicas they manage, hash rings of replicas and of balancers, and whose users go where."""
     R, P, d = len(fleet.regions), len(fleet.region), fleet.one_way_s
     if routing.layout == "central":
-        if routing.centre is not None and routing.centre not in fleet.regions:
-            raise InputError(Mistake(None, "centre", routing.centre, f"one of {', '.join(fleet.regions)}"))
+        if routing.centre is not None:
+            one_of("centre", routing.centre, fleet.regions)
         where = np.array([0 if routing.centre is None else fleet.regions.index(routing.centre)])
         groups = [np.arange(P)]
     else:

@@ -22,9 +22,7 @@ def by_instance(rows: Rows) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 def comparison_table(rows: Rows) -> list[Any]:
     """Rich tables, one for each instance; where there are several seeds, of their mean and spread."""
-    from rich.table import Table
-
-    from optmodels.reporting.text import plain
+    from optmodels.reporting.text import plain, short, titled
 
     if len({r["seed"] for r in rows}) > 1:
         return _statistics_table(rows)
@@ -32,16 +30,16 @@ def comparison_table(rows: Rows) -> list[Any]:
     for instance, mine in by_instance(rows):
         unit = mine[0]["unit"]
         replayed = any(k.startswith("replay.") for r in mine for k in r)
-        table = Table(
-            "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "to first", "to proof",
-            "plan", *(["replay"] if replayed else []), title=plain(instance), title_justify="left", title_style="bold",
+        table = titled(
+            plain(instance), "method", "status", f"objective ({unit})", "bound", "gap to bound", "seconds", "to first",
+            "to proof", "plan", *(["replay"] if replayed else []),
         )  # fmt: skip
         for r in mine:
             gap, s = r["gap_to_bound"], r["seconds"]
             failed = r["check"] is not None and not r["check"]["ok"]
             table.add_row(
                 plain(r["method"]), ("[red]check failed[/red]" if failed else r["status"]),
-                _short(r["objective"]), _short(r["bound"]), "" if gap is None else f"{gap:.2%}",
+                short(r["objective"]), short(r["bound"]), "" if gap is None else f"{gap:.2%}",
                 *(_seconds(s[k]) for k in ("total", "to_first", "to_proof")), plain(r["headline"]),
                 *([plain(_replay(r))] if replayed else []),
             )  # fmt: skip
@@ -51,27 +49,27 @@ def comparison_table(rows: Rows) -> list[Any]:
 
 def _replay(row: dict[str, Any]) -> str:
     """What the first policy made of what was predicted; all figures are in compare.csv."""
+    from optmodels.reporting.text import short
+
     policy = next((k.split(".")[2] for k in row if k.startswith("replay.policies.")), None)
     if policy is None:
         return str(row.get("replay.none", ""))
     names = [k.removeprefix("replay.predicted.") for k in row if k.startswith("replay.predicted.")]
     seen = {n: row.get(f"replay.policies.{policy}.{n}") for n in names}
-    found = [f"{n} {_short(v)} (predicted {_short(row[f'replay.predicted.{n}'])})" for n, v in seen.items()]
+    found = [f"{n} {short(v)} (predicted {short(row[f'replay.predicted.{n}'])})" for n, v in seen.items()]
     return f"{policy}: {', '.join(found)}"
 
 
 def _statistics_table(rows: Rows) -> list[Any]:
-    from rich.table import Table
-
-    from optmodels.reporting.text import plain
+    from optmodels.reporting.text import plain, titled
 
     out: list[Any] = []
     frame = statistics_frame(rows)
     for instance, mine in frame.groupby("instance", sort=False):
         unit = mine["unit"].iloc[0]
-        table = Table(
-            "method", "seeds", "with plan", f"objective ({unit})", "gap to bound", "seconds", "to first",
-            title=plain(instance), title_justify="left", title_style="bold", caption="mean ± sd (min … max) over seeds",
+        table = titled(
+            plain(instance), "method", "seeds", "with plan", f"objective ({unit})", "gap to bound", "seconds",
+            "to first", caption="mean ± sd (min … max) over seeds",
         )  # fmt: skip
         for r in mine.to_dict("records"):
             table.add_row(
@@ -90,10 +88,6 @@ def _spread(row: dict[str, Any], name: str, form: str) -> str:
     if form.format(low) == form.format(high):
         return form.format(mean)
     return f"{form.format(mean)} ± {form.format(sd)} ({form.format(low)} … {form.format(high)})"
-
-
-def _short(value: Any) -> str:
-    return "" if value is None else f"{value:,.6g}" if isinstance(value, int | float) else str(value)
 
 
 def _seconds(value: float | None) -> str:

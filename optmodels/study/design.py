@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 
 MOST_POINTS = 1_000_000
 Vary = Mapping[str, Sequence[Any] | str] | Sequence[str]
@@ -52,11 +52,13 @@ def axes(vary: Vary) -> list[Axis]:
     else:
         given = [_parsed(text) for text in vary]
     keys = [a.key for a in given]
-    wrong = [Mistake(None, "--vary", k, "every key once") for k in dict.fromkeys(keys) if keys.count(k) > 1]
+    wrong = Mistakes()
+    for key in dict.fromkeys(keys):
+        if keys.count(key) > 1:
+            wrong.add("--vary", key, "every key once")
     if not given:
-        wrong = [Mistake(None, "--vary", None, _GRAMMAR)]
-    if wrong:
-        raise InputError(wrong)
+        wrong.add("--vary", None, _GRAMMAR)
+    wrong.raise_any()
     return given
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean
 
 Direction = Literal["min", "max"]
 
@@ -30,18 +29,16 @@ def aims(text: str, columns: Sequence[str]) -> tuple[Aim, ...]:
         InputError: no such column, an ending of several; what `aim_texts` refuses.
     """
     found: list[Aim] = []
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     for name, direction in aim_texts(text):
         matches = [name] if name in columns else [c for c in columns if c.endswith(("." + name, "]" + name))]
         if len(matches) != 1:
-            near = difflib.get_close_matches(name, columns, n=3, cutoff=0.4)
             expected = f"one of {', '.join(matches)}" if matches else "a column of the sweep"
-            hint = f"did you mean {' or '.join(near)}?" if near and not matches else None
-            wrong.append(Mistake(None, "--pareto", name, expected, hint=hint))
+            hint = None if matches else did_you_mean(name, columns, 0.4, most=3)
+            wrong.add("--pareto", name, expected, hint=hint)
             continue
         found.append(Aim(matches[0], direction))
-    if wrong:
-        raise InputError(wrong)
+    wrong.raise_any()
     return tuple(found)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels import formulation as registry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
 from optmodels.io.paths import Location, find, put
 from optmodels.io.read import read_document, validate
@@ -268,17 +268,14 @@ def _places(
     document: Mapping[str, Any], schema: type[Problem], keys: Sequence[str], file: str | None
 ) -> dict[str, tuple[Any, ...]]:
     found: dict[str, tuple[Any, ...]] = {}
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     for key in keys:
-        try:
+        with wrong.collecting():
             places = find(document, schema, key, file)
             if any(p.location[0] in ("formulation", "schema") for p in places):
                 raise InputError(Mistake(file, key, key, "a field of the problem itself"))
             found[key] = tuple(places)
-        except InputError as error:
-            wrong += error.mistakes
-    if wrong:
-        raise InputError(wrong)
+    wrong.raise_any()
     return found
 
 

@@ -1,16 +1,17 @@
 """The MILP: equal to enumeration, to brute force and to the literal form; tight; every constraint family pinned."""
 
-import os
-import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pyomo.environ as pyo
 import pytest
 from cases import brute_force, instances, tables_of
+from conftest import tiny_problem
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from model.golden_files import REST, check_rest, golden_rows, names
+from model.mutants import survivors
 
 from formulations.cost_efficiency import FORMULATION
 from formulations.cost_efficiency import model as statement
@@ -18,10 +19,11 @@ from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.literal import build_literal
 from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.exact import exact
-from formulations.cost_efficiency.model import Data, Piece, Skeleton, attach, build, extract
+from formulations.cost_efficiency.model import FAMILIES, CostModel, Data, Pieces, attach, build, extract
 from formulations.cost_efficiency.points import build_tables, prune
 from optmodels.formulation import Options
 from optmodels.loading import load
+from optmodels.model.golden import rows_of, text
 from optmodels.serving.points import in_memory
 from optmodels.solver import Settings, compile_model, solve_compiled, solve_model
 
@@ -352,102 +354,60 @@ def test_extract_reads_the_chosen_skeleton(tiny):
     plan = extract(model, t)
     assert plan.usd_per_million_tokens == pytest.approx(enumerated(t), rel=1e-6)
     assert pyo.value(model.usd_per_hour) == pytest.approx(plan.usd_per_hour)
-    assert sum(round(model.z[c].value) for c in model.C) == 1
+    assert sum(round(z.value) for z in model.z.values()) == 1
 
 
 # ------------------------------------------------------------------------------------------------- golden files
 
-# Two skeletons with round numbers: 3 offloads (the user allows α in [0.375, 0.75]), 7 does not.
+
+def pieces(*lines):
+    """Chords (row, candidate, j, u, v)."""
+    row, candidate, j, u, v = (np.array(column) for column in zip(*lines, strict=True))
+    return Pieces(row, candidate, j, u.astype(float), v.astype(float))
+
+
+# Two candidates with round numbers: 3 offloads (the user allows α in [0.375, 0.75]), 7 does not.
 HAND = Data(
-    of={
-        3: Skeleton(
-            usd_per_hour=2.0, rank=6, alpha_min=0.375, alpha_max=0.75, vram_fixed=0.5, kv_in_vram=0.75, kv_in_host=1.25,
-            ttft=(Piece(0.5, 0.0), Piece(0.25, 0.75)), tbt=(Piece(1.25, -0.75), Piece(0.25, 0.75)),
-            e2e=(Piece(2.0, -1.0), Piece(0.5, 1.5)), longest_e2e=1.625,
-        ),
-        7: Skeleton(
-            usd_per_hour=5.0, rank=1, alpha_min=0.0, alpha_max=0.0, vram_fixed=0.625, kv_in_vram=0.25, kv_in_host=None,
-            ttft=(Piece(0.875, 0.0),), tbt=(Piece(0.75, 0.0),), e2e=(Piece(1.0, 0.0),),
-            longest_e2e=1.625,
-        ),
-    },
+    candidate=np.array([3, 7]), usd_per_hour=np.array([2.0, 5.0]), usd_per_million_tokens=np.array([40.0, 100.0]),
+    rank=np.array([6, 1]), alpha_min=np.array([0.375, 0.0]), alpha_max=np.array([0.75, 0.0]),
+    vram_fixed=np.array([0.5, 0.625]), kv_in_vram=np.array([0.75, 0.0]), kv_in_host=np.array([1.25, np.nan]),
+    longest_e2e=np.array([1.625, 1.5]),
+    ttft=pieces((0, 3, 0, 0.5, 0.0), (0, 3, 1, 0.25, 0.75), (1, 7, 0, 0.875, 0.0)),
+    tbt=pieces((0, 3, 0, 1.25, -0.75), (0, 3, 1, 0.25, 0.75), (1, 7, 0, 0.75, 0.0)),
+    e2e=pieces((0, 3, 0, 2.0, -1.0), (0, 3, 1, 0.5, 1.5), (1, 7, 0, 1.0, 0.0)),
     budget=6.0,
-    usd_per_million_tokens={3: 40.0, 7: 100.0},
 )  # fmt: skip
-LEVELS = ("cost", "simplest", "fastest")  # in this order, lexicographically
 
 
-@pytest.fixture
-def by_hand(monkeypatch, tiny):
-    """Build the model on `HAND` in place of tables."""
-
-    def model(objective="capped"):
-        monkeypatch.setattr(statement, "model_data", lambda problem, tables: HAND)
-        return build(load(tiny(objective=objective)), None)
-
-    return model
+def hand(objective, data=HAND):
+    """The model on `HAND` in place of tables."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statement, "model_data", lambda problem, tables: data)
+        return CostModel(load(tiny_problem(objective=objective)), None)
 
 
-def families_of(model):
-    return [c.local_name for c in model.component_objects(pyo.Constraint, active=True)]
+CASES = {objective: hand(objective) for objective in ("capped", "uncapped")}
 
 
-def lp_text(model, folder):
-    """The model in LP format, without comments and layout."""
-    file = folder / "model.lp"
-    model.write(str(file), io_options={"symbolic_solver_labels": True})
-    lines = [re.sub(r"\s+", " ", line).strip() for line in file.read_text().splitlines()]
-    return "\n".join(line for line in lines if line and not line.startswith("\\")) + "\n"
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_golden_rows_notice_every_mutant(family):
+    assert survivors(family, golden_rows(GOLDEN, family, CASES)) == []
 
 
-def compare_golden(name, text):
-    file = GOLDEN / f"{name}.lp"
-    if os.environ.get("OPTMODELS_REGENERATE"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    assert text == file.read_text(), f"{file.name} differs; OPTMODELS_REGENERATE=1 writes it anew: read the diff"
+def test_golden_variables_and_objectives():
+    check_rest(GOLDEN, CASES)
 
 
-ALL_FAMILIES = [
-    "choose_one", "within_budget", "alpha_at_least", "alpha_at_most", "vram", "host_memory", "throughput", "ttft",
-    "tbt", "e2e_epigraph",
-]  # fmt: skip
+def test_golden_files_are_those_of_the_families():
+    assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
 
 
-@pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_golden_constraint_family(by_hand, family, tmp_path):
-    model = by_hand()
-    for c in model.component_objects(pyo.Constraint, active=True):
-        if c.local_name != family:
-            c.deactivate()
-    model.simplest.deactivate()
-    model.fastest.deactivate()
-    compare_golden(family, lp_text(model, tmp_path))
-
-
-@pytest.mark.parametrize("objective", ["capped", "uncapped"])
-@pytest.mark.parametrize("level", LEVELS)
-def test_golden_objectives(by_hand, objective, level, tmp_path):
-    model = by_hand(objective)
-    for c in model.component_objects(pyo.Constraint, active=True):
-        if c.local_name != "choose_one":
-            c.deactivate()
-    for o in (model.cost, model.simplest, model.fastest):
-        if o.local_name != level:
-            o.deactivate()
-    compare_golden(f"objective_{objective}_{level}", lp_text(model, tmp_path))
-
-
-def test_every_constraint_family_has_a_golden_file(by_hand):
-    model = by_hand()
-    assert sorted(families_of(model)) == sorted(ALL_FAMILIES)
-    for family in families_of(model):
-        assert (GOLDEN / f"{family}.lp").is_file(), family
-
-
-def test_no_golden_file_is_left_over(by_hand):
-    expected = {*ALL_FAMILIES, *(f"objective_{o}_{x}" for o in ("capped", "uncapped") for x in LEVELS)}
-    assert {f.stem for f in GOLDEN.glob("*.lp")} == expected
+def test_rows_worked_by_hand():
+    """VRAM of candidate 3: 0.5 z + 0.75 (z − a) ≤ z, so 0.25 z − 0.75 a ≤ 0; 7 keeps its KV cache and has no row."""
+    assert text(rows_of(CASES["capped"], "vram")).splitlines()[0] == "vram[3]: 0.25 z[3] - 0.75 a[3] <= 0"
+    # TBT of 3, first piece: (1.25 − 1) z − 0.75 a ≤ 0; its E2E: e ≥ 2 z − a.
+    assert "tbt[3,0]: 0.25 z[3] - 0.75 a[3] <= 0" in text(rows_of(CASES["capped"], "tbt"))
+    assert "e2e_epigraph[3,0]: -2 z[3] + a[3] + e[3] >= 0" in text(rows_of(CASES["capped"], "e2e_epigraph"))
 
 
 @pytest.mark.parametrize(
@@ -461,23 +421,33 @@ def test_no_golden_file_is_left_over(by_hand):
         ("uncapped", (56.0, 6, 1.4)),
     ],
 )
-def test_the_hand_made_model_is_solved_as_by_hand(by_hand, objective, expected):
-    model = by_hand(objective)
+def test_the_hand_made_model_is_solved_as_by_hand(objective, expected):
+    model = hand(objective).pyomo()
     report, _, _ = solve_model(model)
+    direct = solve_compiled(hand(objective).compiled())
+    assert direct.objectives == pytest.approx(report.objectives)
     assert report.objectives == pytest.approx(expected, rel=1e-6)
     assert model.a[3].value == pytest.approx(0.6, abs=1e-6)
     assert model.z[3].value == 1
 
 
-def test_the_hand_made_budget_decides(by_hand, monkeypatch):
-    monkeypatch.setitem(HAND.usd_per_million_tokens, 3, 200.0)
-    model = by_hand()
+def test_the_hand_made_budget_decides():
+    model = hand("capped", replace(HAND, usd_per_million_tokens=np.array([200.0, 100.0]))).pyomo()
     assert solve_model(model)[0].objective == pytest.approx(100.0)
     model.within_budget.deactivate()
     model.tight = pyo.Constraint(expr=model.usd_per_hour <= 4.9)
     assert solve_model(model)[0].objective == pytest.approx(200.0)
     model.tighter = pyo.Constraint(expr=model.usd_per_hour <= 1.9)
     assert solve_model(model)[0].status == "infeasible"
+
+
+def test_without_a_candidate_the_model_is_infeasible():
+    nothing = np.zeros(0, dtype=np.intp)
+    none = Pieces(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
+    of_none = {f.name: np.zeros(0) for f in fields(Data)} | {
+        "candidate": nothing, "ttft": none, "tbt": none, "e2e": none, "budget": 6.0,
+    }  # fmt: skip
+    assert solve_compiled(hand("capped", Data(**of_none)).compiled()).status == "infeasible"
 
 
 @settings(max_examples=10)

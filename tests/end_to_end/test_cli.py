@@ -461,7 +461,7 @@ def test_list_instances(cli, write, folder, tiny):
     write(tiny(title="Mine"), "instances/a.yaml")
     write("not: an instance\n", "instances/notes.yaml")
     write("{broken", "instances/broken.json")
-    rows = document(cli("list", "instances", "--json"))
+    rows = document(cli("list", "instances", "--folder", "instances", "--json"))
     assert [(Path(r["file"]).name, r["title"]) for r in rows] == [("a.yaml", "Mine")]
 
 

@@ -55,6 +55,7 @@ def third_party(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_third_party_formulation_is_a_full_citizen(third_party):
     assert "prefill_decode" in third_party("list", "formulations")
     solved = json.loads(third_party("solve", "split.yaml", "--json"))
@@ -87,6 +88,7 @@ def test_third_party_formulation_brute_force(third_party):
     assert solved["objective"] == pytest.approx(cheapest("prefills_per_s") + cheapest("decodes_per_s"))
 
 
+@pytest.mark.slow
 def test_third_party_method_joins_a_formulation(third_party):
     instance = str(ROOT / "instances" / "fleet" / "day-and-night.yaml")
     assert "cheapest_machine" in third_party("list", "methods")

@@ -111,6 +111,7 @@ def free(path, wrong, plan):
     return None
 
 
+@pytest.mark.slow
 def test_every_tampering_is_caught(good):
     problem, plan = good
     missed, tried = set(), 0
@@ -136,6 +137,7 @@ def nodes(data, path=()):
             yield from nodes(v, (*path, k))
 
 
+@pytest.mark.slow
 def test_rubbish_never_crashes_the_checker(good):
     problem, plan = good
     crashes = {}

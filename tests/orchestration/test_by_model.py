@@ -144,6 +144,7 @@ def test_more_instances_asked_for_than_fit():
     assert split.counts is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [
     {"objective": {"kind": "lexicographic"}},
     {"objective": {"throughput_threshold_tokens_per_s": 100.0}},

@@ -305,6 +305,7 @@ def problems(draw: st.DrawFn) -> Orchestration:
                    models=served, **extra)  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problems())
 def test_every_plan_passes_the_checker(p: Orchestration) -> None:

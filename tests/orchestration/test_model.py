@@ -248,6 +248,7 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
     assert best(pruned) == pytest.approx(best(whole), abs=1e-7)
 
 
+@pytest.mark.slow
 def test_overload_at_scale_is_proved_by_the_exact_form():
     """At 100,000 GPUs pooled stocks promise 0.25 % more than can be scheduled; the exact form's relaxation does not."""
     document = yaml.safe_load(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from optmodels.simulation.regions import POLICIES, policy
-from optmodels.traces.multiregion import WILDCHAT, Tree, closed_loop_chat, closed_loop_trees, local_day
 from papers import skylb_replay as study
+from papers.skylb_workloads import WILDCHAT, Tree, closed_loop_chat, closed_loop_trees
 
 SECONDS = 120.0
 
@@ -99,12 +99,6 @@ def test_trees_have_the_papers_sizes():
         children = np.bincount(work.programs.parent[work.programs.parent >= 0], minlength=len(work.trace))
         assert set(children.tolist()) == {0, branches}
         assert work.programs.following.tolist() == [1, -1, 3, -1, 5, -1]
-
-
-def test_the_day_peaks_by_the_local_clock():
-    day = local_day([0.0, 9.0, -8.0])
-    assert day.mean(axis=1) == pytest.approx(1.0)
-    assert day.argmax(axis=1).tolist() == [14, 5, 22]
 
 
 def test_policies_can_push_in_any_way():

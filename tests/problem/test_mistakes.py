@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from optmodels.errors import InputError, shorten
+from optmodels.errors import InputError, Mistake, Mistakes, one_of, shorten
 from optmodels.loading import load
 from optmodels.units import convert
 
@@ -591,3 +591,37 @@ def test_no_mutation_of_an_instance_crashes_the_loader(data, tiny):
     except InputError as error:
         assert error.mistakes
         assert all(str(m) for m in error.mistakes)
+
+
+def test_a_collector_reports_everything_at_once():
+    wrong = Mistakes()
+    wrong.raise_any()  # nothing is wrong yet
+    wrong.unknown("pool.gpu", "l5", "a GPU", (f"l{i}" for i in range(4, 18)))
+    assert wrong[0].expected == "a GPU: l10, l11, l12, l13, l14, l15, l16, l17, l4, l5, l6, l7, …"
+    wrong = Mistakes()
+    wrong.unknown("pool.gpu", "h10", "a GPU", ["l4", "h100"])
+    wrong.unknown("model", "zzz", "a model", ["opt-13b"])
+
+    def fails(text):
+        raise InputError([Mistake("x.csv", "row 1", text, "a number"), Mistake("x.csv", "row 2", text, "a number")])
+
+    assert wrong.collect(fails, "a") is None
+    assert wrong.collect(len, "four") == 4
+    with wrong.collecting():
+        fails("b")
+    assert [m.hint for m in wrong] == ["did you mean h100?", None, None, None, None, None]
+    assert [m.value for m in wrong] == ["h10", "zzz", "a", "a", "b", "b"]
+    with pytest.raises(InputError) as error:
+        wrong.raise_any()
+    assert error.value.mistakes == tuple(wrong)
+    with pytest.raises(InputError) as error:
+        wrong.raise_any(2)
+    assert error.value.mistakes == tuple(wrong[:2])
+
+
+def test_one_of_names_the_choices_and_on_demand_the_nearest():
+    one_of("queue", "fifo", ("fifo", "deadline"))
+    with pytest.raises(InputError, match=r"got 'fif'; expected one of fifo, deadline$"):
+        one_of("queue", "fif", ("fifo", "deadline"))
+    with pytest.raises(InputError, match=r"\(did you mean fifo\?\)$"):
+        one_of("queue", "fif", ("fifo", "deadline"), hint=True)

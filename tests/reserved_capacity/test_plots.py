@@ -58,6 +58,7 @@ def test_study_modules_print(tmp_path):
     assert skylb.replicas_saved(16) == (9, pytest.approx(-0.25))
 
 
+@pytest.mark.slow
 def test_command_line_solves_checks_and_compares(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(two_regions()))

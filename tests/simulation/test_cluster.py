@@ -60,6 +60,7 @@ def assert_same(one, other):
     np.testing.assert_array_equal(one.promised, other.promised)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("policy", POLICIES)
 @given(case=cases(), rule=st.sampled_from([(False, "fifo"), *PROTECTED]), seed=st.integers(0, 5))

@@ -73,6 +73,7 @@ def random_case(seed):
     return trace, fleet, rule, programs
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.integers(0, 100_000))
 def test_same_as_the_reference(seed):

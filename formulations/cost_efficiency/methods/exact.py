@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 
-import pyomo.environ as pyo
-
 from formulations.cost_efficiency.making import nearest_miss
-from formulations.cost_efficiency.model import build, extract
+from formulations.cost_efficiency.model import CostModel, planned
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, prune
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver import Settings, solve_model
+from optmodels.solver import Settings, solve_compiled
 
 
 def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
@@ -25,17 +23,27 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
         reason = {} if options.answer_only else {"reason": nearest_miss(tables)}
         return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts} | reason)
     clock = time.perf_counter()
-    model = build(problem, pruned.tables)
+    model = CostModel(problem, pruned.tables)
     seconds["build"] = time.perf_counter() - clock
-    start = None
-    if pruned.incumbent is not None and pruned.incumbent in model.C:
-        start = pyo.ComponentMap((model.z[c], float(c == pruned.incumbent)) for c in model.C)
-    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
-    solved, phases, size = solve_model(model, settings, start)
     clock = time.perf_counter()
-    plan = extract(model, pruned.tables) if solved.x is not None else None
+    compiled = model.compiled()
+    seconds["compile"] = time.perf_counter() - clock
+    candidates = model.data.candidate
+    start = None
+    if pruned.incumbent is not None and pruned.incumbent in candidates:
+        start = model.start({"z": candidates == pruned.incumbent})
+    clock = time.perf_counter()
+    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
+    solved = solve_compiled(compiled, settings, start)
+    seconds["solve"] = time.perf_counter() - clock
+    clock = time.perf_counter()
+    plan = None
+    if solved.x is not None:
+        chosen = int(model.z.of(solved.x).argmax())
+        plan = planned(pruned.tables, int(candidates[chosen]), model.a.of(solved.x)[chosen])
+    seconds["extract"] = time.perf_counter() - clock
     bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
     return Outcome(
-        solved.status, plan, bound, solved.limit, seconds | phases | {"extract": time.perf_counter() - clock},
-        size, {"pruning": pruned.counts, "solver": solved.message, "nodes": solved.nodes}, solved.events,
+        solved.status, plan, bound, solved.limit, seconds, compiled.size,
+        {"pruning": pruned.counts, "solver": solved.message, "nodes": solved.nodes}, solved.events,
     )  # fmt: skip

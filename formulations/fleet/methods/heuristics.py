@@ -21,7 +21,6 @@ from formulations.fleet.reserve import largest_pools
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
 
-Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Share = tuple[int, int, int, float]  # period, demand, point, share
 EDGE = 1e-9

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.calibration import Coefficient as ScaledCoefficient
 from optmodels.latency.fit.document import (
@@ -90,8 +90,7 @@ def calibrate_measurements(
     options = options or Options()
     if model == "auto":
         return _auto(m, options, title, source, date)
-    if model not in MODELS:
-        raise InputError(Mistake(None, "model", model, f"one of {', '.join((*MODELS, 'auto'))}"))
+    one_of("model", model, (*MODELS, "auto"))
     names = targets_of(model, m.kind)
     if not names:
         apply = [x for x in MODELS if targets_of(x, m.kind)]

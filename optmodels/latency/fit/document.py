@@ -18,7 +18,7 @@ from pydantic import Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.fit import loads
 from optmodels.latency.fit.loads import TERMS, Load, Values
 from optmodels.latency.fit.measurements import TARGETS, Kind
@@ -195,8 +195,7 @@ class LatencyModel(Entry):
             InputError: no such target, or a safety level the data do not support.
         """
         name = target or (next(iter(self.targets)) if len(self.targets) == 1 else TARGETS[self.measured][-1])
-        if name not in self.targets:
-            raise InputError(Mistake(None, "target", name, f"one of {', '.join(self.targets)}"))
+        one_of("target", name, self.targets)
         found = self.targets[name]
         frame = Frame(self.model, self.measured, self.reference, self.batch_limit)
         predicted = predict_segments(frame, found.segments, values, name)

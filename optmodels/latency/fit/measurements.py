@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ class Measurements:
         values: Column name → (n,) floats in the unit of `COLUMNS`.
         labels: Text columns, (n,) each.
         workload: (n,) integers: rows of equal number belong to the same workload and are held back together.
-        workload_names: Name of each workload.
         workload_by: The columns that make a workload.
         source: File as named by the user, its SHA-256, and the column mapping used.
     """
@@ -124,7 +123,6 @@ class Measurements:
     values: dict[str, Array]
     labels: dict[str, npt.NDArray[np.str_]]
     workload: npt.NDArray[np.intp]
-    workload_names: tuple[str, ...]
     workload_by: tuple[str, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)
 
@@ -281,14 +279,11 @@ def _build(
     if frame.empty:
         raise InputError(Mistake(name, "", "no rows", "at least one measurement"))
     values: dict[str, Array] = {}
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     for ours, column in COLUMNS[kind].items():
-        try:
+        with wrong.collecting():
             values[ours] = _numbers(frame, ours, columns.get(ours), column, name)
-        except InputError as error:
-            wrong.extend(error.mistakes)
-    if wrong:
-        raise InputError(wrong[:MAX_MISTAKES])
+    wrong.raise_any(MAX_MISTAKES)
     if kind == "step":
         values = _complete_step(values, name)
     n = len(frame)
@@ -299,10 +294,10 @@ def _build(
             frame[theirs].astype(str) if theirs in frame else np.full(n, default if label not in columns else theirs)
         )
     if kind == "step" and not workload:
-        number, names, by = _step_workloads(values)
+        number, by = _step_workloads(values)
     else:
-        number, names, by = _workloads(frame, values, workload, kind, name)
-    return Measurements(kind, values, labels, number, names, by, source)
+        number, by = _workloads(frame, values, workload, kind, name)
+    return Measurements(kind, values, labels, number, by, source)
 
 
 def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, name: str) -> Array:
@@ -354,30 +349,26 @@ def _complete_step(values: dict[str, Array], name: str) -> dict[str, Array]:
     return values | {"prefill_requests": np.where(p > 0, np.where(r > 0, r, 1.0), 0.0)}
 
 
-def _step_workloads(
-    values: dict[str, Array],
-) -> tuple[npt.NDArray[np.intp], tuple[str, ...], tuple[str, ...]]:
+def _step_workloads(values: dict[str, Array]) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
     """A prompt chunk and its context; pure decode steps, which have none, by their context."""
     import pandas as pd
 
     p, k, c = (values[n] for n in ("prefill_tokens", "prefill_context_tokens", "decode_context_tokens"))
     text = [f"{a:g} × {b:g}" if a > 0 else f"decode × {d:g}" for a, b, d in zip(p, k, c, strict=True)]
-    number, names = pd.factorize(np.array(text, dtype=object))
-    by = ("prefill_tokens", "prefill_context_tokens", "or decode_context_tokens")
-    return number.astype(np.intp), tuple(str(x) for x in names), by
+    number, _ = pd.factorize(np.array(text, dtype=object))
+    return number.astype(np.intp), ("prefill_tokens", "prefill_context_tokens", "or decode_context_tokens")
 
 
 def _workloads(
     frame: pd.DataFrame, values: dict[str, Array], by: Sequence[str] | None, kind: Kind, name: str
-) -> tuple[npt.NDArray[np.intp], tuple[str, ...], tuple[str, ...]]:
+) -> tuple[npt.NDArray[np.intp], tuple[str, ...]]:
     import pandas as pd
 
     chosen = tuple(by) if by else WORKLOADS[kind]
     if kind == "pairs" and not by and set(frame.columns).issuperset(STEP_COLUMNS):
         chosen = STEP_COLUMNS  # every α of a (batch, context) is held back with it
     if not chosen:
-        n = len(frame)
-        return np.arange(n, dtype=np.intp), tuple(f"row {i + 1}" for i in range(n)), ("row",)
+        return np.arange(len(frame), dtype=np.intp), ("row",)
     parts = []
     for column in chosen:
         if column in values:
@@ -389,5 +380,5 @@ def _workloads(
     text = parts[0]
     for part in parts[1:]:
         text = text + " × " + part
-    number, names = pd.factorize(text)
-    return number.astype(np.intp), tuple(str(x) for x in names), chosen
+    number, _ = pd.factorize(text)
+    return number.astype(np.intp), chosen

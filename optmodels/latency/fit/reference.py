@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import Precision, layer_work
@@ -32,12 +32,11 @@ class Reference:
     variant: Variant = "roofline"
 
     def __post_init__(self) -> None:
-        wrong = []
+        wrong = Mistakes()
         for name, known, what in ((self.gpu, catalog.gpus(), "gpu"), (self.llm, catalog.llms(), "llm")):
             if name not in known:
-                wrong.append(Mistake(None, what, name, f"a {what} of the catalogue: {', '.join(sorted(known))}"))
-        if wrong:
-            raise InputError(wrong)
+                wrong.add(what, name, f"a {what} of the catalogue: {', '.join(sorted(known))}")
+        wrong.raise_any()
         if self.peak_flops is None:
             raise InputError(Mistake(None, "gpu", self.gpu, f"a GPU with a published {self.precision} peak"))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.latency.fit.measurements import COLUMNS, Kind
 from optmodels.measure.campaign import Measured
 from optmodels.measure.importers import (
@@ -51,28 +51,24 @@ def read(
     """
     import pandas as pd
 
-    if name is not None and name not in FORMATS:
-        raise InputError(Mistake(None, "--format", name, f"one of {', '.join(FORMATS)}"))
+    if name is not None:
+        one_of("--format", name, FORMATS)
     given = _numbers(fixed or {})
     rows, files = [], []
-    wrong: list[Mistake] = []
+    wrong = Mistakes()
     kinds: dict[Kind, str] = {}
     for path in paths:
-        try:
+        with wrong.collecting():
             source = Source.of(path)
             module = FORMATS[name] if name is not None else _detected(source)
             kind, found = module.read(source, given, columns or {})
             if not found:
                 raise source.wrong("", "no results", f"at least one result of {module.TITLE}", 1)
-        except InputError as error:
-            wrong.extend(error.mistakes)
-            continue
-        kinds.setdefault(kind, source.name)
-        rows += [{**row, "file": path.name, "format": module.NAME} for row in found]
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        files.append({"file": source.name, "sha256": digest, "format": module.TITLE, "rows": len(found)})
-    if wrong:
-        raise InputError(wrong)
+            kinds.setdefault(kind, source.name)
+            rows += [{**row, "file": path.name, "format": module.NAME} for row in found]
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            files.append({"file": source.name, "sha256": digest, "format": module.TITLE, "rows": len(found)})
+    wrong.raise_any()
     if len(kinds) != 1:
         said = "; ".join(f"{file}: {kind}" for kind, file in kinds.items())
         raise InputError(Mistake(None, "--from", said or None, "files with measurements of one kind"))
@@ -88,7 +84,7 @@ def read(
 
 def _numbers(fixed: Mapping[str, str]) -> dict[str, float]:
     known = {c: column for kind in COLUMNS.values() for c, column in kind.items()}
-    found, wrong = {}, []
+    found, wrong = {}, Mistakes()
     for name, text in fixed.items():
         try:
             found[name] = float(text)
@@ -97,9 +93,8 @@ def _numbers(fixed: Mapping[str, str]) -> dict[str, float]:
             bad = True
         if bad or name not in known:
             expected = known[name].expected if name in known else f"one of {', '.join(sorted(known))}"
-            wrong.append(Mistake(None, f"--set {name}", text, expected))
-    if wrong:
-        raise InputError(wrong)
+            wrong.add(f"--set {name}", text, expected)
+    wrong.raise_any()
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,11 @@ class Article:
         """The charts, in order."""
         return [item for section in self.sections for item in section.items if isinstance(item, Chart)]
 
+    def reproduce(self, words: Iterable[object], *more: Item, before: Sequence[Item] = ()) -> None:
+        """The last section: the command that makes the document again, and what else that takes."""
+        self.command = shlex.join(printable(str(w)) for w in words)
+        self.sections.append(Section("Reproduce", [*before, Code(self.command), *more]))
+
 
 def of_result(document: Mapping[str, Any]) -> Article:
     """The article of a solve document."""
@@ -83,8 +88,9 @@ def of_result(document: Mapping[str, Any]) -> Article:
         article.sections.append(Section("Charts", list(charts)))
     if words:
         article.sections.append(Section("Details", words))
-    article.command = command(document)
-    article.sections.append(Section("Reproduce", _reproduce(document, article.command)))
+    version = document.get("optmodels_version", "")
+    said = f"Made by optmodels {version}. The same instance, method and seed give the same plan:"
+    article.reproduce(command(document), *instance_of(document), before=[Paragraph([Span(said)])])
     return article
 
 
@@ -159,28 +165,21 @@ def _facts(rows: Sequence[tuple[str, str]], caption: str = "") -> Grid:
     return Grid(table.caption, [], table.rows, [False, False])
 
 
-def command(document: Mapping[str, Any]) -> str:
-    """The command that makes the result again."""
+def command(document: Mapping[str, Any]) -> list[str]:
+    """The words of the command that makes the result again."""
     words = ["optmodels", "solve", str(document.get("instance") or "instance.yaml")]
     words += ["--method", str(document["method"])] if document.get("method", "exact") != "exact" else []
     for name, value in (document.get("options") or {}).items():
         if value not in (None, 0, 0.0, False):
             words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(printable(w) for w in words)
+    return words
 
 
-def _reproduce(document: Mapping[str, Any], line: str) -> list[Any]:
-    version = document.get("optmodels_version", "")
-    items: list[Any] = [
-        Paragraph([Span(f"Made by optmodels {version}. The same instance, method and seed give the same plan:")]),
-        Code(line),
-    ]
-    return [*items, *instance_of(document)]
-
-
-def instance_of(document: Mapping[str, Any]) -> list[Code]:
+def instance_of(
+    document: Mapping[str, Any], what: str = "The instance, with everything it refers to written out"
+) -> list[Code]:
     """The instance as a file, where the document has it."""
     if not document.get("problem"):
         return []
     text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
-    return [Code(text, "The instance, with everything it refers to written out (YAML)")]
+    return [Code(text, f"{what} (YAML)")]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
 from optmodels.errors import printable
 from optmodels.reporting.charts.comparison import charts, instance_name
-from optmodels.reporting.page.articles import STATUS_WORDS, Article, Code, Section
+from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section
 from optmodels.reporting.page.figures import Figure, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, made
 
@@ -33,10 +32,7 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
     if len(instances) > len(shown):
         tables.append(Paragraph([Span(f"{len(instances) - len(shown)} more instances are in compare.csv.", "dim")]))
     article.sections.append(Section("Instances", list(tables)))
-    article.command = shlex.join(
-        printable(w) for w in ["optmodels", "compare", *instances, "--methods", ",".join(methods), *_seeds(rows)]
-    )
-    article.sections.append(Section("Reproduce", [Code(article.command)]))
+    article.reproduce(["optmodels", "compare", *instances, "--methods", ",".join(methods), *_seeds(rows)])
     return article
 
 

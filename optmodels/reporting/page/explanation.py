@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from optmodels.errors import printable
 from optmodels.reporting.charts.explanation import charts
-from optmodels.reporting.page.articles import Article, Code, Section, instance_of
+from optmodels.reporting.page.articles import Article, Section, instance_of
 from optmodels.reporting.page.figures import number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
 
@@ -48,8 +46,7 @@ def of_explanation(document: Mapping[str, Any]) -> Article:
     notes += [_line("How the words are meant", (f"{k}: {v}" for k, v in (document.get("definitions") or {}).items()))]
     solves = f"{document.get('solves', 0):,} solves in {document.get('seconds', 0.0):.3g} s."
     article.sections.append(Section("How it was found", [_line(solves), *notes]))
-    article.command = shlex.join(["optmodels", "explain", printable(str(document.get("instance", "")))])
-    article.sections.append(Section("Reproduce", [Code(article.command), *instance_of(document)]))
+    article.reproduce(["optmodels", "explain", document.get("instance", "")], *instance_of(document))
     return article
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from optmodels.errors import printable
 from optmodels.reporting.charts.sweep import charts, value_of
-from optmodels.reporting.page.articles import STATUS_WORDS, Article, Code, Section
+from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section, instance_of
 from optmodels.reporting.page.figures import Figure, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
 
@@ -51,12 +47,7 @@ def of_sweep(document: Mapping[str, Any]) -> Article:
     ]
     if aims:
         words += ["--pareto", ",".join(f"{a['column']}:{a['direction']}" for a in document["pareto"])]
-    article.command = shlex.join(printable(w) for w in words)
-    items: list[Any] = [Code(article.command)]
-    if document.get("problem"):
-        text = yaml.safe_dump(dict(document["problem"]), sort_keys=False, allow_unicode=True, width=110)
-        items.append(Code(text, "The instance that was varied (YAML)"))
-    article.sections.append(Section("Reproduce", items))
+    article.reproduce(words, *instance_of(document, "The instance that was varied"))
     return article
 
 

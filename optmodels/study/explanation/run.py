@@ -13,7 +13,7 @@ from optmodels.study.explanation import margins
 from optmodels.study.explanation.document import Explanation
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
 from optmodels.study.explanation.rows import RowOracle
-from optmodels.study.explanation.thresholds import TOLERANCE
+from optmodels.study.explanation.thresholds import TOLERANCE, relative_change
 
 TIME_LIMIT = 120.0
 MAX_SOLVES = 1000
@@ -142,7 +142,7 @@ def _infeasible(oracle: Oracle, document: Explanation) -> None:
         lines = [why.relaxation(*s) for s in singles]
         document.alone = sorted(lines, key=lambda a: (a.change is None, a.change or 0.0))
     known = [(r, v) for r, v, _ in singles if r in among and (v is not None or not r.number)]
-    best = min(known, key=lambda s: why.relative_change(*s), default=None)
+    best = min(known, key=lambda s: relative_change(*s), default=None)
     over = list(dict.fromkeys([*everyone, *(r for r, _ in known)]))
     budget.what = "the cheapest joint loosening"
     document.jointly = why.together(oracle, over, best, document.skipped)

@@ -1,4 +1,4 @@
-"""Writes instances/orchestration/*.yaml: python instances/generate_orchestration.py"""
+"""Writes instances/orchestration/*.yaml: python instances/generate/orchestration.py"""
 
 # ruff: noqa: E501 - comments of instance files
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-FOLDER = Path(__file__).parent / "orchestration"
+FOLDER = Path(__file__).parents[1] / "orchestration"
 SHARES = {"llama-3.2-3b": 0.4, "mistral-7b": 0.35, "qwen2.5-14b": 0.25}
 # MS(1) on V100-16GB. T0 of one GPU: memory bandwidth / weight bytes (900 GB/s) at 70 %; of tp GPUs: times 1.75, 2.9, 4.4;
 # delta and its growth with the degree: the shape of MaaSO Fig. 1 (steeper for tp-8, converging when saturated). Stated,

@@ -1,4 +1,4 @@
-"""Write the paper families of shipped instances: ``python instances/generate.py`` (tests compare files and output).
+"""Write the paper families of shipped instances: ``python instances/generate/cost_efficiency.py`` (CI compares them).
 
 Single cases (textbook/, present_day/) are written by hand; a family is one rule, so it is generated.
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 WORKLOADS = {"summarization": (1024, 128), "generative": (128, 1024), "balanced": (512, 512)}
 SLOS = {
     "real_time": "{kind: real_time, tps: 100, ttft_s: 0.2, tbt_s: 0.05}",

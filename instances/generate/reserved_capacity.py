@@ -1,4 +1,4 @@
-"""Writes instances/reserved_capacity/*.yaml: python instances/generate_reserved_capacity.py"""
+"""Writes instances/reserved_capacity/*.yaml: python instances/generate/reserved_capacity.py"""
 
 # ruff: noqa: E501 - comments of instance files
 
@@ -11,7 +11,7 @@ import yaml
 
 from optmodels.catalog import geography
 
-FOLDER = Path(__file__).parent / "reserved_capacity"
+FOLDER = Path(__file__).parents[1] / "reserved_capacity"
 PLACES = geography.places()
 FIVE = ["us-east-1", "us-west-2", "eu-central-1", "ap-east-1", "ap-south-1"]
 P5 = {"on_demand": 98.32, "reserved_3y": 37.56}  # SK §2.1
