@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -137,11 +136,9 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
     for name, frame in form.frames(table, plan).items():
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
-    if form.figures is not None and plan is not None and find_spec("matplotlib") is not None:
-        form.figures(table, plan, folder)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    page.write_page([result], folder)
+    page.write_page(result, folder)
     return folder
 
 
@@ -155,7 +152,7 @@ def report(
         results: result files, documents or `Result` objects; a comparison is a list of rows, its file a JSON list.
         out: the HTML file to write.
         figures: a folder to write every chart to, too.
-        kind: of those pictures: ``png`` or ``svg``.
+        kind: of those pictures: ``png``, ``svg`` or ``pdf``.
         title: of the page.
         overwrite: replace existing files.
 
@@ -166,16 +163,18 @@ def report(
         InputError: a document that is none, a file that exists, a missing extra.
     """
     from optmodels.reporting import page
-    from optmodels.reporting.charts import numbered, save_figures
+    from optmodels.reporting.charts import FORMATS, save_chart
 
     given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
     found = page.articles(given)
     text = page.render(found, title)
-    if kind not in ("png", "svg"):
-        raise InputError(Mistake(None, "kind", kind, "png or svg"))
+    if kind not in FORMATS:
+        raise InputError(Mistake(None, "kind", kind, f"one of {', '.join(FORMATS)}"))
     if figures is not None:
-        drawn = [c for a in found for c in (a.charts() if len(found) == 1 else numbered(a.charts(), a.title))]
-        save_figures(drawn, Path(figures), kind, overwrite=overwrite)
+        for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
+            of = "" if len(found) == 1 else f"{article.title}: "
+            name = safe_name(f"{of}{picture.title}".lower(), 60)
+            save_chart(picture, Path(figures) / f"{number:02d}-{name}.{kind}", article.title, overwrite=overwrite)
     if out is not None:
         write_text(Path(out), text, overwrite=overwrite)
     return text
@@ -308,7 +307,7 @@ def explain(
     if out is not None:
         folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
         write_text(folder / "explanation.json", document.to_json())
-        write_page([document.model_dump(mode="json", by_alias=True)], folder)
+        write_page(document.model_dump(mode="json", by_alias=True), folder)
     return document
 
 

@@ -120,7 +120,6 @@ class Formulation:
         summary: result document → lines for the terminal (rich markup).
         frames: (tables, plan) → data frames by file name, written as CSV.
         template: a commented instance file.
-        figures: (tables, plan, folder) → pictures written there; None: it has none. Needs the ``plot`` extra.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         plan: pydantic schema of its plans, for the published JSON Schema.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
@@ -132,7 +131,8 @@ class Formulation:
             error, for the verb ``tables``; None: the tables hold points only.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
-        charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
+        charts: result document → charts of the HTML page, also written as PNG beside the plan
+            (`reporting.charts.Chart`); None: it has none.
     """
 
     name: str
@@ -152,7 +152,6 @@ class Formulation:
     build: Callable[..., Any] | None = None
     attach: Callable[..., None] | None = None
     method_titles: Mapping[str, str] = field(default_factory=dict)
-    figures: Callable[[Any, Any, Path], list[Path]] | None = None
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
     plan: type[Any] | None = None
     replay: Callable[..., Any] | None = None

@@ -23,6 +23,8 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options, get
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.loading import load
+from optmodels.reporting.charts import chart, coloured, save_chart
+from optmodels.reporting.colours import FAMILY_COLOURS
 from optmodels.serving.points import NONE
 
 WORKLOADS = {"generative": (128, 1024), "balanced": (512, 512), "summarization": (1024, 128)}
@@ -256,61 +258,67 @@ def _verdict(tables: CostTables, family: str) -> str:
 
 def draw_fig1(frame: pd.DataFrame, path: Path) -> None:
     """CE against budget, one line a method."""
-    from optmodels.reporting.plots import plt, save_figure
-
-    labels = {"exact": "optimum", "high_end": "High-End", "kvo_disk": "KVO (disk)", "infersave_plus": "InferSave(+)",
-              "ao_cluster": "AO cluster (fixed pair)"}  # fmt: skip
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4))
-    for ax, service in zip(axes, ("real_time", "batch"), strict=True):
-        for i, (method, label) in enumerate(labels.items()):
-            mine = frame[(frame["service"] == service) & (frame["method"] == method)].sort_values("budget")
-            ax.plot(mine["budget"], mine["ce"], marker="osD^v"[i], label=label, lw=2.5 if method == "exact" else 1.2)
-        reading = "capped at 100 tokens/s" if service == "real_time" else "uncapped, SLO 10 tokens/s"
-        ax.set_title(f"{service.replace('_', '-')}: CE {reading}")
-        ax.set_xlabel("budget, USD per hour")
-        ax.set_ylabel("tokens/s per USD/h")
-        ax.set_ylim(bottom=0)
-        ax.grid(alpha=0.3)
-    axes[1].legend(fontsize=8, title="no marker: infeasible", title_fontsize=8)
-    figure.suptitle("LLM-Pilot Fig. 1 recomputed: Balanced, B = 4, roofline variant, Table VI's pool", y=1.02)
-    save_figure(figure, path)
+    named = {"exact": "optimum", "high_end": "High-End", "kvo_disk": "KVO (disk)", "infersave_plus": "InferSave(+)",
+             "ao_cluster": "AO cluster (fixed pair)"}  # fmt: skip
+    panels = {"real_time": "Real-time: CE capped at 100 tokens/s", "batch": "Batch: CE uncapped, SLO 10 tokens/s"}
+    rows = [
+        {"panel": panels[r["service"]], "method": named[r["method"]], "budget": r["budget"], "ce": r["ce"],
+         "width": 3.0 if r["method"] == "exact" else 1.5}
+        for r in frame.to_dict("records") if r["method"] in named and np.isfinite(r["ce"])
+    ]  # fmt: skip
+    encoding = {
+        "x": {"field": "budget", "type": "quantitative", "title": "budget, USD per hour"},
+        "y": {"field": "ce", "type": "quantitative", "title": "tokens/s per USD/h"},
+        "color": coloured("method", named.values()),
+        "shape": coloured("method", named.values(), ("circle", "square", "diamond", "triangle-up", "triangle-down")),
+    }
+    width = {"strokeWidth": {"field": "width", "type": "quantitative", "scale": None, "legend": None}}
+    lines = {"mark": {"type": "line"}, "encoding": {k: v for k, v in encoding.items() if k != "shape"} | width}
+    points = {"mark": {"type": "point", "filled": True, "opacity": 1, "size": 40}, "encoding": encoding}
+    spec = {
+        "facet": {"field": "panel", "type": "nominal", "sort": list(panels.values()), "title": None},
+        "spec": {"width": 380, "height": 260, "layer": [lines, points]},
+        "resolve": {"scale": {"y": "independent"}},
+    }
+    title = "LLM-Pilot Fig. 1 recomputed"
+    of = "Balanced, B = 4, roofline variant, Table VI's pool; no marker: infeasible"
+    save_chart(chart(title, of, rows, spec), path, of, overwrite=True)
 
 
 def draw_fig3(frame: pd.DataFrame, path: Path) -> None:
     """Decision maps: the paper's, and ours with the testbed's machines and with free choice."""
-    from matplotlib.patches import Rectangle
-
-    from optmodels.reporting.plots import FAMILY_COLOURS, plt, save_figure
-
-    columns = [("paper", "as printed in Fig. 3"), ("roofline/testbed", "ours, the testbed's machines"),
-               ("roofline/free", "ours, any machine of Table VII")]  # fmt: skip
-    figure, axes = plt.subplots(2, 3, figsize=(15, 5.2), sharex=True)
-    for r, service in enumerate(("real_time", "batch")):
-        for k, (column, title) in enumerate(columns):
-            ax = axes[r][k]
-            for y, workload in enumerate(("summarization", "generative")):
-                for x, batch in enumerate(BATCHES):
-                    cell = frame[
-                        (frame["workload"] == workload) & (frame["service"] == service) & (frame["batch"] == batch)
-                    ].iloc[0]  # fmt: skip
-                    family = cell[column] if isinstance(cell[column], str) and cell[column] else None
-                    ax.add_patch(Rectangle((x, y), 1, 1, color=FAMILY_COLOURS[family], ec="white"))
-                    ce = cell.get(f"{column} CE", np.nan)
-                    text = "–" if family is None else ("" if np.isnan(ce) else f"{ce:.0f}")
-                    ax.text(x + 0.5, y + 0.5, text, ha="center", va="center", fontsize=8)
-            ax.set_xlim(0, len(BATCHES))
-            ax.set_ylim(0, 2)
-            ax.set_xticks([i + 0.5 for i in range(len(BATCHES))], [str(b) for b in BATCHES])
-            ax.set_yticks([0.5, 1.5], ["Sum", "Gen"])
-            ax.set_title(f"{service.replace('_', '-')}: {title}", fontsize=10)
-            if r == 1:
-                ax.set_xlabel("batch size")
-    handles = [Rectangle((0, 0), 1, 1, color=FAMILY_COLOURS[f]) for f in (*FAMILIES, None)]
-    figure.legend(
-        handles, [*(FAMILY_TITLES[f] for f in FAMILIES), "infeasible"], ncol=4, loc="lower center", fontsize=8
-    )
-    figure.subplots_adjust(bottom=0.2, hspace=0.35)
-    save_figure(figure, path)
+    columns = {"paper": "as printed in Fig. 3", "roofline/testbed": "ours, the testbed's machines",
+               "roofline/free": "ours, any machine of Table VII"}  # fmt: skip
+    services, workloads = {"real_time": "real-time", "batch": "batch"}, {"generative": "Gen", "summarization": "Sum"}
+    titles: dict[str | None, str] = {**{f: FAMILY_TITLES[f] for f in FAMILIES}, None: "infeasible"}
+    rows = []
+    for cell in frame[frame["workload"].isin(workloads)].to_dict("records"):
+        for column, of in columns.items():
+            family = cell[column] if isinstance(cell[column], str) and cell[column] else None
+            ce = cell.get(f"{column} CE", np.nan)
+            rows.append({
+                "map": of, "service": services[cell["service"]], "workload": workloads[cell["workload"]],
+                "batch": cell["batch"], "family": titles[family],
+                "ce": "–" if family is None else ("" if np.isnan(ce) else f"{ce:.0f}"),
+            })  # fmt: skip
+    place = {
+        "x": {"field": "batch", "type": "ordinal", "title": "batch size", "axis": {"labelAngle": 0}},
+        "y": {"field": "workload", "type": "nominal", "title": None, "sort": list(workloads.values())},
+    }
+    colour = coloured("family", titles.values(), [FAMILY_COLOURS[f] for f in titles])
+    layers = [
+        {"mark": {"type": "rect", "stroke": "#fff"}, "encoding": place | {"color": colour}},
+        {"mark": {"type": "text", "fontSize": 11}, "encoding": place | {"text": {"field": "ce"}}},
+    ]
+    spec = {
+        "facet": {
+            "column": {"field": "map", "type": "nominal", "sort": list(columns.values()), "title": None},
+            "row": {"field": "service", "type": "nominal", "sort": list(services.values()), "title": None},
+        },
+        "spec": {"width": 290, "height": 70, "layer": layers},
+    }
+    of = "The strategy with the best CE by batch size, workload and service; numbers are CE, tokens/s per USD/h"
+    save_chart(chart("LLM-Pilot Fig. 3 recomputed", of, rows, spec), path, of, overwrite=True)
 
 
 # ------------------------------------------------------------------------------------------------------- report
@@ -357,7 +365,8 @@ def run_fig1(folder: Path, out: Path) -> None:
     _show(
         "Fig. 1: the paper's pick Sim-D + Sim-A (SLO: TTFT 200 ms, TBT 50 ms, 100 tokens/s)", ao_pair_by_batch(folder)
     )
-    _picture(draw_fig1, frame, out / "fig1.png")
+    draw_fig1(frame, out / "fig1.png")
+    _say(f"picture: {out / 'fig1.png'}")
 
 
 def run_fig3(folder: Path, out: Path) -> None:
@@ -375,16 +384,8 @@ def run_fig3(folder: Path, out: Path) -> None:
         killed = picks[picks[f"{name} on the paper's pick"] != "feasible"]
         _say(f"{name}: the paper's own pick is infeasible in {len(killed)} of {len(picks)} cells, by "
               f"{killed[f'{name} on the paper' + chr(39) + 's pick'].value_counts().to_dict()}")  # fmt: skip
-    _picture(draw_fig3, frame, out / "fig3.png")
-
-
-def _picture(draw: Callable[[pd.DataFrame, Path], None], frame: pd.DataFrame, path: Path) -> None:
-    try:
-        draw(frame, path)
-    except ImportError:
-        _say(f"({path.name} needs the plot extra: pip install optmodels[plot])")
-    else:
-        _say(f"picture: {path}")
+    draw_fig3(frame, out / "fig3.png")
+    _say(f"picture: {out / 'fig3.png'}")
 
 
 PARTS: dict[str, Callable[[Path, Path], None]] = {

@@ -27,6 +27,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
+from optmodels.reporting.charts import chart, coloured, save_chart
 from optmodels.simulation.options import ReplayOptions
 from optmodels.study.pool import pool
 from papers.maaso_readings import READINGS
@@ -263,8 +264,6 @@ def worse_than_heuristics(rows: pd.DataFrame, value: str = "attainment", exact: 
 
 def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
     """Fig. 4: one column a trace; rows as in the paper."""
-    from optmodels.reporting.plots import plt, save_figure
-
     default = QUICK_DEFAULT if quick else DEFAULT
     panels = [
         ("gpus", "attainment", "SLO attainment, %", 100.0), ("gpus", "latency_s", "first token, s", 1.0),
@@ -272,44 +271,43 @@ def draw(rows: pd.DataFrame, path: Path, quick: bool = False) -> None:
         ("cv", "latency_s", "first token, s", 1.0), ("cv", "goodput_tokens_per_s", "1,000 tokens/s in time", 1e-3),
         ("requests", "attainment", "SLO attainment, %", 100.0),
     ]  # fmt: skip
-    label = {"gpus": "GPUs", "cv": "coefficient of variation of arrivals", "requests": "requests"}
-    traces = sorted(rows["trace"].unique())
-    figure, axes = plt.subplots(
-        len(panels), len(traces), figsize=(2.7 * len(traces) + 0.6, 1.9 * len(panels)), sharey="row", squeeze=False
-    )
-    style = dict(
-        zip(TITLES, ("#222222", "#aa3377", "#cc3311", "#ee8866", "#4477aa", "#228833", "#999933"), strict=True)
-    )
+    named = {"gpus": "GPUs", "cv": "CV of arrivals", "requests": "requests"}
+    symlog = {"solver_s": (0.1, 1, 10, 100), "latency_s": (1, 10, 100, 1000)}  # marks; linear below the first
+    colours = ("#999999", "#aa3377", "#cc3311", "#ee8866", "#4477aa", "#228833", "#999933")
+    points: list[dict[str, Any]] = []
+    specs = []
     for i, (series, metric, title, factor) in enumerate(panels):
         rest = {k: v for k, v in default.items() if k != series}
         chosen = rows[np.logical_and.reduce([rows[k] == v for k, v in rest.items()])]
-        for j, trace in enumerate(traces):
-            ax = axes[i][j]
-            for method in TITLES:
-                mine = chosen[(chosen["trace"] == trace) & (chosen["method"] == method)].sort_values(series)
-                # The exact plan is thick and behind, so that a heuristic that finds the same does not hide it.
-                ax.plot(mine[series], mine[metric].astype(float) * factor, label=TITLES[method], color=style[method],
-                        marker="o", markersize=3, linewidth=3.0 if method == "exact" else 1.2,
-                        alpha=0.45 if method == "exact" else 1.0)  # fmt: skip
-            if metric == "solver_s" or (metric == "latency_s"):
-                ax.set_yscale("symlog", linthresh=0.1 if metric == "solver_s" else 1.0)
-            if series != "gpus":
-                ax.set_xscale("log")
-            ticks = sorted(chosen[series].unique())
-            ax.set_xticks(ticks, [f"{x / 1000:g}k" if series == "requests" else f"{x:g}" for x in ticks], fontsize=7)
-            ax.set_xlim(0.85 * ticks[0], 1.15 * ticks[-1])
-            ax.minorticks_off()
-            ax.tick_params(axis="y", labelsize=7)
-            ax.grid(alpha=0.3)
-            ax.set_xlabel(label[series], fontsize=7)
-            if i == 0:
-                ax.set_title(f"trace {trace}", fontsize=9)
-            if j == 0:
-                ax.set_ylabel(title, fontsize=8)
-    figure.tight_layout(rect=(0, 0, 1, 0.97))
-    handles, names = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="upper center", ncols=len(TITLES), fontsize=9, frameon=False)
-    save_figure(figure, path)
+        points += [
+            # The exact plan is thick and behind, so that a heuristic that finds the same does not hide it.
+            {"panel": i, "trace": f"trace {r['trace']}", "method": TITLES[r["method"]], "x": r[series],
+             "y": factor * r[metric], "width": 4.0 if r["method"] == "exact" else 1.5}
+            for r in chosen.to_dict("records") if r["method"] in TITLES
+        ]  # fmt: skip
+        ticks = sorted(chosen[series].unique().tolist())
+        x = {
+            "field": "x", "type": "quantitative", "title": named[series],
+            "axis": {"values": ticks, "labelOverlap": True, "labelExpr": "format(datum.value, '~s')"},
+            "scale": {"type": "linear" if series == "gpus" else "log", "domain": [0.85 * ticks[0], 1.15 * ticks[-1]],
+                      "nice": False},
+        }  # fmt: skip
+        y: dict[str, Any] = {"field": "y", "type": "quantitative", "title": title, "axis": {"tickCount": 5}}
+        if metric in symlog:
+            y["scale"] = {"type": "symlog", "constant": symlog[metric][0]}
+            y["axis"] = {"values": [0, *symlog[metric]], "labelExpr": "format(datum.value, '~g')"}
+        place = {"x": x, "y": y, "color": coloured("method", TITLES.values(), colours)}
+        width = {"field": "width", "type": "quantitative", "scale": None, "legend": None}
+        layers = [
+            {"mark": {"type": "line"}, "encoding": place | {"strokeWidth": width}},
+            {"mark": {"type": "point", "filled": True, "size": 16, "opacity": 1}, "encoding": place},
+        ]
+        header = None if i else {"labelFontSize": 12}
+        trace = {"field": "trace", "type": "nominal", "title": None, "header": header}
+        specs.append({"spacing": 12, "transform": [{"filter": f"datum.panel === {i}"}], "facet": {"column": trace},
+                      "spec": {"width": 150, "height": 110, "layer": layers}})  # fmt: skip
+    picture = chart("MaaSO Fig. 4 recomputed", "One column a trace; rows as in the paper.", points, {"vconcat": specs})
+    save_chart(picture, path, overwrite=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.work import layer_work
+from optmodels.reporting.charts import chart, coloured, save_chart
 from optmodels.simulation.regions import POLICIES, Engine, Fleet, Replay, Routing, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload
 from optmodels.units import GIB
@@ -189,95 +190,99 @@ def skew(seconds: float, seed: int = 0, busy: tuple[int, ...] = (67, 100, 120, 1
 
 def draw(folder: Path, found: dict[str, list[dict[str, Any]]]) -> list[Path]:
     """Pictures of what was found."""
-    from optmodels.reporting.plots import plt, save_figure
-
-    folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name, picture in (("fig8", _draw_8), ("fig6", _draw_6), ("fig9", _draw_9), ("fig10", _draw_10)):
         if name in found:
             made.append(folder / f"skylb-{name}.png")
-            save_figure(picture(plt, found[name]), made[-1])
+            rows, spec = picture(found[name])
+            title = f"SkyLB {name.replace('fig', 'Fig. ')} recomputed"
+            save_chart(chart(title, "As in the paper.", rows, spec), made[-1], overwrite=True)
     return made
 
 
-def _boxes(axes: Any, rows: list[dict[str, Any]], what: str, names: list[str]) -> None:
-    """p10 to p90 whiskers, quartiles and the median, the mean as a triangle, as in Fig. 8."""
-    stats: list[dict[str, Any]] = []
-    for r, label in zip(rows, names, strict=True):
-        q = {k: np.nan if v is None else v for k, v in r[what].items()}
-        stats.append({"label": label, "med": q["p50"], "q1": q["p25"], "q3": q["p75"], "whislo": q["p10"],
-                      "whishi": q["p90"], "mean": q["mean"], "fliers": []})  # fmt: skip
-    axes.bxp(stats, showmeans=True, showfliers=False, widths=0.6,
-             meanprops={"marker": "v", "markerfacecolor": "black", "markeredgecolor": "black", "markersize": 4},
-             medianprops={"color": "#cc3311"})  # fmt: skip
-    axes.tick_params(axis="x", rotation=60, labelsize=7)
+OURS, OTHERS = "#4477aa", "#bbbbbb"
+Drawn = tuple[list[dict[str, Any]], dict[str, Any]]  # rows of data, and what draws them
 
 
-def _draw_8(plt: Any, rows: list[dict[str, Any]]) -> Any:
-    names = list(dict.fromkeys(r["workload"] for r in rows))
-    figure, axes = plt.subplots(3, len(names), figsize=(3.2 * len(names), 8), constrained_layout=True)
-    for x, name in enumerate(names):
-        mine = [r for r in rows if r["workload"] == name]
-        labels = [NAMES[r["system"]] for r in mine]
-        colours = ["#4477aa" if r["system"].startswith("skylb") else "#bbbbbb" for r in mine]
-        axes[0, x].bar(labels, [r["output_tokens_per_s"] for r in mine], color=colours)
-        for place, r in enumerate(mine):
-            axes[0, x].text(place, r["output_tokens_per_s"], f"{r['cache_hit_rate']:.0%}", ha="center", va="bottom",
-                            fontsize=6)  # fmt: skip
-        axes[0, x].set_title(name, fontsize=9)
-        axes[0, x].tick_params(axis="x", rotation=60, labelsize=7)
-        _boxes(axes[1, x], mine, "ttft_s", labels)
-        axes[1, x].set_yscale("log")
-        _boxes(axes[2, x], mine, "e2e_s", labels)
-    for row, text in enumerate(("output tokens/s (hit rate above)", "TTFT, s", "end to end, s")):
-        axes[row, 0].set_ylabel(text, fontsize=8)
-    return figure
+def _flat(row: dict[str, Any], name: str, ours: bool) -> dict[str, Any]:
+    """A row of data: throughput, hit rate and the quantiles of both latencies."""
+    quantiles = {f"{what}_{q}": v for what in ("ttft_s", "e2e_s") for q, v in row[what].items()}
+    return quantiles | {"name": name, "colour": OURS if ours else OTHERS, "speed": row["output_tokens_per_s"],
+                        "hit": f"{row['cache_hit_rate']:.0%}"}  # fmt: skip
 
 
-def _draw_6(plt: Any, rows: list[dict[str, Any]]) -> Any:
-    figure, axes = plt.subplots(figsize=(6, 3.2), constrained_layout=True)
-    cases = list(dict.fromkeys(r["case"] for r in rows))
-    for shift, (select, label, colour) in enumerate((("consistent_hashing", "consistent hashing", "#bbbbbb"),
-                                                     ("prefix", "prefix tree, global view", "#4477aa"))):  # fmt: skip
-        values = [r["cache_hit_rate"] for r in rows if r["policy"] == select]
-        bars = axes.bar(np.arange(len(cases)) + 0.36 * shift, values, 0.34, label=label, color=colour)
-        axes.bar_label(bars, [f"{v:.1%}" for v in values], fontsize=7)
-    axes.set_xticks(np.arange(len(cases)) + 0.18, cases, fontsize=8)
-    axes.set_ylim(0, 1.1)
-    axes.set_ylabel("KV cache hit rate")
-    axes.legend(fontsize=8, loc="upper left")
-    return figure
+def _throughput_and_latencies(names: list[str], size: dict[str, Any]) -> list[dict[str, Any]]:
+    """Three panels: throughput with the hit rate above; TTFT and end to end from p10 to p90, with quartiles, median
+    and the mean as a triangle, as in Fig. 8."""
+    x = {"field": "name", "type": "nominal", "sort": names, "title": None, "axis": {"labelAngle": -50}}
+    speed = {"field": "speed", "type": "quantitative", "title": "output tokens/s (hit rate above)"}
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    bars = [
+        {"mark": {"type": "bar"}, "encoding": {"x": x, "y": speed, "color": colour}},
+        {"mark": {"type": "text", "dy": -6, "fontSize": 9}, "encoding": {"x": x, "y": speed, "text": {"field": "hit"}}},
+    ]
+
+    def box(what: str, title: str, kind: str) -> list[dict[str, Any]]:
+        def at(low: str, high: str | None = None) -> dict[str, Any]:
+            y = {"field": f"{what}_{low}", "type": "quantitative", "title": title, "axis": {"format": ",~r"},
+                 "scale": {"type": kind, "nice": True}}  # fmt: skip
+            return {"x": x, "y": y} | ({"y2": {"field": f"{what}_{high}"}} if high else {})
+
+        return [
+            {"mark": {"type": "rule"}, "encoding": at("p10", "p90")},
+            {"mark": {"type": "bar", "width": {"band": 0.6}, "stroke": "#333", "cornerRadiusEnd": 0},
+             "encoding": at("p25", "p75") | {"color": colour}},
+            {"mark": {"type": "tick", "width": {"band": 0.6}, "thickness": 2, "color": "#cc3311"},
+             "encoding": at("p50")},
+            {"mark": {"type": "point", "shape": "triangle-down", "filled": True, "color": "#111", "size": 25,
+                      "opacity": 1}, "encoding": at("mean")},
+        ]  # fmt: skip
+
+    layers = (bars, box("ttft_s", "TTFT, s", "log"), box("e2e_s", "end to end, s", "linear"))
+    return [size | {"layer": layer} for layer in layers]
 
 
-def _draw_9(plt: Any, rows: list[dict[str, Any]]) -> Any:
-    figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), constrained_layout=True)
-    names = [r["push"] for r in rows]
-    axes[0].bar(names, [r["output_tokens_per_s"] for r in rows],
-                color=["#4477aa" if n == "SP-P" else "#bbbbbb" for n in names])  # fmt: skip
-    for place, r in enumerate(rows):
-        axes[0].text(
-            place, r["output_tokens_per_s"], f"{r['cache_hit_rate']:.0%}", ha="center", va="bottom", fontsize=7
-        )
-    axes[0].tick_params(axis="x", rotation=60, labelsize=7)
-    _boxes(axes[1], rows, "ttft_s", names)
-    axes[1].set_yscale("log")
-    _boxes(axes[2], rows, "e2e_s", names)
-    for a, text in zip(axes, ("output tokens/s (hit rate above)", "TTFT, s", "end to end, s"), strict=True):
-        a.set_ylabel(text, fontsize=8)
-    return figure
+def _draw_8(rows: list[dict[str, Any]]) -> Drawn:
+    flat = [_flat(r, NAMES[r["system"]], r["system"].startswith("skylb")) | {"workload": r["workload"]} for r in rows]
+    columns = []
+    for workload in dict.fromkeys(r["workload"] for r in flat):
+        names = [r["name"] for r in flat if r["workload"] == workload]
+        size = {"width": 200, "height": 190, "transform": [{"filter": {"field": "workload", "equal": workload}}]}
+        columns.append({"title": workload, "vconcat": _throughput_and_latencies(names, size)})
+    return flat, {"hconcat": columns}
 
 
-def _draw_10(plt: Any, rows: list[dict[str, Any]]) -> Any:
-    figure, axes = plt.subplots(figsize=(5, 3.4), constrained_layout=True)
-    for name, colour, mark in (("skylb", "#4477aa", "o"), ("region_local", "#cc3311", "s")):
-        mine = [r for r in rows if r["deployment"] == name]
-        axes.plot([r["replicas"] for r in mine], [r["output_tokens_per_s"] for r in mine], color=colour, marker=mark,
-                  label="SkyLB" if name == "skylb" else "region-local")  # fmt: skip
-    axes.set_xlabel("replicas in three regions")
-    axes.set_ylabel("output tokens/s")
-    axes.set_ylim(bottom=0)
-    axes.legend()
-    return figure
+def _draw_6(rows: list[dict[str, Any]]) -> Drawn:
+    named = {"consistent_hashing": "consistent hashing", "prefix": "prefix tree, global view"}
+    flat = [{"case": r["case"], "policy": named[r["policy"]], "hit": r["cache_hit_rate"],
+             "text": f"{r['cache_hit_rate']:.1%}"} for r in rows if r["policy"] in named]  # fmt: skip
+    place = {
+        "x": {"field": "case", "type": "nominal", "sort": None, "title": None, "axis": {"labelAngle": 0}},
+        "xOffset": {"field": "policy", "sort": list(named.values())},
+        "y": {"field": "hit", "type": "quantitative", "title": "KV cache hit rate", "axis": {"format": "%"},
+              "scale": {"domain": [0, 1]}},
+    }  # fmt: skip
+    bars = {"mark": {"type": "bar"}, "encoding": place | {"color": coloured("policy", named.values(), (OTHERS, OURS))}}
+    text = {"mark": {"type": "text", "dy": -7}, "encoding": place | {"text": {"field": "text"}}}
+    return flat, {"width": 420, "height": 240, "layer": [bars, text]}
+
+
+def _draw_9(rows: list[dict[str, Any]]) -> Drawn:
+    flat = [_flat(r, r["push"], r["push"] == "SP-P") for r in rows]
+    return flat, {"hconcat": _throughput_and_latencies([r["name"] for r in flat], {"width": 220, "height": 200})}
+
+
+def _draw_10(rows: list[dict[str, Any]]) -> Drawn:
+    named = {"skylb": "SkyLB", "region_local": "region-local"}
+    flat = [{"name": named[r["deployment"]], "replicas": r["replicas"], "speed": r["output_tokens_per_s"]}
+            for r in rows if r["deployment"] in named]  # fmt: skip
+    encoding = {
+        "x": {"field": "replicas", "type": "quantitative", "title": "replicas in three regions",
+              "axis": {"tickMinStep": 1}, "scale": {"zero": False}},
+        "y": {"field": "speed", "type": "quantitative", "title": "output tokens/s"},
+        "color": coloured("name", named.values(), (OURS, "#cc3311")),
+    }  # fmt: skip
+    return flat, {"width": 400, "mark": {"type": "line", "point": {"size": 50}}, "encoding": encoding}
 
 
 # ------------------------------------------------------------------------------------------------------- text

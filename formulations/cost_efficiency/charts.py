@@ -13,7 +13,7 @@ from formulations.cost_efficiency.points import CostTables, build_tables, skelet
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.loading import load
-from optmodels.reporting.charts import Chart, chart, labels, shortened
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
 from optmodels.serving.points import NONE, Index, in_memory, optimise
 from optmodels.serving.static import Limits
@@ -42,7 +42,7 @@ def _colour(families: list[str]) -> dict[str, Any]:
     domain, colours = [FAMILY_TITLES[f] for f in known], [FAMILY_COLOURS[f] for f in known]
     if NOTHING in families:
         domain, colours = [*domain, NOTHING], [*colours, FAMILY_COLOURS[None]]
-    return {"field": "family", "type": "nominal", "title": None, "scale": {"domain": domain, "range": colours}}
+    return coloured("family", domain, colours)
 
 
 def _words(tables: CostTables, row: int) -> str:
@@ -96,10 +96,9 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
                     {"field": "budget", "title": "from USD/h", "format": ".4~f"},
                     {"field": "ce", "title": "tokens/USD", "format": ",.0f"}],
     }  # fmt: skip
-    choice = {"name": "shown", "select": {"type": "point", "fields": ["family"], "toggle": "true"}, "bind": "legend"}
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5}, "encoding": encoding,
-         "params": [choice]},
+         "params": [legend_choice("family")]},
         {"transform": [{"filter": "!datum.end"}], "mark": {"type": "point", "filled": True, "size": 45},
          "encoding": encoding},
     ]  # fmt: skip
@@ -113,8 +112,7 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
                          "tooltip": {"value": "this plan"}},
         })  # fmt: skip
     if np.isfinite(tables.limits.usd_per_hour) and tables.limits.usd_per_hour <= right:
-        layers.append({"mark": {"type": "rule", "strokeDash": [4, 3]},
-                       "encoding": {"x": {"datum": tables.limits.usd_per_hour}}})  # fmt: skip
+        layers.append(rule(float(tables.limits.usd_per_hour), "the budget"))
     capped = p.objective == "capped"
     why = " Capped at the SLO, a dearer plan is never more efficient: each family's first step is its best." * capped
     return chart(
@@ -164,8 +162,8 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     colour, what = _colour([r["family"] for r in rows]), "strategy"
     plans = list(dict.fromkeys(r["plan"] for r in rows if r["plan"] != NOTHING))
     if len({r["family"] for r in rows} - {NOTHING}) == 1 and len(plans) <= len(SERIES):
-        scale = {"domain": [*plans, NOTHING], "range": [*SERIES[: len(plans)], FAMILY_COLOURS[None]]}
-        colour, what = {"field": "plan", "type": "nominal", "title": None, "scale": scale}, "hardware"
+        colour = coloured("plan", [*plans, NOTHING], [*SERIES[: len(plans)], FAMILY_COLOURS[None]])
+        what = "hardware"
     encoding = {
         "x": {"field": "budget", "type": "ordinal", "sort": None, "title": "budget, USD per hour",
               "axis": {"labelAngle": 0, "labelOverlap": True}},

@@ -1,4 +1,4 @@
-"""The plan of a cost-efficiency problem made from its tables, and the report beside it."""
+"""The plan of a cost-efficiency problem made from its tables; what killed the plans that there are not."""
 
 from __future__ import annotations
 
@@ -99,50 +99,6 @@ def best_row(tables: CostTables, rows: Any = None) -> int | None:
     return int(index[next(skeleton_order(tables.restricted(index), o.e2e_s))])
 
 
-def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
-    """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
-
-    Returns:
-        ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
-        strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
-    """
-    o, s, c = tables.optimum, tables.skeletons, tables.configurations
-    of = s.configuration
-
-    def plan_of(row: int | None) -> dict[str, Any] | None:
-        if row is None:
-            return None
-        return make_plan(tables, row, float(o.alpha[of[row]])).model_dump()
-
-    identity = list(zip(c.family.tolist(), c.main.tolist(), c.ao.tolist(), strict=True))
-    seen = set()
-    if plan is not None:
-        index = {(m.machine, m.region): i for i, m in enumerate(tables.machines)}
-        main, *ao = (index[line.machine, line.region] for line in plan.machines)
-        seen.add((FAMILIES.index(plan.family), main, *(ao or [NONE])))
-    following: list[dict[str, Any]] = []
-    ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
-    wanted = tables.case.problem.alternatives
-    if plan is not None and wanted and len(ok):
-        for position in skeleton_order(tables.restricted(ok), o.e2e_s):
-            row = int(ok[position])
-            if identity[of[row]] in seen:
-                continue
-            seen.add(identity[of[row]])
-            found = plan_of(row)
-            assert found is not None
-            following.append(found)
-            if len(following) == wanted:
-                break
-    return {
-        "without_spot": plan_of(best_row(tables, tables.spot_free())),
-        "next": following,
-        "families": [family_line(tables, family, plan_of) for family in FAMILIES],
-        "candidates": {"skeletons": len(s), "configurations": len(c), "feasible_skeletons": len(ok)},
-        "unmodelled": unmodelled(tables),
-    }
-
-
 def nearest_miss(tables: CostTables) -> str:
     """The candidate that misses its limits by the least factor, in words; empty if there is no candidate."""
     best, text = np.inf, ""
@@ -160,22 +116,6 @@ def nearest_miss(tables: CostTables) -> str:
             )
             text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
     return text
-
-
-def unmodelled(tables: CostTables) -> list[str]:
-    """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
-    c = tables.configurations
-    used = set(c.main.tolist()) | set(c.ao.tolist())
-    lines = []
-    for i, m in enumerate(tables.machines):
-        if i in used:
-            continue
-        gpu = tables.case.gpus.get(m.gpu or "")
-        reason = (
-            "no published FLOP/s for its GPU" if gpu is not None and gpu.fp16_flops is None else "in no configuration"
-        )
-        lines.append(f"{m.machine}: {reason}")
-    return lines
 
 
 def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, Any]:

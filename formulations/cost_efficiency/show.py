@@ -1,16 +1,79 @@
-"""How a cost-efficiency result reads in the terminal, and its tables as data frames."""
+"""What is reported beside a cost-efficiency plan, how it reads in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, skeleton_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
+
+
+def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
+    """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
+
+    Returns:
+        ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
+        strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+    """
+    o, s, c = tables.optimum, tables.skeletons, tables.configurations
+    of = s.configuration
+
+    def plan_of(row: int | None) -> dict[str, Any] | None:
+        if row is None:
+            return None
+        return make_plan(tables, row, float(o.alpha[of[row]])).model_dump()
+
+    identity = list(zip(c.family.tolist(), c.main.tolist(), c.ao.tolist(), strict=True))
+    seen = set()
+    if plan is not None:
+        index = {(m.machine, m.region): i for i, m in enumerate(tables.machines)}
+        main, *ao = (index[line.machine, line.region] for line in plan.machines)
+        seen.add((FAMILIES.index(plan.family), main, *(ao or [NONE])))
+    following: list[dict[str, Any]] = []
+    ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
+    wanted = tables.case.problem.alternatives
+    if plan is not None and wanted and len(ok):
+        for position in skeleton_order(tables.restricted(ok), o.e2e_s):
+            row = int(ok[position])
+            if identity[of[row]] in seen:
+                continue
+            seen.add(identity[of[row]])
+            found = plan_of(row)
+            assert found is not None
+            following.append(found)
+            if len(following) == wanted:
+                break
+    return {
+        "without_spot": plan_of(best_row(tables, tables.spot_free())),
+        "next": following,
+        "families": [family_line(tables, family, plan_of) for family in FAMILIES],
+        "candidates": {"skeletons": len(s), "configurations": len(c), "feasible_skeletons": len(ok)},
+        "unmodelled": _unmodelled(tables),
+    }
+
+
+def _unmodelled(tables: CostTables) -> list[str]:
+    """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
+    c = tables.configurations
+    used = set(c.main.tolist()) | set(c.ao.tolist())
+    lines = []
+    for i, m in enumerate(tables.machines):
+        if i in used:
+            continue
+        gpu = tables.case.gpus.get(m.gpu or "")
+        reason = (
+            "no published FLOP/s for its GPU" if gpu is not None and gpu.fp16_flops is None else "in no configuration"
+        )
+        lines.append(f"{m.machine}: {reason}")
+    return lines
 
 
 def seconds(value: float | None) -> str:

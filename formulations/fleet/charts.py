@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.fleet.plan import DeploymentLine, FleetPlan
 from optmodels.latency.strategies import FAMILY_TITLES
-from optmodels.reporting.charts import Chart, chart, labels, shortened
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
 from optmodels.reporting.colours import REST, SERIES
 
 MACHINES_SHOWN, DEMANDS_SHOWN, DEPLOYMENTS_SHOWN = 20, 30, 24
@@ -48,8 +48,7 @@ def _cost(plan: FleetPlan) -> Chart | None:
     encoding = {
         "y": {"field": "machine", "type": "nominal", "sort": [short[n] for n in shown], "title": None},
         "x": {"field": "usd", "type": "quantitative", "title": "USD per hour"},
-        "color": {"field": "market", "type": "nominal", "title": None,
-                  "scale": {"domain": markets, "range": [MARKET_COLOURS[m] for m in markets]}},
+        "color": coloured("market", markets, [MARKET_COLOURS[m] for m in markets]),
         "tooltip": [{"field": "machine"}, {"field": "market"},
                     {"field": "count", "title": "machines", "format": ".4~f"},
                     {"field": "usd", "title": "USD/h", "format": ",.4~f"}],
@@ -105,16 +104,13 @@ def _allocation(plan: FleetPlan) -> Chart | None:
         "y": {"field": "demand", "type": "nominal", "sort": [short[n] for n in shown], "title": None},
         "x": {"field": "share", "type": "quantitative", "stack": True, "axis": {"format": "%"},
               "scale": {"domainMax": 1, "clamp": True}, "title": "share of the requests"},
-        "color": {"field": "deployment", "type": "nominal", "title": None,
-                  "scale": {"domain": domain, "range": colours},
-                  "legend": {"columns": 1, "labelLimit": 640}},
+        "color": coloured("deployment", domain, colours, legend={"columns": 1, "labelLimit": 640}),
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.15},
         "tooltip": [{"field": "demand"}, {"field": "deployment"}, {"field": "count", "title": "deployments"},
                     {"field": "share", "format": ".1%"}, {"field": "rate", "title": "requests/s", "format": ".4~g"},
                     {"field": "ttft", "title": "TTFT, s", "format": ".3~g"},
                     {"field": "wait", "title": "waiting, s", "format": ".3~g"}, {"field": "late", "title": "SLO"}],
     }  # fmt: skip
-    select = {"type": "point", "fields": ["deployment"], "toggle": "true"}
     when = f" in the dearest period ({peak.name})" if len(plan.periods) > 1 else ""
     more = f" The {len(shown)} largest of {len(requests)} are shown." if len(requests) > len(shown) else ""
     return chart(
@@ -122,7 +118,7 @@ def _allocation(plan: FleetPlan) -> Chart | None:
         f"Every workload bucket with the deployments that take its requests{when}. Click the legend to single out"
         f" deployments.{more}",
         rows, {"mark": {"type": "bar", "height": {"band": 0.75}, "cornerRadiusEnd": 0}, "encoding": encoding,
-               "params": [{"name": "shown", "select": select, "bind": "legend"}]},
+               "params": [legend_choice("deployment")]},
         height=max(90, 24 * len(shown)),
     )  # fmt: skip
 
@@ -143,7 +139,11 @@ def _use(plan: FleetPlan) -> Chart | None:
     x = {"type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.6}, "color": SERIES[0]},
-        "encoding": {"x": x | {"field": "used", "title": "share of full capacity"}, "y": y, "tooltip": tip},
+        "encoding": {
+            "x": x | {"field": "used", "title": "share of full capacity (tick: planned at most)"},
+            "y": y,
+            "tooltip": tip,
+        },
     }
     ticks = {"mark": {"type": "tick", "thickness": 3, "color": "#111", "height": 16},
              "encoding": {"x": x | {"field": "planned"}, "y": y, "tooltip": tip}}  # fmt: skip

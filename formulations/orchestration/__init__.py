@@ -24,7 +24,6 @@ FORMULATION = Formulation(
     report=part("show:report"),
     summary=part("show:summary"),
     frames=part("show:frames"),
-    figures=part("show:figures"),
     charts=part("charts:charts"),
     deployments=part("deploy:deployments"),
 )

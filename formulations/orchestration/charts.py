@@ -1,4 +1,7 @@
-"""Charts of an orchestration plan: the cluster, requests over time, who is served in time. From its document alone."""
+"""Charts of an orchestration plan: the cluster, requests and busy slots over time, who is served in time.
+
+From the document alone: the instance may name a trace that is elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.orchestration.problem import Cluster
-from optmodels.reporting.charts import Chart, chart, labels, shortened
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, shortened
 from optmodels.reporting.colours import ALARM, SERIES
 
 SERVERS_SHOWN, CLASSES_SHOWN, BINS_SHOWN = 60, 40, 400
+GPUS_NAMED = 10  # the widest server whose instances have room for their names
 FREE, DEAD = "free", "out of order"
+TIME = {"field": "time", "type": "quantitative", "title": "seconds", "scale": {"nice": False}}
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -18,7 +23,8 @@ def charts(document: Mapping[str, Any]) -> list[Chart]:
     plan = document.get("plan")
     if plan is None:
         return []
-    found = [_cluster(document, plan), _timeline(plan), _classes(plan)]
+    timeline = document.get("report", {}).get("timeline") or {}
+    found = [_cluster(document, plan), _requests(plan, timeline), _busy(plan, timeline), _classes(plan)]
     return [c for c in found if c is not None]
 
 
@@ -43,7 +49,7 @@ def _servers(document: Mapping[str, Any]) -> dict[str, tuple[str, int, set[int]]
 
 
 def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | None:
-    """Every GPU of every server as a cell in the colour of the model that runs there."""
+    """Every GPU of every server as a cell in the colour of the model that runs there, instances as blocks."""
     models, servers = _models(plan), _servers(document)
     used: dict[str, dict[int, tuple[str, str, str]]] = {}
     for i in plan["instances"]:
@@ -55,40 +61,56 @@ def _cluster(document: Mapping[str, Any], plan: Mapping[str, Any]) -> Chart | No
     shown = list(every)[:SERVERS_SHOWN]
     if not shown:
         return None
-    short = labels(shown, 30)
-    rows = []
-    for name in shown:
+    short = labels((f"{n} ({every[n][0]})" if every[n][0] else n for n in shown), 30)
+    rows: list[dict[str, Any]] = []
+    blocks: list[dict[str, Any]] = []
+    for name, label in zip(shown, short.values(), strict=True):
         gpu, count, working = every[name]
         for g in range(count):
             model, how, instance = used.get(name, {}).get(g, (FREE if g in working else DEAD, "", ""))
-            rows.append(
-                {"server": short[name], "gpu": g, "type": gpu, "model": model, "how": how, "instance": instance}
-            )
+            place = {"server": label, "gpu": g, "end": g + 1}
+            if instance and g and rows[-1]["instance"] == instance and rows[-1]["server"] == label:
+                blocks[-1] |= {"end": g + 1, "middle": (blocks[-1]["gpu"] + g + 1) / 2}
+            elif instance:
+                blocks.append(place | {"how": how, "middle": g + 0.5})
+            rows.append(place | {"type": gpu, "model": model, "how": how, "instance": instance})
     domain = [m for m in models.values() if any(r["model"] == m for r in rows)]
     colours = [SERIES[i % len(SERIES)] for i in range(len(domain))]
     for state, colour in ((FREE, "#eceff1"), (DEAD, "#555555")):
         if any(r["model"] == state for r in rows):
             domain, colours = [*domain, state], [*colours, colour]
-    encoding = {
-        "x": {"field": "gpu", "type": "ordinal", "title": "GPU", "axis": {"labelAngle": 0}},
-        "y": {"field": "server", "type": "nominal", "sort": None, "title": None},
-        "color": {"field": "model", "type": "nominal", "title": None, "scale": {"domain": domain, "range": colours}},
-        "tooltip": [{"field": "server"}, {"field": "gpu", "title": "GPU"}, {"field": "type"}, {"field": "model"},
-                    {"field": "how", "title": "parallelism"}, {"field": "instance"}],
-    }  # fmt: skip
+    widest = max(every[n][1] for n in shown)
+    y = {"field": "server", "type": "nominal", "sort": None, "title": None}
+    axis = {"values": [g + 0.5 for g in range(widest)], "labelExpr": "floor(datum.value)", "grid": False,
+            "labelOverlap": True}  # fmt: skip
+    x = {"field": "gpu", "type": "quantitative", "title": "GPU", "axis": axis,
+         "scale": {"domain": [0, widest], "nice": False}}  # fmt: skip
+    tip = [{"field": "server"}, {"field": "gpu", "title": "GPU"}, {"field": "type"}, {"field": "model"},
+           {"field": "how", "title": "parallelism"}, {"field": "instance"}]  # fmt: skip
+    block = {"y": y, "x": x, "x2": {"field": "end"}}
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "rect"},
+         "encoding": block | {"fill": coloured("model", domain, colours), "tooltip": tip,
+                              "stroke": {"condition": {"test": "datum.instance", "value": None}, "value": "#fff"}}},
+        {"data": {"values": blocks}, "mark": {"type": "rect", "fill": None, "stroke": "#222", "tooltip": None},
+         "encoding": block},
+    ]  # fmt: skip
+    if widest <= GPUS_NAMED:  # there is room for words
+        text = {"y": y, "x": {"field": "middle", "type": "quantitative"}, "text": {"field": "how"}}
+        layers.append({"data": {"values": blocks}, "encoding": text,
+                       "mark": {"type": "text", "fontSize": 8.5, "color": "#fff", "tooltip": None}})  # fmt: skip
     p = plan["prediction"]
     more = f" The first {len(shown)} of {len(every):,} servers are shown." if len(every) > len(shown) else ""
     return chart(
         "Cluster map",
-        f"Which model runs on which GPU: {len(plan['instances']):,} instances on {p['gpus_used']:,} of {p['gpus']:,}"
-        f" GPUs. Point at a GPU for its instance.{more}",
-        rows, {"mark": {"type": "rect", "stroke": "#fff", "strokeWidth": 1.5}, "encoding": encoding},
-        height=max(80, 20 * len(shown)),
+        f"Which model runs on which GPU: {len(plan['instances']):,} instances (outlined) on {p['gpus_used']:,} of"
+        f" {p['gpus']:,} GPUs. Point at a GPU for its instance.{more}",
+        rows, {"layer": layers}, height=max(80, 20 * len(shown)),
     )  # fmt: skip
 
 
-def _timeline(plan: Mapping[str, Any]) -> Chart | None:
-    """Requests per second that start, by model, over time."""
+def _requests(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | None:
+    """Requests per second that are planned in time by model, over time, under all that arrive."""
     shares, bins = plan["shares"], plan["bins"]
     if not bins or not shares["bin"]:
         return None
@@ -103,19 +125,55 @@ def _timeline(plan: Mapping[str, Any]) -> Chart | None:
     rows = [{"time": i * width, "model": m, "rate": total.get((i, m), 0.0) / width}
             for m in names for i in range(-(-bins // size))]  # fmt: skip
     encoding = {
-        "x": {"field": "time", "type": "quantitative", "title": "seconds", "scale": {"nice": False}},
+        "x": TIME,
         "y": {"field": "rate", "type": "quantitative", "stack": "zero", "title": "requests/s"},
-        "color": {"field": "model", "type": "nominal", "title": None,
-                  "scale": {"domain": names, "range": [SERIES[i % len(SERIES)] for i in range(len(names))]}},
+        "color": coloured("model", names),
         "tooltip": [{"field": "model"}, {"field": "time", "title": "from, s"}, {"field": "rate", "format": ",.4~g"}],
     }  # fmt: skip
-    pick = {"name": "pick", "select": {"type": "point", "fields": ["model"], "toggle": "true"}, "bind": "legend"}
-    spec = {"transform": [{"filter": {"param": "pick"}}], "params": [pick],
-            "mark": {"type": "area", "interpolate": "step-after"}, "encoding": encoding}  # fmt: skip
+    layers: list[dict[str, Any]] = [
+        {"transform": [{"filter": {"param": "shown"}}], "params": [legend_choice("model")],
+         "mark": {"type": "area", "interpolate": "step-after"}, "encoding": encoding},
+    ]  # fmt: skip
+    arriving = [{"time": i * timeline["step_s"], "rate": v} for i, v in enumerate(timeline.get("arriving") or [])]
+    if arriving:
+        line = {
+            "data": {"values": arriving},
+            "mark": {"type": "line", "interpolate": "step-after", "color": "#111", "strokeWidth": 1},
+            "encoding": {"x": TIME, "y": {"field": "rate", "type": "quantitative"}},
+        }
+        layers.append(named(line, "arriving"))
+    under = " under the line of all that arrive: what lies between them is refused" if arriving else ""
     return chart(
         "Requests over time",
-        "Requests per second that arrive and are planned in time, by model. Click the legend to single out models.",
-        rows, spec, height=280,
+        f"Requests per second that are planned in time, by model{under}. Click the legend to single out models.",
+        rows, {"layer": layers}, height=280,
+    )  # fmt: skip
+
+
+def _busy(plan: Mapping[str, Any], timeline: Mapping[str, Any]) -> Chart | None:
+    """Busy share of the slots of the largest configurations, over time."""
+    found = timeline.get("busy") or []
+    lines = [plan["configurations"][b["configuration"]] for b in found]
+    names = [f"{n}. {c['instances']} × {c['model']} {_kind(c)}" for n, c in enumerate(lines, 1)]
+    short = labels(names, 60)
+    rows = [{"time": i * timeline["step_s"], "name": short[name], "share": v}
+            for name, b in zip(names, found, strict=True) for i, v in enumerate(b["share"])]  # fmt: skip
+    if not rows:
+        return None
+    encoding = {
+        "x": TIME,
+        "y": {"field": "share", "type": "quantitative", "title": "busy slots", "axis": {"format": "%"},
+              "scale": {"domain": [0, max(1.0, *(r["share"] for r in rows))], "nice": False}},
+        "color": coloured("name", short.values()),
+        "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
+        "tooltip": [{"field": "name"}, {"field": "time", "title": "from, s"}, {"field": "share", "format": ".1%"}],
+    }  # fmt: skip
+    mark = {"type": "line", "strokeWidth": 1.5, "interpolate": "step-after"}
+    return chart(
+        "Busy slots",
+        f"Share of the slots that are busy over time, of the {len(lines)} configurations with most GPUs. Click the"
+        " legend to single them out.",
+        rows, {"mark": mark, "encoding": encoding, "params": [legend_choice("name")]}, height=240,
     )  # fmt: skip
 
 
@@ -136,8 +194,7 @@ def _classes(plan: Mapping[str, Any]) -> Chart | None:
     encoding = {
         "y": {"field": "name", "type": "nominal", "sort": None, "title": None},
         "x": {"field": "requests", "type": "quantitative", "title": "requests", "stack": True},
-        "color": {"field": "what", "type": "nominal", "title": None,
-                  "scale": {"domain": ["in time", "not in time"], "range": [SERIES[0], ALARM]}},
+        "color": coloured("what", ["in time", "not in time"], (SERIES[0], ALARM)),
         "order": {"field": "what"},
         "tooltip": [{"field": "name", "title": "class"}, {"field": "what", "title": " "},
                     {"field": "requests", "format": ",.0f"}, {"field": "share", "format": ".2%"},

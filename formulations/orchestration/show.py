@@ -1,14 +1,15 @@
-"""How an orchestration result reads in the terminal, its tables as data frames, and its pictures."""
+"""How an orchestration result reads in the terminal, and its tables as data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from formulations.orchestration.flow import busy_shares
+from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -18,10 +19,12 @@ from optmodels.reporting.text import plain, titled
 ROWS_SHOWN = 40
 MOST_REPLAYED = 200_000  # requests simulated with every solve
 MAX_ROWS = 100_000
+BINS_SHOWN = 300
+LINES_SHOWN = 10
 
 
 def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, Any]:
-    """What a reader wants beside the plan: candidates that cannot be used, requests nobody can serve, the replay."""
+    """What a reader wants beside the plan: what cannot be used or served, busy slots over time, the replay."""
     reasons: dict[str, int] = {}
     for d in t.discarded:
         key = f"{d.model} tp {d.tp} pp {d.pp} on {d.gpu}: {d.reason}"
@@ -36,9 +39,40 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         ],
         "notes": list(t.case.notes),
     }
+    if plan is not None and plan.bins:
+        extra["timeline"] = _timeline(t, plan)
     if plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED:
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
     return extra
+
+
+def _timeline(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
+    """Arrivals, and the busy share of the slots of the configurations with most GPUs; a few hundred steps of time.
+
+    Returns:
+        ``step_s``; ``arriving``, requests/s by step; ``busy``: ``configuration`` (index) and ``share`` by step.
+    """
+    size = -(-plan.bins // BINS_SHOWN)
+    starts = np.arange(0, plan.bins, size)
+
+    def steps(values: Any, unit: float) -> list[float]:
+        mean = np.add.reduceat(np.asarray(values, dtype=float), starts) / np.diff([*starts, plan.bins]) / unit
+        return [float(f"{v:.4g}") for v in mean]
+
+    s, rows = plan.shares, rows_of(t, plan)
+    of, kind, bins = (np.array(x, dtype=np.int64) for x in (s.configuration, s.request_class, s.bin))
+    started = np.array(s.started)
+    largest = sorted(range(len(plan.configurations)), key=lambda j: -plan.configurations[j].gpus)[:LINES_SHOWN]
+    busy = []
+    for j in largest:
+        c, total = plan.configurations[j], np.zeros(plan.bins)
+        for k in np.unique(kind[of == j]):
+            mine = (of == j) & (kind == k)
+            shares = busy_shares(float(t.service_s[k, rows[j]]), plan.bin_s)
+            total += np.convolve(np.bincount(bins[mine], started[mine], plan.bins), shares)[: plan.bins]
+        busy.append({"configuration": j, "share": steps(total, max(c.instances * c.batch * c.dp, 1))})
+    arriving = steps(t.classes.arrivals.sum(axis=0), plan.bin_s)
+    return {"step_s": size * plan.bin_s, "arriving": arriving, "busy": busy}
 
 
 def summary(result: Mapping[str, Any]) -> list[Any]:
@@ -153,10 +187,3 @@ def frames(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     }).head(MAX_ROWS)  # fmt: skip
     named = name_requests(t, plan)
     return made if named is None else made | {"requests": pd.DataFrame(requests_table(t, plan, named))}
-
-
-def figures(t: OrchestrationTables, plan: OrchestrationPlan, folder: Path, kind: str = "png") -> list[Path]:
-    """The cluster and the timeline; the files written."""
-    from formulations.orchestration.plots import draw  # matplotlib only when pictures are wanted
-
-    return draw(t, plan, folder, kind)

@@ -22,7 +22,6 @@ FORMULATION = Formulation(
     report=part("show:report"),
     summary=part("show:summary"),
     frames=part("show:frames"),
-    figures=part("plots:figures"),
     charts=part("charts:charts"),
     deployments=part("deploy:deployments"),
 )

@@ -15,12 +15,13 @@ from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.show import COMPARED, frames
 from optmodels.catalog import geography
 from optmodels.loading import load
-from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
 Array = npt.NDArray[np.float64]
 WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 120, 400
-PARTS = {"reserved": "#4477aa", "on demand": "#ee6677", "spot": "#228833", "unserved": "#999999"}
+PARTS = {"reserved": "#4477aa", "on demand": "#ee6677", "spot": "#228833", "unserved": "#999999",
+         "egress": "#ccbb44"}  # fmt: skip
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -57,7 +58,7 @@ class _Hours:
         n = len(self.names)
         shades = [colorsys.hls_to_rgb(0.03 + 0.92 * i / n, 0.44 + 0.18 * (i % 2), 0.52) for i in range(n)]
         colours = list(SERIES[:n]) if n <= 6 else [f"#{''.join(f'{round(255 * x):02x}' for x in c)}" for c in shades]
-        return {"field": "region", "type": "nominal", "title": None, "scale": {"domain": self.names, "range": colours}}
+        return coloured("region", self.names, colours)
 
     def week(self) -> list[Chart]:
         """The week with the busiest hour: where demand arises, and where it is served under what is reserved."""
@@ -67,20 +68,22 @@ class _Hours:
         which = "every hour"
         if count > WEEK:
             which = f"hours {first} to {last - 1} of {count}, the week with the busiest hour"
-        pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "toggle": "true"}, "bind": "legend"}
-        x = {"field": "hour", "type": "quantitative", "title": "hour", "scale": {"nice": False}}
+        x = {"field": "hour", "type": "quantitative", "title": "hour", "scale": {"nice": False},
+             "axis": {"tickMinStep": 1}}  # fmt: skip
         chosen = {"filter": {"param": "pick"}}
+        stepped = last - first <= 48
+        hours = [*range(first, last), last] if stepped else range(first, last)  # a step ends where the next begins
 
         def rows(values: Array) -> list[dict[str, Any]]:
             return [
-                {"hour": h, "region": name, "y": float(f"{values[h, r]:.4g}")}
-                for r, name in enumerate(self.names) if values[first:last, r].any() for h in range(first, last)
+                {"hour": h, "region": name, "y": float(f"{values[min(h, last - 1), r]:.4g}")}
+                for r, name in enumerate(self.names) if values[first:last, r].any() for h in hours
             ]  # fmt: skip
 
         def area(title: str) -> dict[str, Any]:
             return {
-                "params": [pick], "transform": [chosen],
-                "mark": {"type": "area", "interpolate": "step-after" if last - first <= 48 else "linear"},
+                "params": [legend_choice("region", "pick")], "transform": [chosen],
+                "mark": {"type": "area", "interpolate": "step-after" if stepped else "linear"},
                 "encoding": {
                     "x": x, "y": {"field": "y", "type": "quantitative", "stack": "zero", "title": title},
                     "color": self._colour(),
@@ -89,9 +92,9 @@ class _Hours:
             }  # fmt: skip
 
         held = [
-            {"hour": h, "region": name, "y": float(self.held[h, r])}
+            {"hour": h, "region": name, "y": float(self.held[min(h, last - 1), r])}
             for r, name in enumerate(self.names)
-            for h in (first, last - 1)
+            for h in (first, hours[-1])
         ]  # reservations change from quarter to quarter, so within a week two points say it all
         line = {
             "data": {"values": held},
@@ -106,7 +109,7 @@ class _Hours:
             f"Machines at work by region ({which}) and, as a black line, the machines reserved there; what rises above"
             f" the line is bought by the hour. {how}"
         )
-        layers = [area("machines"), line] if self.held.any() else [area("machines")]
+        layers = [area("machines"), named(line, "reserved there")] if self.held.any() else [area("machines")]
         return [
             chart("Where demand arises", arises, rows(self.demand), {"layer": [area("requests/s")]}, height=280),
             chart("Where it is served", served, rows(self.busy), {"layer": layers}, height=280),
@@ -138,17 +141,18 @@ class _Hours:
                 "tooltip": tip,
             },
         }
-        mean = {
-            "mark": {"type": "line", "color": SERIES[0]},
-            "encoding": {"x": x, "y": {"field": "mean", "type": "quantitative"}, "tooltip": tip},
-        }
-        line = {"mark": {"type": "line", "color": "#111", "strokeWidth": 2},
-                "encoding": {"x": x, "y": {"field": "held", "type": "quantitative"}, "tooltip": tip}}  # fmt: skip
+        lines = {"mean": "mean (band: quietest to busiest hour)", "held": "reserved"}
+        colour = coloured("line", lines.values(), (SERIES[0], "#111"))
+        layers = [band] + [
+            named({"mark": {"type": "line"}, "encoding": {"x": x, "y": {"field": field, "type": "quantitative"},
+                                                          "tooltip": tip}}, what, color=colour)
+            for field, what in lines.items()
+        ]  # fmt: skip
         return chart(
             "The whole horizon",
             f"Machines at work everywhere: mean (blue line), quietest to busiest hour (band) of every"
             f" {'day' if size == 24 else f'{size // 24} days'}, and machines reserved (black line).",
-            rows, {"layer": [band, mean, line]}, height=240,
+            rows, {"layer": layers}, height=240,
         )  # fmt: skip
 
 
@@ -241,9 +245,9 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
 def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
     """USD per month by part, beside the paper's other ways to provision."""
     c = plan.cost
-    parts = {"reserved": c.reserved_usd_per_month, "on demand": c.on_demand_usd_per_month,
-             "spot": c.spot_usd_per_month, "unserved": c.unserved_usd_per_month}  # fmt: skip
-    rows = [{"way": "this plan", "part": k, "usd": v} for k, v in parts.items() if v > 0]
+    usd = (c.reserved_usd_per_month, c.on_demand_usd_per_month, c.spot_usd_per_month, c.unserved_usd_per_month,
+           c.egress_usd_per_month)  # fmt: skip
+    rows = [{"way": "this plan", "part": k, "usd": v} for k, v in zip(PARTS, usd, strict=True) if v > 0]
     other = "not split"
     rows += [{"way": k.replace("_", " "), "part": other, "usd": v} for k, v in comparisons.items() if v is not None]
     domain = [k for k in (*PARTS, other) if any(r["part"] == k for r in rows)]
@@ -251,8 +255,7 @@ def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
         "y": {"field": "way", "type": "nominal", "sort": None, "title": None},
         "x": {"field": "usd", "type": "quantitative", "title": "USD per month",
               "axis": {"format": "~s", "tickCount": 6}},
-        "color": {"field": "part", "type": "nominal", "title": None,
-                  "scale": {"domain": domain, "range": [PARTS.get(k, REST) for k in domain]}},
+        "color": coloured("part", domain, [PARTS.get(k, REST) for k in domain]),
         "tooltip": [{"field": "way"}, {"field": "part"}, {"field": "usd", "title": "USD/month", "format": ",.0f"}],
     }  # fmt: skip
     ways = len({r["way"] for r in rows})

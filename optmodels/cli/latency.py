@@ -111,9 +111,10 @@ def calibrate(
         written = fitted.calibration() if fitted.model.model == "scaled" else fitted.model
         write_text(out, yaml_text(written.model_dump(mode="json", by_alias=True, exclude_none=True)), overwrite=force)
     if plot is not None:
-        from optmodels.latency.fit.plot import residuals
+        from optmodels.reporting.charts import save_chart
+        from optmodels.reporting.charts.latency import residuals
 
-        residuals(plot, m, fitted, overwrite=force)
+        save_chart(residuals(m, fitted), plot, fitted.model.title, overwrite=force)
     lines = describe(fitted.model)
     if out is not None:
         lines.append(f"written: {out}")
@@ -407,7 +408,10 @@ def _tabulate(
             xs, ys, max_error=max_error, segments=segments, name_x=x, name_y=y, provenance=provenance
         )
         if plot is not None:
-            piecewise.picture(plot, found, xs, ys, overwrite=force)
+            from optmodels.reporting.charts import save_chart
+            from optmodels.reporting.charts.latency import table
+
+            save_chart(table(found, xs, ys), plot, points.name, overwrite=force)
         rows = len(found.x)
     else:
         xs, zs = np.unique(numbers[x]), np.unique(numbers[z])

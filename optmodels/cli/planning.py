@@ -108,7 +108,7 @@ def compare(
     seed: Seed = 0,
     seeds: Annotated[str | None, typer.Option(help="Several, comma-separated: statistics over them.")] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Simulate every plan on its instance's trace.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the plot extra).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the report extra).")] = None,
     as_json: Json = False,
 ) -> int:
     """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""

@@ -22,7 +22,7 @@ def report(
     results: Annotated[list[Path], typer.Argument(help="Result files (plan.json, compare.json) or folders of them.")],
     out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html beside the result).")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write every chart as a picture into this folder.")] = None,
-    kind: Annotated[str, typer.Option("--format", help="Of the pictures: png or svg.")] = "png",
+    kind: Annotated[str, typer.Option("--format", help="Of the pictures: png, svg or pdf.")] = "png",
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     force: Force = False,

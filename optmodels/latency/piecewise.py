@@ -30,7 +30,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -449,48 +449,3 @@ def read(path: Path) -> Table | Grid:
         raise InputError(
             Mistake(name, "", str(error).split("\n")[0], "a table written by optmodels, certificate included")
         ) from None
-
-
-def picture(path: Path, t: Table, x: npt.ArrayLike, y: npt.ArrayLike, *, overwrite: bool = False) -> None:
-    """Draw curve, breakpoints and relative error into a PNG, SVG or PDF file, by suffix.
-
-    Raises:
-        InputError: matplotlib is not installed, or the file exists.
-    """
-    import io
-
-    plt = pyplot()
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    figure, (top, bottom) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), height_ratios=(3, 1))
-    top.plot(x, y, ".", markersize=3, label=f"curve, {len(x)} points")
-    top.plot(t.x, t.y, "o-", markersize=5, linewidth=1, label=f"table, {len(t.x)} breakpoints ({t.encoding})")
-    top.set_ylabel(t.name_y)
-    top.legend()
-    bottom.plot(x, 100 * (t(x) / y - 1.0), linewidth=1)
-    for bound in (-t.max_error, t.max_error):
-        bottom.axhline(100 * bound, color="grey", linewidth=0.6, linestyle="--")
-    bottom.set_ylabel("error, %")
-    bottom.set_xlabel(t.name_x)
-    figure.tight_layout()
-    sink = io.BytesIO()
-    figure.savefig(sink, format=path.suffix.lstrip(".") or "png")
-    plt.close(figure)
-    write_bytes(path, sink.getvalue(), overwrite=overwrite)
-
-
-def pyplot() -> Any:
-    """matplotlib.pyplot without a display.
-
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise InputError(
-            Mistake(None, "plot", "matplotlib is not installed", "pip install 'optmodels[plot]'")
-        ) from None
-    return plt

@@ -138,9 +138,9 @@ def events_frame(rows: Rows) -> Any:
 
 
 def save_comparison(rows: Rows, parent: Path) -> Path:
-    """Write compare.csv, compare.json, events.csv, with several seeds seeds.csv, and pictures; returns the new folder.
+    """Write compare.csv, compare.json, events.csv, with several seeds seeds.csv; returns the new folder.
 
-    Also report.html, where the ``report`` extra is installed.
+    Also report.html and its charts, where the ``report`` extra is installed.
 
     Args:
         rows: of `optmodels.compare`.
@@ -154,12 +154,5 @@ def save_comparison(rows: Rows, parent: Path) -> Path:
     write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
     if len({r["seed"] for r in rows}) > 1:
         write_frame(folder / "seeds.csv", statistics_frame(rows))
-    write_page([list(rows)], folder)
-    try:
-        from optmodels.reporting.compare_plots import save_plots
-        from optmodels.reporting.plots import gap_plot
-    except ImportError:  # without the plot extra
-        return folder
-    gap_plot(list(rows), folder / "compare.png")
-    save_plots(rows, folder)
+    write_page(list(rows), folder)
     return folder

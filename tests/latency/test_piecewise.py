@@ -126,14 +126,6 @@ def test_round_trip_with_provenance(tmp_path, suffix):
     assert same.proved_fewest == g.proved_fewest
 
 
-def test_picture(tmp_path):
-    pytest.importorskip("matplotlib")
-    x = np.arange(1.0, 20.0)
-    t = pw.table(x, 1 + 0.01 * x**2, max_error=0.03)
-    pw.picture(tmp_path / "t.png", t, x, 1 + 0.01 * x**2)
-    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("x", "y", "error"),
     [

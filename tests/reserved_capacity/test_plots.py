@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from reserved import service, two_regions
 
-from formulations.reserved_capacity.plan import ReservedPlan
 from optmodels import api, formulation
 from optmodels.loading import load
 from papers import skylb
@@ -27,17 +27,25 @@ def placed():
 
 
 def drawn(document, folder):
-    problem = load(document)
-    plan = ReservedPlan.model_validate(api.solve(document).plan)
-    return {p.name: p for p in FORM.figures(FORM.tables(problem), plan, folder)}
+    made = Path(api.solve(document, out=folder).log["folder"])
+    return {p.name: p for p in made.glob("*.png")}
 
 
 def test_pictures_where_places_are_known_and_where_not(tmp_path):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("vl_convert")
     made = drawn(placed(), tmp_path)
-    assert set(made) == {"demand-and-capacity.png", "flow-map.png", "cost.png"}
+    assert set(made) == {"where-demand-arises.png", "where-it-is-served.png", "flow-map.png", "cost.png"}
     assert all(p.stat().st_size > 5_000 for p in made.values())
     assert "flow-map.png" not in drawn(two_regions(), tmp_path)
+
+
+def test_cost_is_drawn_in_all_its_parts_and_steps_end_where_the_next_begin():
+    result = api.solve(two_regions()).model_dump(mode="json")
+    result["plan"]["cost"] |= {"egress_usd_per_month": 12.0}
+    *_, served, cost = FORM.charts(result)
+    parts = {r["part"]: r["usd"] for r in cost.spec["data"]["values"] if r["way"] == "this plan"}
+    assert parts == {"reserved": pytest.approx(8760), "egress": 12.0}
+    assert sorted({r["hour"] for r in served.spec["data"]["values"]}) == [0, 1, 2]  # two hours
 
 
 def test_worth_by_solving_again():

@@ -17,7 +17,7 @@ from optmodels import formulation
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.outcome import Outcome
 from optmodels.reporting.charts.comparison import charts as comparison_charts
-from optmodels.reporting.compare_plots import gap_over_time, ratios
+from optmodels.reporting.charts.comparison import gap_over_time, ratios
 from optmodels.reporting.page.comparison import _by_method, of_comparison
 from optmodels.study.compare import comparison_frame, comparison_table, events_frame, save_comparison, statistics_frame
 from optmodels.study.rows import figures
@@ -145,7 +145,8 @@ def test_files_of_a_comparison(tmp_path):
     folder = save_comparison(rows, tmp_path)
     names = {p.name for p in folder.iterdir()}
     tables = {"compare.csv", "compare.json", "events.csv", "seeds.csv"}
-    assert names == tables | {"compare.png", "profile.png", "gap-over-time.png", "report.html"}
+    pictures = {"compare", "profile", "gap-over-time", "gap-and-time", "time"}
+    assert names == tables | {"report.html"} | {f"{n}.png" for n in pictures}
     assert len(pd.read_csv(folder / "compare.csv")) == 8
     assert json.loads((folder / "compare.json").read_text(encoding="utf-8"))[0]["seed"] == 0
     events = events_frame(rows)
@@ -222,7 +223,7 @@ def test_records_are_named_where_their_first_entries_differ():
 def test_page_counts_a_seed_as_a_problem_and_means_the_median_by_median():
     paths = [INSTANCES / "fleet/day-and-night.yaml", INSTANCES / "fleet/melange-example.yaml"]
     rows = optmodels.compare(paths, ["exact", "greedy"], seeds=[0, 1])
-    [profile] = [c for c in comparison_charts(rows) if c.title == "Performance profile"]
+    [profile] = [c for c in comparison_charts(rows) if c.file == "compare"]
     shares = [p["share"] for p in profile.spec["data"]["values"]]
     assert max(shares) == 1 and "2 instances with 2 seeds" in json.dumps(profile.spec)
     gaps = sorted(r["gap_to_bound"] for r in rows if r["method"] == "greedy")

@@ -2,69 +2,95 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, labels
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
 from optmodels.reporting.colours import SERIES
+from optmodels.solver.highs import relative_gap
 
 LEAST_SECONDS = 1e-3
+GAPS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)  # marks of an axis
+RUNS_SHOWN = 9  # instances whose gap over time is drawn
+SAME_GAP = 1e-4
+RATIO = 1e3  # performance ratios beyond are drawn at the edge
+Rows = Sequence[Mapping[str, Any]]
+Array = npt.NDArray[np.float64]
 
 
-def charts(rows: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def charts(rows: Rows) -> list[Chart]:
     """Charts of compare rows."""
-    methods = list(dict.fromkeys(str(r["method"]) for r in rows))
-    colours = _colours(methods)
-    return [c for c in (_gaps(rows, colours), _profile(rows, methods, colours), _times(rows, methods, colours)) if c]
+    methods = labels(str(r["method"]) for r in rows)
+    found = (_gaps, _within_gap, _profiles, _times, _gaps_over_time)
+    return [c for make in found if (c := make(rows, methods)) is not None]
 
 
-def _colours(methods: list[str]) -> dict[str, Any]:
-    short = labels(methods)
-    scale = {"domain": [short[m] for m in methods], "range": [SERIES[i % len(SERIES)] for i in range(len(methods))]}
-    return {"field": "method", "type": "nominal", "title": None, "scale": scale}
+def _style(methods: Mapping[str, str], beside: str = "strokeDash") -> dict[str, Any]:
+    """A colour for each method; dashes (or another shape) beside it where there are more methods than colours."""
+    found = {"color": coloured("method", methods.values())}
+    if len(methods) > len(SERIES):
+        ways: tuple[Any, Any] = ([1, 0], [5, 3]) if beside == "strokeDash" else ("circle", "triangle-up")
+        found[beside] = coloured("method", methods.values(), [ways[i // len(SERIES) % 2] for i in range(len(methods))])
+    return found
 
 
-def _gaps(rows: Sequence[Mapping[str, Any]], colours: Mapping[str, Any]) -> Chart | None:
+def _steps(methods: Mapping[str, str]) -> dict[str, Any]:
+    """`_style` of lines as wide as their rows say."""
+    return _style(methods) | {"strokeWidth": {"field": "width", "type": "quantitative", "scale": None, "legend": None}}
+
+
+def _width(methods: Mapping[str, str], method: str) -> float:
+    """Pixels: earlier methods are thicker, so that a later one on the same steps does not hide them."""
+    return 1.5 + 4.0 * (len(methods) - 1 - list(methods).index(method)) / max(len(methods) - 1, 1)
+
+
+def _gap(title: str, right: float, marks: Sequence[float] = GAPS) -> dict[str, Any]:
+    """An axis of gaps up to one: linear near zero, logarithmic beyond."""
+    axis = {"values": [g for g in marks if g <= right], "labelExpr": "format(datum.value, '~%')", "labelOverlap": True}
+    return {"field": "gap", "type": "quantitative", "title": title, "axis": axis,
+            "scale": {"type": "symlog", "constant": 0.002, "domain": [0, right], "nice": False}}  # fmt: skip
+
+
+def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """One dot for every run: seconds against gap to the best proved bound."""
-    short = labels(str(r["method"]) for r in rows)
     names = labels(instance_name(r) for r in rows)
     points = [
-        {"method": short[str(r["method"])], "instance": names[instance_name(r)], "gap": max(r["gap_to_bound"], 0.0),
+        {"method": methods[str(r["method"])], "instance": names[instance_name(r)], "gap": max(r["gap_to_bound"], 0.0),
          "seconds": max(r["seconds"]["total"], LEAST_SECONDS)}
         for r in rows if r.get("gap_to_bound") is not None and math.isfinite(r["gap_to_bound"])
     ]  # fmt: skip
     if not points:
         return None
-    encoding = {
+    encoding = _style(methods, "shape") | {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": "~g", "tickCount": 6}},
-        "y": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.05},
-              "axis": {"format": "~%", "tickCount": 6}, "title": "gap to the certified bound"},
-        "color": dict(colours),
+              "axis": {"format": ",~r", "tickCount": 6}},
+        "y": _gap("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
         "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "gap", "format": ".2%"},
                     {"field": "seconds", "format": ".3g"}],
     }  # fmt: skip
-    choice = {"name": "shown", "select": {"type": "point", "fields": ["method"], "toggle": "true"}, "bind": "legend"}
-    spec = {"mark": {"type": "point", "filled": True, "size": 70}, "encoding": encoding, "params": [choice]}
+    mark = {"type": "point", "filled": True, "size": 70}
     return chart(
         "Gap and time",
         "Every run as a dot: how far its plan may be from the best one (0 % is proved best), and how long it took."
         " Click the legend to single out methods.",
-        points, spec, height=320,
+        points, {"mark": mark, "encoding": encoding, "params": [legend_choice("method")]}, height=320,
     )  # fmt: skip
 
 
-def _profile(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Mapping[str, Any]) -> Chart | None:
+def _within_gap(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """Share of the instances with a plan that each method solves within a gap; one with another seed is another."""
     solvable = {(r["instance"], r.get("seed")) for r in rows if r.get("objective") is not None}
-    seeds = len({seed for _, seed in solvable})
+    instances, seeds = (len({pair[i] for pair in solvable}) for i in (0, 1))
     what = "instances" if seeds < 2 else f"instances with {seeds} seeds"
-    if len({instance for instance, _ in solvable}) < 2:
+    if not solvable:
         return None
-    short = labels(methods)
     gaps = {
         m: sorted(max(r["gap_to_bound"], 0.0) for r in rows if r["method"] == m and r.get("gap_to_bound") is not None)
         for m in methods
@@ -72,45 +98,178 @@ def _profile(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Map
     right = max([0.01, *(g for mine in gaps.values() for g in mine if math.isfinite(g))]) * 1.2
     points = []
     for m in methods:
-        steps = [(0.0, sum(g <= 0 for g in gaps[m]))]
+        steps = [(0.0, 0), (0.0, sum(g <= 0 for g in gaps[m]))]
         steps += [(g, k) for k, g in enumerate(gaps[m], 1) if g > 0] + [(right, len(gaps[m]))]
-        points += [{"method": short[m], "gap": g, "share": k / len(solvable)} for g, k in steps]
-    encoding = {
-        "x": {"field": "gap", "type": "quantitative", "scale": {"type": "symlog", "constant": 0.05, "nice": False},
-              "axis": {"format": "~%", "tickCount": 6}, "title": "within this gap of the certified bound"},
+        line = {"method": methods[m], "width": _width(methods, m)}
+        points += [line | {"gap": g, "share": k / len(solvable)} for g, k in steps]
+    encoding = _steps(methods) | {
+        "x": _gap("within this gap of the certified bound", right),
         "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
-              "title": f"share of {len({i for i, _ in solvable})} {what}"},
-        "color": dict(colours),
+              "title": f"share of {instances} {what}"},
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
         "tooltip": [{"field": "method"}, {"field": "gap", "format": ".2%"}, {"field": "share", "format": ".0%"}],
     }  # fmt: skip
-    choice = {"name": "shown", "select": {"type": "point", "fields": ["method"], "toggle": "true"}, "bind": "legend"}
-    mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.2}
     return chart(
-        "Performance profile",
+        "Solved within a gap",
         "For each method the share of the instances that it solves within a gap to the certified bound; higher and"
         " further left is better.",
-        points, {"mark": mark, "encoding": encoding, "params": [choice]}, height=320,
+        points, {"mark": {"type": "line", "interpolate": "step-after"}, "encoding": encoding,
+                 "params": [legend_choice("method")]}, height=320, name="compare",
     )  # fmt: skip
 
 
-def _times(rows: Sequence[Mapping[str, Any]], methods: list[str], colours: Mapping[str, Any]) -> Chart | None:
+def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:
+    """Performance ratios of Dolan and Moré (2002): each method's measure over the best method's on the same problem.
+
+    Args:
+        rows: of `optmodels.compare`; an (instance, seed) is a problem.
+        measure: ``quality``: cost (or the reciprocal of what is maximised) of the plan found, infinite without one;
+            ``time``: seconds to the proof, infinite without one.
+
+    Returns:
+        Methods, and ratios ≥ 1 of shape (problems, methods); NaN: the method was not run on the problem. Problems that
+        no method solves are left out.
+    """
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    problems = list(dict.fromkeys((r["instance"], r.get("seed")) for r in rows))
+    value = np.full((len(problems), len(methods)), np.nan)
+    for r in rows:
+        at = problems.index((r["instance"], r.get("seed"))), methods.index(r["method"])
+        value[at] = _quality(r) if measure == "quality" else _time(r)
+    value = value[np.isfinite(value).any(axis=1)]
+    best = np.nanmin(value, axis=1, keepdims=True) if len(value) else value
+    with np.errstate(invalid="ignore"):
+        return methods, np.where(value == best, 1.0, value / best)
+
+
+def _quality(row: Mapping[str, Any]) -> float:
+    objective = row["objective"]
+    if objective is None or objective <= 0 or row["check"] is None or not row["check"]["ok"]:
+        return math.inf
+    return float(objective) if row["sense"] == "min" else 1.0 / objective
+
+
+def _time(row: Mapping[str, Any]) -> float:
+    seconds = row["seconds"].get("to_proof")
+    return math.inf if seconds is None else float(seconds)
+
+
+def _profiles(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
+    """Share of the problems that each method solves within a factor of the best method's quality, and of its time."""
+    points: list[dict[str, Any]] = []
+    panels: list[dict[str, Any]] = []
+    for measure, title, done in (
+        ("quality", "cost of the plan, over the best plan's", "has a plan for"),
+        ("time", "seconds to the proof, over the fastest's", "proves"),
+    ):
+        names, found = ratios(rows, measure)
+        right = float(np.clip(1.1 * found[np.isfinite(found)].max(initial=1.0), 1.1, RATIO))
+        shown = len(points)
+        for i, method in enumerate(names):
+            mine = found[:, i][~np.isnan(found[:, i])]
+            solved = np.sort(mine[np.isfinite(mine)])
+            steps = [(1.0, 0), *((x, k) for k, x in enumerate(solved, 1)), (right, len(solved))]
+            line = {"measure": measure, "method": methods[method], "width": _width(methods, method)}
+            points += [line | {"factor": min(x, right), "share": k / len(mine)} for x, k in steps if len(solved)]
+        if len(points) == shown:
+            continue
+        encoding = _steps(methods) | {
+            "x": {"field": "factor", "type": "quantitative", "title": title, "axis": {"format": ",~r", "tickCount": 5},
+                  "scale": {"type": "log", "domain": [1, right], "nice": False}},
+            "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
+                  "title": "share of the problems" if not panels else None},
+            "tooltip": [{"field": "method"}, {"field": "factor", "format": ".4~g"},
+                        {"field": "share", "format": ".0%"}],
+        }  # fmt: skip
+        panels.append({
+            "title": {"text": f"{len(found)} problems that some method {done}", "fontSize": 12, "anchor": "middle"},
+            "width": 300, "height": 260, "transform": [{"filter": {"field": "measure", "equal": measure}}],
+            "mark": {"type": "line", "interpolate": "step-after"}, "encoding": encoding,
+        })  # fmt: skip
+    if not panels:
+        return None
+    return chart(
+        "Performance profiles",
+        "For each method the share of the problems that it solves within a factor of the best method (Dolan and Moré),"
+        " by the cost of its plan and by the time to its proof; higher and further left is better.",
+        points, {"hconcat": panels}, name="profile",
+    )  # fmt: skip
+
+
+def _times(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """Time of every method over the instances: its spread as ticks."""
-    short = labels(methods)
     names = labels(instance_name(r) for r in rows)
-    points = [{"method": short[str(r["method"])], "instance": names[instance_name(r)],
+    points = [{"method": methods[str(r["method"])], "instance": names[instance_name(r)],
                "seconds": max(r["seconds"]["total"], LEAST_SECONDS)} for r in rows]  # fmt: skip
     encoding = {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
-              "axis": {"format": "~g", "tickCount": 6}},
+              "axis": {"format": ",~r", "tickCount": 6}},
         "y": {"field": "method", "type": "nominal", "sort": None, "title": None},
-        "color": dict(colours) | {"legend": None},
+        "color": _style(methods)["color"] | {"legend": None},
         "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "seconds", "format": ".3g"}],
     }  # fmt: skip
     return chart(
         "Time", "Seconds of every run, tables and check included; one tick a run.", points,
         {"mark": {"type": "tick", "thickness": 2, "height": 14}, "encoding": encoding},
         height=max(80, 26 * len(methods)),
+    )  # fmt: skip
+
+
+def gap_over_time(row: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """(solver's seconds, gap) of a run; empty where its events are not of one model, or of one whose bound is not ours.
+
+    A method that solves several models in turn starts again from a wide gap, and the bound of a restricted model is no
+    bound of the problem: the gap that such events end with is not the gap of the plan.
+    """
+    found = [
+        (e["seconds"], relative_gap(e["objective"], e["bound"]))
+        for e in row.get("events") or [] if e["objective"] is not None and e["bound"] is not None
+    ]  # fmt: skip
+    curve = [(s, g) for s, g in found if g is not None]
+    if not curve or row["gap"] is None or abs(curve[-1][1] - row["gap"]) > SAME_GAP:
+        return []
+    rises = any(b[1] > a[1] + SAME_GAP for a, b in itertools.pairwise(curve))
+    return [] if rises else curve
+
+
+def _gaps_over_time(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
+    """Gap between incumbent and bound over a run's time, for the instances that took longest."""
+    runs: dict[str, list[tuple[Mapping[str, Any], list[tuple[float, float]]]]] = {}
+    for r in rows:
+        if len(curve := gap_over_time(r)) > 1:
+            runs.setdefault(str(r["instance"]), []).append((r, curve))
+    chosen = sorted(runs, key=lambda n: -max(r["seconds"]["total"] for r, _ in runs[n]))[:RUNS_SHOWN]
+    if not chosen:
+        return None
+    stems = [instance_name({"instance": n}) for n in chosen]
+    short = {n: shortened(s if stems.count(s) == 1 else n, 34) for n, s in zip(chosen, stems, strict=True)}
+    points = [
+        {"instance": short[n], "method": methods[str(r["method"])], "seed": r.get("seed"), "seconds": s,
+         "gap": min(g, 1.0), "end": ("proved" if r["proved"] else "stopped") if i == len(curve) - 1 else ""}
+        for n in chosen for r, curve in runs[n] for i, (s, g) in enumerate(curve)
+    ]  # fmt: skip
+    shown = {m: label for m, label in methods.items() if any(p["method"] == label for p in points)}
+    encoding = _style(shown) | {
+        "x": {"field": "seconds", "type": "quantitative", "title": "seconds of the solver",
+              "axis": {"tickCount": 4, "format": ",~r"}},
+        "y": _gap("gap", 1.0, (0.0, 0.001, 0.01, 0.1, 1.0)),
+    }  # fmt: skip
+    ends = encoding | {"shape": {"field": "end", "type": "nominal", "title": None,
+                                 "scale": {"domain": ["proved", "stopped"], "range": ["circle", "cross"]}}}  # fmt: skip
+    layers = [
+        {"mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
+         "encoding": encoding | {"detail": {"field": "seed"}}},
+        {"transform": [{"filter": "datum.end !== ''"}], "mark": {"type": "point", "filled": True, "size": 60},
+         "encoding": ends},
+    ]  # fmt: skip
+    panel = {"field": "instance", "type": "nominal", "sort": None, "title": None}
+    spec = {"facet": panel, "columns": min(3, len(chosen)), "resolve": {"scale": {"x": "independent"}},
+            "spec": {"width": 190 if len(chosen) > 2 else 300, "height": 130, "layer": layers}}  # fmt: skip
+    return chart(
+        "Gap over time",
+        "The gap of single runs over the solver's time, for the instances that took longest: a disc where a run ends"
+        " with its proof, a cross where it is stopped.",
+        points, spec,
     )  # fmt: skip
 
 

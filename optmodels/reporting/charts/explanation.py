@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
 from optmodels.reporting.colours import ALARM, REST, STRONG
 
 SHOWN = 24
@@ -36,8 +36,7 @@ def _worth(document: Mapping[str, Any]) -> Chart | None:
         "yOffset": {"field": "what", "type": "nominal"},
         "x": {"field": "gain", "type": "quantitative", "title": f"better objective, {unit}",
               "axis": {"format": "~s", "tickCount": 6}},
-        "color": {"field": "what", "type": "nominal", "title": None,
-                  "scale": {"domain": ["one step looser", "without it"], "range": [STRONG, REST]}},
+        "color": coloured("what", ["one step looser", "without it"], [STRONG, REST]),
         "tooltip": [{"field": "limit"}, {"field": "what"}, {"field": "gain", "format": ",.6~g", "title": unit},
                     {"field": "words"}],
     }  # fmt: skip
@@ -75,17 +74,15 @@ def _prices(document: Mapping[str, Any]) -> Chart | None:
             "x": {"field": "low", "type": "quantitative", "title": "price against today's",
                   "axis": {"format": "%"}, "scale": {"domain": [0, right], "nice": False}},
             "x2": {"field": "high"},
-            "color": {"field": "kind", "type": "nominal", "title": None,
-                      "scale": {"domain": ["bought", "not bought"], "range": [STRONG, REST]}},
+            "color": coloured("kind", ["bought", "not bought"], [STRONG, REST]),
             "tooltip": [{"field": "price"}, {"field": "words"}, {"field": "open", "title": " "}],
         },
     }  # fmt: skip
-    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": {"datum": 1}}}
     return chart(
         "How far prices can move",
         "The range of each price, all else as it is, within which what is bought stays the same; the dashed line is"
         " today's price.",
-        rows, {"layer": [bars, rule]}, height=max(90, 26 * len(rows)),
+        rows, {"layer": [bars, rule(1, "today's price")]}, height=max(90, 26 * len(rows)),
     )  # fmt: skip
 
 

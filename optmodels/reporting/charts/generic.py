@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, labels
+from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
 from optmodels.reporting.colours import ALARM, STRONG
 from optmodels.solver.highs import relative_gap
 
@@ -47,17 +47,15 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
             "x": {"field": "used", "type": "quantitative", "axis": {"format": "%", "title": "share of the limit used"},
                   "scale": {"domainMax": max(1.05, *(r["used"] for r in rows)), "domainMin": 0}},
             "y": {"field": "name", "type": "nominal", "sort": None, "title": None},
-            "color": {"field": "state", "type": "nominal", "title": None,
-                      "scale": {"domain": ["binds", "has slack"], "range": [ALARM, STRONG]}},
+            "color": coloured("state", ["binds", "has slack"], [ALARM, STRONG]),
             "tooltip": [{"field": "name", "title": "limit"}, {"field": "words", "title": "plan against limit"}],
         },
     }  # fmt: skip
-    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": {"datum": 1}}}
     return chart(
         "Limits",
         "How much of each limit the plan uses; the dashed line is the limit itself. A limit that binds would have to be"
         " relaxed before a better plan could exist because of it.",
-        rows, {"layer": [bars, rule]}, height=max(90, 26 * len(rows)),
+        rows, {"layer": [bars, rule(1, "the limit")]}, height=max(90, 26 * len(rows)),
     )  # fmt: skip
 
 

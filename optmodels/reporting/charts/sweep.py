@@ -1,22 +1,28 @@
-"""Charts of a sweep: the objective over what was varied, and the frontier of two aims."""
+"""Charts of a sweep: the frontier of two aims, and the objective over what was varied."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optmodels.reporting.charts import Chart, chart, labels, shortened
+import numpy as np
+
+from optmodels.reporting.charts import Chart, chart, coloured, labels, shortened
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
 LINES, CELLS = 12, 2000
+BEATEN = "beaten by another plan"
+PROVED, OPEN, INFEASIBLE, NONE_FOUND = "proved", "not proved; bar to the bound", "infeasible, proved", "no plan found"
+SHAPES = {PROVED: "circle", OPEN: "diamond", INFEASIBLE: "cross", NONE_FOUND: "triangle-down"}
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
     """Charts of a sweep document."""
-    rows, keys = document["rows"], list(document["keys"])
+    rows = document["rows"]
+    counts = {k: len({str(r["varied"].get(k)) for r in rows}) for k in document["keys"]}
+    keys = sorted(counts, key=lambda k: -counts[k])
     numeric = [k for k in keys if all(_is_number(r["varied"].get(k)) for r in rows)]
-    numeric.sort(key=lambda k: -len({r["varied"][k] for r in rows}))
-    found = [_frontier(document), _lines(document, keys, numeric)]
+    found = [_frontier(document), _objective(document, [k for k in keys if counts[k] > 1] or keys, numeric)]
     if len(keys) == 2 and len(numeric) == 2:
         found.append(_map(document, numeric[0], numeric[1]))
     return [c for c in found if c is not None]
@@ -34,46 +40,58 @@ def value_of(row: Mapping[str, Any], column: str) -> Any:
     return None
 
 
+def _scale(values: Sequence[float]) -> dict[str, Any]:
+    """Logarithmic where the values spread evenly in their logarithms, else linear; both without zero."""
+    v, linear = np.unique(np.asarray(values, dtype=float)), {"zero": False, "nice": False, "padding": 12}
+    if len(v) < 3 or v[0] <= 0 or v[-1] / v[0] <= 4:
+        return linear
+    even, even_log = np.ptp(np.diff(v)) / np.ptp(v), np.ptp(np.diff(np.log(v))) / np.ptp(np.log(v))
+    return {"type": "log", "nice": False, "padding": 12} if even_log < even else linear
+
+
 def _frontier(document: Mapping[str, Any]) -> Chart | None:
-    """The first two aims against each other; what nothing beats is joined by a line."""
+    """The first aim over the second; what nothing beats is joined by a line where there are no others."""
     aims = document.get("pareto") or []
     if len(aims) < 2:
         return None
-    x, y = aims[0]["column"], aims[1]["column"]
+    y, x = aims[0]["column"], aims[1]["column"]
     rows = []
     for r in document["rows"]:
         a, b = value_of(r, x), value_of(r, y)
-        if _is_number(a) and _is_number(b):
-            kind = "on the frontier" if r.get("frontier") else "beaten"
-            rows.append({"x": a, "y": b, "kind": kind, "proof": "proved" if r.get("proved") else "not proved",
-                         "plan": shortened(str(r.get("headline", "")), 80), "at": _point(r["varied"])})  # fmt: skip
+        if _is_number(a) and _is_number(b) and (r.get("check") or {}).get("ok"):
+            kind = f"on the frontier, {'proved' if r.get('proved') else 'not proved'}" if r.get("frontier") else BEATEN
+            rows.append({"x": a, "y": b, "kind": kind, "plan": shortened(str(r.get("headline", "")), 80),
+                         "at": _point(r["varied"])})  # fmt: skip
     if not rows:
         return None
     axes = {
-        "x": {"field": "x", "type": "quantitative", "title": shortened(_title(aims[0])), "scale": {"zero": False}},
-        "y": {"field": "y", "type": "quantitative", "title": shortened(_title(aims[1])), "scale": {"zero": False}},
-    }
+        channel: {"field": channel, "type": "quantitative", "scale": _scale([r[channel] for r in rows]),
+                  "axis": {"format": ",~r"}, "title": shortened(_title(aim), 80)}
+        for channel, aim in (("x", aims[1]), ("y", aims[0]))
+    }  # fmt: skip
+    colours = {"on the frontier, proved": (ALARM, ALARM), "on the frontier, not proved": (ALARM, "#ffffff"),
+               BEATEN: (REST, REST)}  # fmt: skip
+    kinds = [k for k in colours if any(r["kind"] == k for r in rows)]
     points = {
-        "mark": {"type": "point", "size": 70, "strokeWidth": 2},
+        "mark": {"type": "point", "size": 60, "strokeWidth": 1.8, "opacity": 1},
         "encoding": axes | {
-            "color": {"field": "kind", "type": "nominal", "title": None,
-                      "scale": {"domain": ["on the frontier", "beaten"], "range": [ALARM, REST]}},
-            "fill": {"condition": {"test": "datum.proof === 'proved' && datum.kind !== 'beaten'", "value": ALARM},
-                     "value": "transparent"},
+            "stroke": coloured("kind", kinds, [colours[k][0] for k in kinds]),
+            "fill": coloured("kind", kinds, [colours[k][1] for k in kinds]),
             "tooltip": [{"field": "x", "title": shortened(x)}, {"field": "y", "title": shortened(y)},
-                        {"field": "at", "title": "at"}, {"field": "plan"}, {"field": "proof"}],
+                        {"field": "at", "title": "at"}, {"field": "plan"}, {"field": "kind", "title": " "}],
         },
     }  # fmt: skip
     line = {
-        "transform": [{"filter": "datum.kind === 'on the frontier'"}],
-        "mark": {"type": "line", "color": ALARM, "opacity": 0.5, "interpolate": "step-after"},
+        "transform": [{"filter": f"datum.kind !== '{BEATEN}'"}],
+        "mark": {"type": "line", "color": ALARM, "opacity": 0.5,
+                 "interpolate": "step-after" if aims[1]["direction"] == "min" else "step-before"},
         "encoding": axes | {"order": {"field": "x", "type": "quantitative"}},
     }  # fmt: skip
     return chart(
         "Frontier",
-        "Every solve by its first two aims. Nothing found is better in all aims than a point on the line; filled points"
-        " are proved.",
-        rows, {"layer": [line, points]}, height=340,
+        "Every plan by the first two aims. Nothing found is better in all aims than a point on the frontier; filled"
+        " points are proved optimal.",
+        rows, {"layer": [line, points] if len(aims) == 2 else [points]}, height=340,
     )  # fmt: skip
 
 
@@ -86,39 +104,78 @@ def _point(varied: Mapping[str, Any]) -> str:
     return shortened(", ".join(words), 90)
 
 
-def _lines(document: Mapping[str, Any], keys: list[str], numeric: list[str]) -> Chart | None:
-    """The objective over the varied field with most values, a line for each combination of the others."""
-    rows = [r for r in document["rows"] if r.get("objective") is not None]
-    if not rows:
+def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str]) -> Chart | None:
+    """The objective over the varied field with most values, a line for each combination of the others, if few."""
+    rows = document["rows"]
+    if all(r.get("objective") is None for r in rows):
         return None
-    across = numeric[0] if numeric else keys[0]
+    across, is_number = (numeric or keys)[0], bool(numeric)
     others = [k for k in keys if k != across]
     groups = [_point({k: r["varied"].get(k) for k in others}) for r in rows]
     short = labels(groups)
+    widths = {label: 1.5 + 3.0 * (len(short) - i) / len(short) for i, label in enumerate(short.values(), 1)}
     data = [
-        {"x": r["varied"][across] if numeric else str(r["varied"].get(across)), "y": r["objective"], "group": short[g],
-         "proof": "proved" if r.get("proved") else "not proved", "plan": shortened(str(r.get("headline", "")), 80)}
+        {"x": r["varied"][across] if is_number else str(r["varied"].get(across)), "y": r.get("objective"),
+         "bound": r.get("bound"), "group": short[g], "width": widths[short[g]],
+         "shade": r["varied"].get(others[0]) if others else None,
+         "state": _state(r), "plan": shortened(str(r.get("headline", "")), 80)}
         for r, g in zip(rows, groups, strict=True)
     ]  # fmt: skip
     few = len(short) <= LINES
-    domain = list(short.values())
-    encoding: dict[str, Any] = {
-        "x": {"field": "x", "type": "quantitative" if numeric else "nominal", "title": shortened(across, 60),
-              "scale": {"zero": False}, **({} if numeric else {"sort": None})},
-        "y": {"field": "y", "type": "quantitative", "title": f"objective, {document.get('unit', '')}",
-              "scale": {"zero": False}},
-        "tooltip": [{"field": "x", "title": shortened(across)}, {"field": "y", "title": "objective", "format": ",.6~g"},
-                    {"field": "group", "title": "at"}, {"field": "plan"}, {"field": "proof"}],
-    }  # fmt: skip
-    if not numeric:
-        del encoding["x"]["scale"]
+    x: dict[str, Any] = {"field": "x", "title": shortened(across, 60)}
+    x |= (
+        {"type": "quantitative", "scale": _scale([r["x"] for r in data]), "axis": {"format": ",~r"}}
+        if is_number
+        else {"type": "nominal", "sort": None, "axis": {"labelAngle": -30, "labelLimit": 120}}
+    )
+    better = "less" if document.get("sense") == "min" else "more"
+    title = f"objective, {document.get('unit', '')} ({better} is better)"
+    y = {"field": "y", "type": "quantitative", "title": title, "scale": {"zero": False}, "axis": {"format": "~s"}}
+    colour: dict[str, Any] = {"value": SERIES[0]}
     if few and others:
-        encoding["color"] = {"field": "group", "type": "nominal", "title": None,
-                             "scale": {"domain": domain, "range": list(SERIES[: len(domain)])}}  # fmt: skip
-    mark: dict[str, Any] = {"type": "line", "point": {"size": 45}} if few and numeric else {"type": "point", "size": 45}
-    mark |= {} if "color" in encoding else {"color": SERIES[0]}
-    return chart("Objective", "The objective of every solve that has a plan, over what was varied.", data,
-                 {"mark": mark, "encoding": encoding}, height=320)  # fmt: skip
+        colour = coloured("group", short.values())
+    elif others and others[0] in numeric:
+        colour = {"field": "shade", "type": "quantitative", "title": shortened(others[0]),
+                  "scale": {"scheme": "viridis"}}  # fmt: skip
+    states = [s for s in SHAPES if any(r["state"] == s for r in data)]
+    shape = {"field": "state", "type": "nominal", "title": None,
+             "scale": {"domain": states, "range": [SHAPES[s] for s in states]}}  # fmt: skip
+    shape |= {} if states != [PROVED] else {"legend": None}
+    tip = [{"field": "x", "title": shortened(across)}, {"field": "y", "title": "objective", "format": ",.6~g"},
+           {"field": "bound", "format": ",.6~g"}, {"field": "group", "title": "at"}, {"field": "plan"},
+           {"field": "state", "title": " "}]  # fmt: skip
+    marks: dict[str, Any] = {"x": x, "shape": shape, "tooltip": tip}
+
+    def layer(state: str, mark: dict[str, Any], encoding: dict[str, Any]) -> dict[str, Any]:
+        wanted = {"filter": {"field": "state", "equal": state}}
+        return {
+            "transform": [wanted],
+            "mark": {"type": "point", "size": 50, "opacity": 1, **mark},
+            "encoding": marks | encoding,
+        }
+
+    width = {"field": "width", "type": "quantitative", "scale": None, "legend": None}  # none hides another like it
+    line = {"mark": {"type": "line"}, "transform": [{"filter": "datum.y !== null"}],
+            "encoding": {"x": x, "y": y, "color": colour, "strokeWidth": width}}  # fmt: skip
+    bar = {"mark": {"type": "rule", "opacity": 0.6},
+           "transform": [{"filter": "datum.y !== null && datum.bound !== null"}],
+           "encoding": {"x": x, "y": y, "y2": {"field": "bound"}, "color": colour}}  # fmt: skip
+    floor = {"y": {"value": {"expr": "height"}}}
+    layers = {
+        PROVED: layer(PROVED, {"filled": True}, {"y": y, "color": colour}),
+        OPEN: layer(OPEN, {"fill": "#ffffff"}, {"y": y, "color": colour}),
+        INFEASIBLE: layer(INFEASIBLE, {"filled": True, "color": ALARM}, floor),
+        NONE_FOUND: layer(NONE_FOUND, {"filled": True, "color": "#888888"}, floor),
+    }
+    drawn = ([line] if few and is_number else []) + ([bar] if OPEN in states else []) + [layers[s] for s in states]
+    return chart("Objective", "The objective of every solve, over what was varied; what has no plan is on the floor.",
+                 data, {"layer": drawn}, height=320, name="sweep")  # fmt: skip
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row.get("objective") is None:
+        return INFEASIBLE if row["status"] == "infeasible" else NONE_FOUND
+    return PROVED if row.get("proved") else OPEN
 
 
 def _map(document: Mapping[str, Any], x: str, y: str) -> Chart | None:

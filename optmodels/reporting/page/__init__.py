@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
-from optmodels.io.write import safe_name, write_text
-from optmodels.reporting.charts import CONFIG, Chart
+from optmodels.io.write import write_text
+from optmodels.reporting.charts import CONFIG, Chart, save_chart
 from optmodels.reporting.page.articles import Article, Code
 from optmodels.reporting.page.documents import articles
 from optmodels.reporting.page.words import Grid, Paragraph
@@ -36,7 +36,6 @@ def available() -> bool:
 class _Picture:
     chart: Chart
     number: int
-    file: str
 
 
 def render(found: Sequence[Article], title: str | None = None) -> str:
@@ -70,13 +69,18 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
     )  # fmt: skip
 
 
-def write_page(documents: Iterable[Any], folder: Path, *, overwrite: bool = False) -> Path | None:
-    """``report.html`` in a folder of results; None without the ``report`` extra."""
+def write_page(document: Any, folder: Path, *, overwrite: bool = False) -> None:
+    """Write ``report.html`` of a document into its folder, and its charts as PNG; nothing without the extra."""
     if not available():
-        return None
-    path = folder / "report.html"
-    write_text(path, render(articles(documents)), overwrite=overwrite)
-    return path
+        return
+    (article,) = articles([document])
+    write_text(folder / "report.html", render([article]), overwrite=overwrite)
+    drawn = article.charts()
+    names = [c.file for c in drawn]
+    for i, picture in enumerate(drawn):
+        again = names[:i].count(names[i])
+        name = f"{names[i]}-{again + 1}" if again else names[i]
+        save_chart(picture, folder / f"{name}.png", article.title, overwrite=overwrite)
 
 
 def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:
@@ -85,7 +89,7 @@ def _typed(article: Article, pictures: list[_Picture]) -> dict[str, Any]:
     def typed(item: Any) -> tuple[str, Any]:
         match item:
             case Chart():
-                pictures.append(_Picture(item, len(pictures), safe_name(item.title.lower(), 60)))
+                pictures.append(_Picture(item, len(pictures)))
                 return "chart", pictures[-1]
             case Grid():
                 return "grid", item
