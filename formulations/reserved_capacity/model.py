@@ -160,7 +160,7 @@ def stated(problem: ReservedCapacity, tables: ReservedTables) -> FlowModel:
 
 
 def attach(block: Any, problem: ReservedCapacity, tables: ReservedTables) -> None:
-    """Put variables, constraints and costs on a Pyomo block; no objective.
+    """Put variables, families and costs on a Pyomo block, each under its name; no objective.
 
     The block gets ``k`` by reservation (columns of `tables`), ``x`` by (option, row), ``f`` by (source, sink, row),
     ``u`` by (source, row) and the expressions ``reserved_usd_per_month`` and ``hourly_usd_per_month``.
