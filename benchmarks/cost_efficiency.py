@@ -48,7 +48,7 @@ def main() -> None:
     tables = build_tables(problem)
     exact = form.method("exact")
     warm = exact(problem, tables, Options())
-    print(f"{arguments.instance}: {len(tables.configurations):,} configurations, {len(tables.skeletons):,} skeletons")
+    print(f"{arguments.instance}: {len(tables.configurations):,} configurations, {len(tables.candidates):,} candidates")
     print(f"pruning: {warm.log['pruning']}")
 
     phases: dict[str, list[float]] = {}

@@ -11,15 +11,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from optmodels.api import check, compare, explain, export, listing, new, replay, report, save, solve, tables
+    from optmodels.api import (
+        check,
+        compare,
+        explain,
+        export,
+        listing,
+        new,
+        new_formulation,
+        replay,
+        report,
+        save,
+        solve,
+        tables,
+    )
     from optmodels.loading import load
     from optmodels.study.sweep import sweep
 
 _ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
-    "check", "compare", "explain", "export", "listing", "load", "new", "replay", "report", "save", "solve", "sweep",
-    "tables",
+    "check", "compare", "explain", "export", "listing", "load", "new", "new_formulation", "replay", "report", "save",
+    "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

@@ -562,6 +562,17 @@ def new(
     return form.template
 
 
+def new_formulation(name: str, folder: str | PathLike[str] = ".") -> Path:
+    """A package of a formulation of one's own, ready to run, test and install: the folder `name` in `folder`.
+
+    Raises:
+        InputError: a name that is none or taken, a folder that exists or cannot be written.
+    """
+    from optmodels.scaffold import write_formulation
+
+    return write_formulation(name, Path(folder))
+
+
 def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
     """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
     from optmodels import catalog

@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from optmodels.errors import Mistakes, SolverError, one_of
+from optmodels.errors import InputError, Mistake, Mistakes, SolverError, one_of
 
 if TYPE_CHECKING:
     from optmodels.model import Model
@@ -225,6 +225,36 @@ def _added_methods() -> tuple[Any, ...]:
     return tuple(sorted(entry_points(group=METHODS), key=lambda e: e.name))
 
 
+def register(formulation: Formulation) -> None:
+    """Make a formulation known to this process, as installing its package makes it known to every one."""
+    _registered()[formulation.name] = _Given(formulation)
+    get.cache_clear()
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What `register` was given, in place of an entry point."""
+
+    formulation: Formulation
+
+    def load(self) -> Formulation:
+        return self.formulation
+
+
+def _not_installed(name: str) -> str | None:
+    """The folder in or around here whose package would bring a formulation, had it been installed."""
+    import tomllib
+
+    for folder in (name, ".") if name.isidentifier() else ():
+        try:
+            project = tomllib.loads((Path(folder) / "pyproject.toml").read_text(encoding="utf-8"))
+            if name in project["project"]["entry-points"][GROUP]:
+                return folder
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
 def names() -> list[str]:
     """Registered formulations."""
     return sorted(_registered())
@@ -238,6 +268,9 @@ def get(name: str) -> Formulation:
         InputError: unknown name.
     """
     found = _registered()
+    if name not in found and (folder := _not_installed(str(name))) is not None:
+        expected = f"the name of an installed formulation: pip install -e {folder}"
+        raise InputError(Mistake(None, "formulation", name, expected))
     one_of("formulation", name, sorted(found), hint=True)
     loaded: Formulation = found[name].load()
     added = {e.name.removeprefix(f"{name}."): e.load() for e in _added_methods() if e.name.startswith(f"{name}.")}

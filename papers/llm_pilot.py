@@ -152,7 +152,7 @@ def _best(tables: CostTables, mask: Any = None) -> CostPlan | None:
     row = best_row(tables, mask)
     if row is None:
         return None
-    return make_plan(tables, row, float(tables.optimum.alpha[tables.skeletons.configuration[row]]))
+    return make_plan(tables, row, float(tables.optimum.alpha[tables.candidates.configuration[row]]))
 
 
 def _ce(problem: CostEfficiency, plan: CostPlan) -> float:
@@ -210,9 +210,9 @@ def ao_pair_by_batch(folder: Path) -> pd.DataFrame:
 
 
 def testbed_only(tables: CostTables) -> Any:
-    """Skeletons of the machines that LP §V-A4 fixes for each strategy."""
+    """Candidates of the machines that LP §V-A4 fixes for each strategy."""
     names = np.array([m.machine for m in tables.machines])
-    c, of = tables.configurations, tables.skeletons.configuration
+    c, of = tables.configurations, tables.candidates.configuration
     main, ao = names[c.main], np.where(c.ao == NONE, "", names[c.ao])
     family = np.array(FAMILIES)[c.family]
     ok = np.isin(family, ["high_end", "multi_pass"]) & (main == "g6e.2xlarge")

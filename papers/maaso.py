@@ -171,8 +171,8 @@ def study(
         left = [m for m in methods if (*point.values(), m) not in done]
         if left:
             items[" ".join(map(str, point.values()))] = {"point": dict(point), "methods": left}
-    with pool(min(workers, max(1, len(items))), None) as hands:
-        for batch in hands.run(solve_point, quick, items, str):
+    with pool(min(workers, max(1, len(items))), None) as started:
+        for batch in started.run(solve_point, quick, items, str):
             for name, found in batch:
                 if isinstance(found, str):
                     sys.stderr.write(f"{name}: {found}\n")

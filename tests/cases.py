@@ -82,7 +82,7 @@ def alpha_range(tables):
 
 
 def brute_force(problem, tables, grid=801):
-    """Least USD per million tokens over skeletons × a dense grid of α; inf where nothing is feasible.
+    """Least USD per million tokens over candidates × a dense grid of α; inf where nothing is feasible.
 
     Shares the latency curves with the code under test (they have tests of their own), and nothing else: no
     convexity, no search, no pruning, no light-load cut.
@@ -102,7 +102,7 @@ def brute_force(problem, tables, grid=801):
             ok &= (ttft <= problem.slo.ttft_s) & (tbt <= problem.slo.tbt_s)
         np.minimum(found, np.where(ok, e2e, np.inf), out=found)
     best[rows] = found
-    s = tables.skeletons
+    s = tables.candidates
     e2e = best[s.configuration]
     affordable = np.isfinite(e2e)
     if problem.budget_usd_per_hour is not None:

@@ -4,7 +4,7 @@
 
 Two instance files that know nothing of each other, two `attach` calls, one family of constraints between them. Three
 plans on the same data: each problem alone; one after the other (reserve for chat, then lend what is idle); both at
-once. The joint model contains the other two as special cases, so its proved optimum is never dearer.
+once. The joint model contains the other two as special cases, so its proved optimum is never more expensive.
 """
 
 from __future__ import annotations

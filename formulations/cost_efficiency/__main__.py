@@ -1,5 +1,6 @@
 """``python -m formulations.cost_efficiency INSTANCE`` solves an instance file."""
 
+from formulations.cost_efficiency import FORMULATION
 from optmodels.cli import solve_script
 
-solve_script("cost_efficiency")
+solve_script(FORMULATION)

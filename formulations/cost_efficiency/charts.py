@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.points import CostTables, build_tables, skeleton_order
+from formulations.cost_efficiency.points import CostTables, build_tables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.loading import load
@@ -46,8 +46,8 @@ def _colour(families: list[str]) -> dict[str, Any]:
 
 
 def _words(tables: CostTables, row: int) -> str:
-    """The hardware of one skeleton: ``2× g5.xlarge + g4dn.4xlarge``."""
-    c, k = tables.configurations, int(tables.skeletons.configuration[row])
+    """The hardware of one candidate: ``2× g5.xlarge + g4dn.4xlarge``."""
+    c, k = tables.configurations, int(tables.candidates.configuration[row])
     family, count = FAMILIES[c.family[k]], int(c.count[k])
     main = 1 if family == "multi_pass" else count
     text = f"{main}× {tables.machines[c.main[k]].machine}"
@@ -58,7 +58,7 @@ def _words(tables: CostTables, row: int) -> str:
 
 def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     """The best CE that every family reaches within a budget: each budget solved, not only the instance's."""
-    o, s, c = tables.optimum, tables.skeletons, tables.configurations
+    o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration
     rows: list[dict[str, Any]] = []
     ends: list[float] = [] if plan is None else [plan.usd_per_hour]
@@ -114,7 +114,7 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     if np.isfinite(tables.limits.usd_per_hour) and tables.limits.usd_per_hour <= right:
         layers.append(rule(float(tables.limits.usd_per_hour), "the budget"))
     capped = p.objective == "capped"
-    why = " Capped at the SLO, a dearer plan is never more efficient: each family's first step is its best." * capped
+    why = " Capped at the SLO, paying more is never more efficient: each family's first step is its best." * capped
     return chart(
         "Budget and cost efficiency",
         f"The best {READINGS[p.objective]} of each strategy family within every budget; the diamond is this plan, a"
@@ -125,19 +125,19 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
 
 def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     """The winning family over budget and SLO tightness, every cell by exhaustive evaluation."""
-    if tables.measured or not len(tables.skeletons):
+    if tables.measured or not len(tables.candidates):
         return None  # measured points have one α: nothing moves but feasibility
     tables, nearly = _contenders(tables)
-    s, c = tables.skeletons, tables.configurations
+    s, c = tables.candidates, tables.configurations
     grids = []
     for factor in TIGHTNESS:
         limits = _scaled(tables.limits, factor)
         rows_here = nearly(limits)
         part = tables.restricted(rows_here).compact()
         o = optimise(part.curves, limits)
-        order = np.array(list(skeleton_order(part, o.e2e_s)), dtype=np.intp)
-        order = order[o.feasible[part.skeletons.configuration[order]]]
-        cost = part.skeletons.usd_per_hour[order]
+        order = np.array(list(candidate_order(part, o.e2e_s)), dtype=np.intp)
+        order = order[o.feasible[part.candidates.configuration[order]]]
+        cost = part.candidates.usd_per_hour[order]
         cheaper = cost < np.minimum.accumulate(np.concatenate([[np.inf], cost]))[:-1]
         grids.append((rows_here[order[cheaper]], cost[cheaper]))  # best first, each one cheaper than those before
     every = np.concatenate([cost for _, cost in grids])
@@ -182,18 +182,18 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
 
 
 def _contenders(tables: CostTables) -> tuple[CostTables, Callable[[Limits], Index]]:
-    """Tables without what can never win, and which of their skeletons may win under given limits.
+    """Tables without what can never win, and which of their candidates may win under given limits.
 
     A configuration is never better than at its fastest α, never earlier than at its least α, never steadier than at
     its calmest one; each is found once, not for every limit. Whoever is feasible at the fastest α beats what costs as
     much and could at best be worse.
     """
-    s = tables.skeletons
+    s = tables.candidates
     order = np.lexsort((s.usd_per_hour, s.configuration))
-    cheapest = order[np.unique(s.configuration[order], return_index=True)[1]]  # dearer markets of the same never win
+    cheapest = order[np.unique(s.configuration[order], return_index=True)[1]]  # costlier markets never win
     cheapest = cheapest[in_memory(tables.curves)[s.configuration[cheapest]]]
     tables = tables.restricted(np.sort(cheapest)).compact()
-    curves, s = tables.curves, tables.skeletons
+    curves, s = tables.curves, tables.candidates
     of, cost = s.configuration, s.usd_per_hour
     ttft, tbt, e2e = curves.metrics(curves.fastest_alpha())
     earliest, calmest = curves.ttft(curves.alpha_lo), curves.tbt(curves.calmest_alpha())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
-from formulations.cost_efficiency.points import CostTables, skeleton_order
+from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
 from optmodels.plan.lines import LimitLine, MachineLine
 from optmodels.serving.points import NONE, batch_split, in_memory, market_name
@@ -16,22 +16,22 @@ from optmodels.units import GIB
 BINDING = 1e-6  # relative slack below which a limit binds
 
 
-def make_plan(tables: CostTables, skeleton: int, alpha: float) -> CostPlan:
-    """The plan of one skeleton at one α, with every prediction evaluated on its true curve."""
-    case, s, c = tables.case, tables.skeletons, tables.configurations
+def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
+    """The plan of one candidate at one α, with every prediction evaluated on its true curve."""
+    case, s, c = tables.case, tables.candidates, tables.configurations
     p, limits = case.problem, case.limits
-    row = int(s.configuration[skeleton])
+    row = int(s.configuration[candidate])
     curve = tables.curves.take(np.array([row]))
     at = np.array([alpha])
     ttft, tbt, e2e = (float(v[0]) for v in curve.metrics(at))
     family, count = FAMILIES[c.family[row]], int(c.count[row])
-    cost = float(s.usd_per_hour[skeleton])
+    cost = float(s.usd_per_hour[candidate])
     tps = case.tokens / e2e
     point = tables.measured[row] if tables.measured else None
     lines = []
     for role, machine, market, number in (
-        ("main", int(c.main[row]), int(s.main_market[skeleton]), 1 if family == "multi_pass" else count),
-        ("ao", int(c.ao[row]), int(s.ao_market[skeleton]), count if family == "ao_parallel" else 1),
+        ("main", int(c.main[row]), int(s.main_market[candidate]), 1 if family == "multi_pass" else count),
+        ("ao", int(c.ao[row]), int(s.ao_market[candidate]), count if family == "ao_parallel" else 1),
     ):
         if machine == NONE:
             continue
@@ -88,15 +88,15 @@ def _ce(tps: float, usd_per_hour: float) -> CostEfficiencyValue:
 
 
 def best_row(tables: CostTables, rows: Any = None) -> int | None:
-    """The best feasible skeleton by exhaustive evaluation, within a mask if given."""
-    o, s = tables.optimum, tables.skeletons
+    """The best feasible candidate by exhaustive evaluation, within a mask if given."""
+    o, s = tables.optimum, tables.candidates
     ok = o.feasible[s.configuration] & (s.usd_per_hour <= tables.limits.usd_per_hour)
     if rows is not None:
         ok &= rows
     index = np.flatnonzero(ok)
     if not len(index):
         return None
-    return int(index[next(skeleton_order(tables.restricted(index), o.e2e_s))])
+    return int(index[next(candidate_order(tables.restricted(index), o.e2e_s))])
 
 
 def nearest_miss(tables: CostTables) -> str:
@@ -120,7 +120,7 @@ def nearest_miss(tables: CostTables) -> str:
 
 def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, Any]:
     """The best feasible candidate of one family, or the constraint that killed its nearest one."""
-    o, s, c, limits = tables.optimum, tables.skeletons, tables.configurations, tables.limits
+    o, s, c, limits = tables.optimum, tables.candidates, tables.configurations, tables.limits
     line: dict[str, Any] = {"family": family, "title": FAMILY_TITLES[family], "plan": None, "killed_by": []}
     mine = c.family[s.configuration] == FAMILIES.index(family)
     line["candidates"] = int(mine.sum())

@@ -36,7 +36,7 @@ class Pieces:
 class Data:
     """Candidates that fit memory and meet each limit at some α; shape (n,), memory in units of its capacity."""
 
-    candidate: Index  # row of the tables' skeletons
+    candidate: Index  # row of the tables' candidates
     usd_per_hour: Array
     usd_per_million_tokens: Array  # at TPS_SLO if capped, at E2E = T if uncapped
     rank: Index  # of the family in FAMILIES, which lists them from simple to involved
@@ -69,13 +69,13 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
     shortest = float(nodes.e2e_s[hopeful].min()) if hopeful.any() else 1.0
     position = np.full(len(compact.configurations), -1)
     position[fits[hopeful]] = np.flatnonzero(hopeful)
-    candidate = np.flatnonzero(position[compact.skeletons.configuration] >= 0)
-    configuration = compact.skeletons.configuration[candidate]
+    candidate = np.flatnonzero(position[compact.candidates.configuration] >= 0)
+    configuration = compact.candidates.configuration[candidate]
     i = position[configuration]
     with np.errstate(divide="ignore", invalid="ignore"):
         host_share = np.where(part.host > 0, part.kv / part.host, np.nan)
     vram = np.where(part.vram > 0, part.vram, 1.0)
-    usd_per_hour = compact.skeletons.usd_per_hour[candidate]
+    usd_per_hour = compact.candidates.usd_per_hour[candidate]
     seconds_per_million = (
         1e6 / problem.slo.tps if problem.objective == "capped" else shortest / tables.case.tokens * 1e6
     )
@@ -114,7 +114,7 @@ def _chords(alpha: Array, y: Array) -> Array:
 
 
 class CostModel(Model):
-    """One binary, one offload ratio and one E2E for each candidate; rows c of `tables.skeletons` are the labels."""
+    """One binary, one offload ratio and one E2E for each candidate; rows c of `tables.candidates` are the labels."""
 
     def __init__(self, problem: CostEfficiency, tables: CostTables) -> None:
         super().__init__(problem.name or problem.formulation)
@@ -200,7 +200,7 @@ FAMILIES: tuple[Family, ...] = (
 def attach(block: Any, problem: CostEfficiency, tables: CostTables) -> None:
     """Put sets, variables and constraints on a Pyomo block; no objective.
 
-    The block gets ``z``, ``a``, ``e`` by candidate (rows of `tables.skeletons`) and the expressions
+    The block gets ``z``, ``a``, ``e`` by candidate (rows of `tables.candidates`) and the expressions
     ``usd_per_hour`` and ``usd_per_million_tokens``, for use in a larger model.
     """
     CostModel(problem, tables).attach(block)
@@ -222,5 +222,5 @@ def extract(block: Any, tables: CostTables) -> CostPlan:
 
 def planned(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
     """The plan of a chosen candidate, its α moved into the range it has."""
-    c = tables.skeletons.configuration[candidate]
+    c = tables.candidates.configuration[candidate]
     return make_plan(tables, candidate, float(np.clip(alpha, tables.curves.alpha_lo[c], tables.curves.alpha_hi[c])))

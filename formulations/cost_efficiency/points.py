@@ -58,7 +58,7 @@ def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None
     if dict(problem.model_copy(update={"pool": pool})) != dict(old):
         return None
     case = problem.resolve()
-    return replace(tables, case=case, skeletons=priced(case, tables.configurations))
+    return replace(tables, case=case, candidates=priced(case, tables.configurations))
 
 
 # ------------------------------------------------------------------------------------------------------ pruning
@@ -66,22 +66,22 @@ def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None
 
 @dataclass(frozen=True)
 class Pruned:
-    """Skeletons that may still be optimal, and how many were cut by what."""
+    """Candidates that may still be optimal, and how many were cut by what."""
 
     tables: CostTables
     counts: dict[str, int]
-    incumbent: int | None  # row of the best proved-feasible skeleton among those kept
+    incumbent: int | None  # row of the best proved-feasible candidate among those kept
 
 
 def prune(tables: CostTables) -> Pruned:
-    """Cut skeletons that cannot be optimal, with proof; at least one optimum stays if there is any plan.
+    """Cut candidates that cannot be optimal, with proof; at least one optimum stays if there is any plan.
 
     In turn: memory (no α fits), budget, SLO (a lower bound over all α already exceeds a limit, `lower_bounds`),
-    and cost (its objective bound exceeds the objective of a skeleton that is proved feasible at its balance α:
+    and cost (its objective bound exceeds the objective of a candidate that is proved feasible at its balance α:
     choosing that one instead would be strictly better).
     """
-    c, s, limits = tables.curves, tables.skeletons, tables.limits
-    counts: dict[str, int] = {"skeletons": len(s)}
+    c, s, limits = tables.curves, tables.candidates, tables.limits
+    counts: dict[str, int] = {"candidates": len(s)}
     fits = in_memory(c)
     ttft_lb, tbt_lb, e2e_lb = c.lower_bounds() if len(c) else (np.zeros(0),) * 3
     meets = (ttft_lb <= limits.ttft_s) & (tbt_lb <= limits.tbt_s) & (e2e_lb <= limits.e2e_s)
@@ -117,9 +117,9 @@ def prune(tables: CostTables) -> Pruned:
     return Pruned(tables.restricted(rows), counts, incumbent)
 
 
-def skeleton_order(tables: CostTables, e2e_s: Array) -> Iterator[int]:
-    """Rows of skeletons from best to worst: objective, then the simplest family, then E2E, then row."""
-    s = tables.skeletons
+def candidate_order(tables: CostTables, e2e_s: Array) -> Iterator[int]:
+    """Rows of candidates from best to worst: objective, then the simplest family, then E2E, then row."""
+    s = tables.candidates
     e2e = e2e_s[s.configuration]
     value = tables.objective(e2e, s.usd_per_hour)
     with np.errstate(divide="ignore", invalid="ignore"):

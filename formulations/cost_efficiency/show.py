@@ -9,7 +9,7 @@ import numpy as np
 
 from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.points import CostTables, skeleton_order
+from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.text import plain, titled
@@ -23,7 +23,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
         strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
     """
-    o, s, c = tables.optimum, tables.skeletons, tables.configurations
+    o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration
 
     def plan_of(row: int | None) -> dict[str, Any] | None:
@@ -41,7 +41,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
     wanted = tables.case.problem.alternatives
     if plan is not None and wanted and len(ok):
-        for position in skeleton_order(tables.restricted(ok), o.e2e_s):
+        for position in candidate_order(tables.restricted(ok), o.e2e_s):
             row = int(ok[position])
             if identity[of[row]] in seen:
                 continue
@@ -55,7 +55,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "without_spot": plan_of(best_row(tables, tables.spot_free())),
         "next": following,
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
-        "candidates": {"skeletons": len(s), "configurations": len(c), "feasible_skeletons": len(ok)},
+        "candidates": {"candidates": len(s), "configurations": len(c), "feasible": len(ok)},
         "unmodelled": _unmodelled(tables),
     }
 
@@ -178,8 +178,8 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
     import numpy as np
     import pandas as pd
 
-    o, s, c = tables.optimum, tables.skeletons, tables.configurations
-    order = np.array(list(skeleton_order(tables, o.e2e_s)), dtype=np.intp)
+    o, s, c = tables.optimum, tables.candidates, tables.configurations
+    order = np.array(list(candidate_order(tables, o.e2e_s)), dtype=np.intp)
     of = s.configuration[order]
     name = np.array([*(m.machine for m in tables.machines), ""], dtype=object)
     market = np.array([*MARKETS, ""], dtype=object)

@@ -1,5 +1,6 @@
 """``python -m formulations.fleet INSTANCE`` solves an instance file."""
 
+from formulations.fleet import FORMULATION
 from optmodels.cli import solve_script
 
-solve_script("fleet")
+solve_script(FORMULATION)

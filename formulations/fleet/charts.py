@@ -54,7 +54,7 @@ def _cost(plan: FleetPlan) -> Chart | None:
                     {"field": "usd", "title": "USD/h", "format": ",.4~f"}],
     }  # fmt: skip
     mean = " (mean over the day)" if len(plan.periods) > 1 else ""
-    more = f" The dearest {len(shown)} of {len(total)} are shown." if len(total) > len(shown) else ""
+    more = f" The most expensive {len(shown)} of {len(total)} are shown." if len(total) > len(shown) else ""
     return chart("Cost by machine", f"What the machines cost by the hour{mean}, by type and market.{more}", rows,
                  {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding},
                  height=max(90, 28 * len(shown)))  # fmt: skip
@@ -111,7 +111,7 @@ def _allocation(plan: FleetPlan) -> Chart | None:
                     {"field": "ttft", "title": "TTFT, s", "format": ".3~g"},
                     {"field": "wait", "title": "waiting, s", "format": ".3~g"}, {"field": "late", "title": "SLO"}],
     }  # fmt: skip
-    when = f" in the dearest period ({peak.name})" if len(plan.periods) > 1 else ""
+    when = f" in the most expensive period ({peak.name})" if len(plan.periods) > 1 else ""
     more = f" The {len(shown)} largest of {len(requests)} are shown." if len(requests) > len(shown) else ""
     return chart(
         "Who serves whom",

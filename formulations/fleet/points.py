@@ -417,14 +417,14 @@ def _remember(
 def _markets(
     rows: _Rows, blocks: list[StaticTables]
 ) -> tuple[Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]:
-    """Expand rows by market: (row, skeleton of its block, USD/h, machines) of every offer."""
+    """Expand rows by market: (row, candidate of its block, USD/h, machines) of every offer."""
     by_block: dict[int, tuple[Index, Index]] = {}
     for b in np.unique(rows.block):
-        of = blocks[b].skeletons.configuration
+        of = blocks[b].candidates.configuration
         order = np.argsort(of, kind="stable")
         by_block[int(b)] = order, np.searchsorted(of[order], np.arange(len(blocks[b].configurations) + 1))
     row_of: list[int] = []
-    skeleton: list[int] = []
+    candidate: list[int] = []
     cost: list[float] = []
     machines: list[tuple[tuple[Resource, int], ...]] = []
     for r, (b, c) in enumerate(zip(rows.block, rows.configuration, strict=True)):
@@ -432,13 +432,13 @@ def _markets(
         tables = blocks[b]
         for s in order[start[c] : start[c + 1]]:
             row_of.append(r)
-            skeleton.append(int(s))
-            cost.append(float(tables.skeletons.usd_per_hour[s]))
-            ao = tables.skeletons.ao_market[s]
+            candidate.append(int(s))
+            cost.append(float(tables.candidates.usd_per_hour[s]))
+            ao = tables.candidates.ao_market[s]
             machines.append(tuple(_bought(
-                tables, c, MARKETS[tables.skeletons.main_market[s]], None if ao == NONE else MARKETS[ao]
+                tables, c, MARKETS[tables.candidates.main_market[s]], None if ao == NONE else MARKETS[ao]
             )))  # fmt: skip
-    return np.array(row_of, dtype=np.intp), np.array(skeleton, dtype=np.intp), np.array(cost), machines
+    return np.array(row_of, dtype=np.intp), np.array(candidate, dtype=np.intp), np.array(cost), machines
 
 
 def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blocked: dict[str, str]) -> FleetTables:
@@ -450,7 +450,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, object], int] = {}
     at = 0
-    for model, (mine, rows, row, skeleton, cost, machines) in enumerate(found):
+    for model, (mine, rows, row, candidate, cost, machines) in enumerate(found):
         here = slice(at, at + len(row))
         load[mine, here] = rows.load[:, row]
         penalty[mine, here] = rows.penalty[:, row]
@@ -458,8 +458,8 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             latencies[k][mine, here] = v[:, row]
         block = rows.block[row]
         markets = [
-            (blocks[b].skeletons.main_market[s], blocks[b].skeletons.ao_market[s])
-            for b, s in zip(block, skeleton, strict=True)
+            (blocks[b].candidates.main_market[s], blocks[b].candidates.ao_market[s])
+            for b, s in zip(block, candidate, strict=True)
         ]
         part = {
             "usd_per_hour": cost, "rho": rows.rho[row], "slots": rows.slots[row], "service_cap_s": rows.cap_s[row],

@@ -1,5 +1,6 @@
 """``python -m formulations.orchestration INSTANCE`` solves an instance file."""
 
+from formulations.orchestration import FORMULATION
 from optmodels.cli import solve_script
 
-solve_script("orchestration")
+solve_script(FORMULATION)

@@ -10,6 +10,7 @@ import typer
 from optmodels.cli import explaining, latency, measure, planning, replay, reporting, sweeping
 from optmodels.cli.console import report_mistakes
 from optmodels.errors import InputError
+from optmodels.formulation import Formulation, register
 
 app = typer.Typer(
     help="Plan LLM serving by mathematical optimisation, with a certificate.",
@@ -73,13 +74,19 @@ def main() -> None:
     sys.exit(run())
 
 
-def solve_script(formulation: str) -> None:
-    """Entry point of ``python -m formulations.NAME INSTANCE``: `solve` for instances of that formulation."""
+def solve_script(formulation: Formulation) -> None:
+    """Entry point of ``python -m PACKAGE``: `solve` for instances of its formulation, which need not be installed.
+
+    After the name of a verb it is the whole command line: ``python -m PACKAGE compare INSTANCE``.
+    """
     from optmodels.cli.planning import check_formulation
 
+    register(formulation)
     arguments = sys.argv[1:]
+    if arguments and arguments[0] in typer.main.get_group(app).commands:
+        sys.exit(run(arguments))
     try:
-        check_formulation(arguments, formulation)
+        check_formulation(arguments, formulation.name)
     except InputError as error:
         report_mistakes(error)
         sys.exit(2)

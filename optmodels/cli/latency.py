@@ -336,7 +336,6 @@ def tables(
 ) -> int:
     """Linearised latency tables with certified error: of an instance's operating points, or of any curve or model."""
     if x is None:
-        from optmodels import api
         from optmodels.cli.tables import show_tables
 
         misplaced = {"--y": y, "--z": z, "--segments": segments, "--set": fixed, "--safety": safety, "--plot": plot}
@@ -345,7 +344,7 @@ def tables(
         ]
         if wrong:
             raise InputError(wrong)
-        return show_tables(api.tables(source), 1e-3 if max_error is None else max_error, out, rows, as_json, force)
+        return show_tables(source, 1e-3 if max_error is None else max_error, out, rows, as_json, force)
     if y is None:
         raise InputError(Mistake(None, "--y", None, "the column or target to tabulate"))
     _tabulate(source, x, y, z, max_error, segments, fixed, safety, out, plot, where, force, as_json)

@@ -94,7 +94,7 @@ def _certificate(result: Any) -> list[Any]:
         lines += [plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in result.check.violations]
     s = result.seconds
     counts = result.log.get("pruning")
-    cut = f"; {counts['skeletons']:,} skeletons, {counts['kept']:,} after pruning" if counts else ""
+    cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
@@ -182,18 +182,35 @@ def check(
 
 
 def new(
-    formulation: Annotated[str, typer.Argument(help="optmodels list formulations")],
+    formulation: Annotated[
+        str, typer.Argument(help="optmodels list formulations; or the word formulation, for one of your own.")
+    ],
     file: Annotated[
-        Path | None, typer.Argument(help="File to write (default: stdout; with --from the instance's own name).")
+        Path | None,
+        typer.Argument(
+            help="File to write (default: stdout; with --from the instance's own name); or the new formulation's name."
+        ),
     ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Where a new formulation goes (default: here).")] = None,
     shipped: Annotated[
         str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
     ] = None,
     force: Force = False,
 ) -> int:
-    """A commented instance template, or a copy of a shipped instance."""
+    """A commented instance template or a shipped instance; as new formulation NAME, a package to start from."""
     from optmodels import api
+    from optmodels.errors import InputError, Mistake
 
+    if formulation == "formulation":
+        if file is None:
+            raise InputError(Mistake(None, "name", None, "a name for the new formulation"))
+        if shipped is not None or force:
+            option = "--force" if force else "--from"
+            raise InputError(Mistake(None, option, shipped or force, "neither --from nor --force for a formulation"))
+        sys.stdout.write(f"{api.new_formulation(str(file), folder or Path())}\n")
+        return 0
+    if folder is not None:
+        raise InputError(Mistake(None, "folder", str(folder), "nothing after the instance file"))
     if shipped is not None and file is None:
         file = Path(f"{shipped.rpartition('/')[2]}.yaml")
     text = api.new(formulation, file, shipped=shipped, overwrite=force)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 
-def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_json: bool, force: bool) -> int:
+def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_json: bool, force: bool) -> int:
     """Operating points at their best α, and the linearised curves with certified error."""
     from optmodels import api, formulation
     from optmodels.cli.console import show
     from optmodels.errors import InputError, Mistake
     from optmodels.io.write import refuse_existing, write_frame
+    from optmodels.loading import load
 
     if not 0 < max_error < 1:
         raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
-    form = formulation.get(tables.case.problem.formulation)
+    problem = load(source)
+    form, tables = formulation.get(problem.formulation), api.tables(problem)
     frame = next(iter(form.frames(tables, None).values()))
     if form.curves is None:  # points at fixed α, nothing to linearise
         if out is not None:
             write_frame(out, frame, overwrite=force)
         if as_json:
-            name = tables.case.problem.name
-            sys.stdout.write(api.to_json({"instance": name, "operating_points": frame.to_dict("records")}) + "\n")
+            document = {"instance": problem.name, "operating_points": frame.to_dict("records")}
+            sys.stdout.write(api.to_json(document) + "\n")
         else:
             show([frame.head(rows).to_string(index=False), "", f"{len(frame)} operating points, shown at most {rows}"])
         return 0
@@ -36,7 +37,7 @@ def show_tables(tables: Any, max_error: float, out: Path | None, rows: int, as_j
         write_frame(beside, curves, overwrite=force)
     if as_json:
         document = {
-            "instance": tables.case.problem.name, "max_error": max_error, "certified_error": worst,
+            "instance": problem.name, "max_error": max_error, "certified_error": worst,
             "operating_points": frame.to_dict("records"), "curves": curves.to_dict("records"),
         }  # fmt: skip
         sys.stdout.write(api.to_json(document) + "\n")

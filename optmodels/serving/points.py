@@ -1,7 +1,7 @@
 """Operating points of one workload in static batches: configurations, their latency curves, and what they cost.
 
 A *configuration* is physical: strategy family, main machine with its parallelism, AO machine, k/K/N. It has one
-latency curve over α. A *skeleton* is a configuration bought in one market per role; it adds only a cost.
+latency curve over α. A *candidate* is a configuration bought in one market per role; it adds only a cost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Configurations:
 
 
 @dataclass(frozen=True)
-class Skeletons:
+class Candidates:
     """Configurations × markets; shape (m,)."""
 
     configuration: Index
@@ -65,9 +65,9 @@ class Skeletons:
     def __len__(self) -> int:
         return len(self.configuration)
 
-    def take(self, rows: Index | Mask) -> Skeletons:
+    def take(self, rows: Index | Mask) -> Candidates:
         """The given rows."""
-        return Skeletons(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+        return Candidates(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class StaticTables:
     case: Case
     configurations: Configurations
     curves: Curves
-    skeletons: Skeletons
+    candidates: Candidates
     measured: tuple[OperatingPoint, ...] = ()
 
     @property
@@ -105,17 +105,17 @@ class StaticTables:
         return self.case.machines
 
     def restricted(self, rows: Index | Mask) -> Self:
-        """The same tables with only some skeletons (configurations stay)."""
-        return replace(self, skeletons=self.skeletons.take(rows))
+        """The same tables with only some candidates (configurations stay)."""
+        return replace(self, candidates=self.candidates.take(rows))
 
     def compact(self) -> Self:
-        """Drop configurations that no skeleton uses."""
-        used, index = np.unique(self.skeletons.configuration, return_inverse=True)
+        """Drop configurations that no candidate uses."""
+        used, index = np.unique(self.candidates.configuration, return_inverse=True)
         return replace(
             self,
             configurations=self.configurations.take(used),
             curves=self.curves.take(used),
-            skeletons=replace(self.skeletons, configuration=index.astype(np.intp)),
+            candidates=replace(self.candidates, configuration=index.astype(np.intp)),
             measured=tuple(self.measured[i] for i in used) if self.measured else (),
         )
 
@@ -125,9 +125,9 @@ class StaticTables:
         return optimise(self.curves, self.limits)
 
     def spot_free(self) -> Mask:
-        """Skeletons without a part bought on the spot market."""
+        """Candidates without a part bought on the spot market."""
         spot = MARKETS.index("spot")
-        mask: Mask = (self.skeletons.main_market != spot) & (self.skeletons.ao_market != spot)
+        mask: Mask = (self.candidates.main_market != spot) & (self.candidates.ao_market != spot)
         return mask
 
 
@@ -332,10 +332,10 @@ def _constant_curves(case: Case, rows: Array) -> Curves:
     )  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------- skeletons
+# ---------------------------------------------------------------------------------------------------- candidates
 
 
-def priced(case: Case, c: Configurations) -> Skeletons:
+def priced(case: Case, c: Configurations) -> Candidates:
     """Every configuration in every allowed market combination that has a price."""
     prices = np.array([[m.prices.get(k) or np.nan for k in MARKETS] for m in case.machines])
     allowed = case.problem.markets
@@ -344,16 +344,16 @@ def priced(case: Case, c: Configurations) -> Skeletons:
     mains = np.where(is_multi_pass, 1.0, count)
     parallel = c.family == FAMILIES.index("ao_parallel")
     aos = np.where(parallel, count, 1.0)
-    parts: list[Skeletons] = []
+    parts: list[Candidates] = []
     for main_market in sorted({MARKETS.index(m) for m in allowed.main}):
         main_cost = mains * prices[c.main, main_market]
         alone = np.flatnonzero((c.ao == NONE) & ~np.isnan(main_cost))
-        parts.append(Skeletons(alone, np.full_like(alone, main_market), np.full_like(alone, NONE), main_cost[alone]))
+        parts.append(Candidates(alone, np.full_like(alone, main_market), np.full_like(alone, NONE), main_cost[alone]))
         for ao_market in sorted({MARKETS.index(m) for m in allowed.ao}):
             cost = main_cost + aos * prices[c.ao, ao_market]
             both = np.flatnonzero((c.ao != NONE) & ~np.isnan(cost))
-            parts.append(Skeletons(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both]))
-    return Skeletons(**{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(Skeletons)})
+            parts.append(Candidates(both, np.full_like(both, main_market), np.full_like(both, ao_market), cost[both]))
+    return Candidates(**{f.name: np.concatenate([getattr(s, f.name) for s in parts]) for f in fields(Candidates)})
 
 
 # ------------------------------------------------------------------------------------------------- evaluation

@@ -162,13 +162,13 @@ def pool(workers: int, scheduler: str | None) -> Iterator[Pool]:
     if scheduler is None and workers == 1:
         yield Here()
         return
-    hands = Processes(workers) if scheduler is None else Cluster(scheduler)
+    started = Processes(workers) if scheduler is None else Cluster(scheduler)
     try:
-        yield hands
+        yield started
     except BaseException:
-        hands.stop(now=True)
+        started.stop(now=True)
         raise
-    hands.stop(now=False)
+    started.stop(now=False)
 
 
 def _begin() -> None:

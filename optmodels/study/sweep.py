@@ -453,8 +453,8 @@ class _Run:
         for row in rows.values():
             self._look(row)
         try:
-            with pool(min(workers, max(len(left), 1)), scheduler) as hands:
-                for batch in self._finished(hands, {n: first[n] for n in left}):
+            with pool(min(workers, max(len(left), 1)), scheduler) as started:
+                for batch in self._finished(started, {n: first[n] for n in left}):
                     if self.journal is not None:
                         self.journal.add(batch)
                     for name, row in batch:
@@ -473,8 +473,8 @@ class _Run:
         if self.wish is not None:
             self.wish.see(row)
 
-    def _finished(self, hands: Pool, left: Mapping[str, Point]) -> Iterator[list[tuple[str, Row]]]:
-        for batch in hands.run(solve_point, self.task, left, _no_row):
+    def _finished(self, started: Pool, left: Mapping[str, Point]) -> Iterator[list[tuple[str, Row]]]:
+        for batch in started.run(solve_point, self.task, left, _no_row):
             if any(row.get("limit") == "interrupt" for _, row in batch):  # HiGHS keeps the first Ctrl-C to itself
                 raise KeyboardInterrupt
             yield batch

@@ -18,7 +18,7 @@ def value_of(tables):
     row = best_row(tables)
     if row is None:
         return np.inf
-    s = tables.skeletons
+    s = tables.candidates
     return float(tables.objective(tables.optimum.e2e_s[s.configuration[row]], s.usd_per_hour[row]))
 
 
@@ -192,10 +192,10 @@ def test_greedy_takes_the_cheapest_that_meets_the_slo_offloading_only_what_memor
     document = tiny(workload={"batch": 32, "input_tokens": 512, "output_tokens": 64})
     plan = run("greedy", document).plan
     _, t = tables_of(document)
-    of, c = t.skeletons.configuration, t.curves
+    of, c = t.candidates.configuration, t.curves
     _, _, e2e = c.metrics(np.minimum(c.alpha_lo, 1.0))
     ok = (c.alpha_lo <= c.alpha_hi) & (e2e <= t.limits.e2e_s)
-    assert plan.usd_per_hour == t.skeletons.usd_per_hour[ok[of]].min()
+    assert plan.usd_per_hour == t.candidates.usd_per_hour[ok[of]].min()
     vram = next(line for line in plan.limits if line.name.startswith("VRAM"))
     assert plan.alpha == 0 or vram.binding
 
@@ -208,8 +208,8 @@ def test_greedy_is_optimal_for_capped_batch_without_offloading(tiny):
 
 def test_heuristics_do_not_change_the_tables(tiny):
     problem, t = tables_of(tiny())
-    before = (t.skeletons.usd_per_hour.copy(), t.curves.alpha_lo.copy(), t.curves.alpha_hi.copy())
+    before = (t.candidates.usd_per_hour.copy(), t.curves.alpha_lo.copy(), t.curves.alpha_hi.copy())
     for method in METHODS.values():
         method(problem, t, Options())
-    after = (t.skeletons.usd_per_hour, t.curves.alpha_lo, t.curves.alpha_hi)
+    after = (t.candidates.usd_per_hour, t.curves.alpha_lo, t.curves.alpha_hi)
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))

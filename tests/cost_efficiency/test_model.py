@@ -38,13 +38,13 @@ def enumerated(tables):
     row = best_row(tables)
     if row is None:
         return np.inf
-    s = tables.skeletons
+    s = tables.candidates
     return float(tables.objective(tables.optimum.e2e_s[s.configuration[row]], s.usd_per_hour[row]))
 
 
 def milp(problem, tables, builder=build, **options):
     """Least USD per million tokens by the MILP, inf if infeasible."""
-    usable = in_memory(tables.curves)[tables.skeletons.configuration]
+    usable = in_memory(tables.curves)[tables.candidates.configuration]
     if not usable.any():
         return np.inf
     report, _, _ = solve_model(builder(problem, tables), Settings(options=options))
@@ -86,8 +86,8 @@ def test_the_milp_finds_the_enumerated_optimum(document):
 @given(instances(pools=SMALL, most_machines=2))
 def test_without_pruning_and_without_presolve_the_optimum_is_the_same(document):
     problem, t = tables_of(document)
-    step = max(1, len(t.skeletons) // 60)  # enough to differ, few enough to be quick unpruned
-    t = t.restricted(np.arange(0, len(t.skeletons), step))
+    step = max(1, len(t.candidates) // 60)  # enough to differ, few enough to be quick unpruned
+    t = t.restricted(np.arange(0, len(t.candidates), step))
     expected = enumerated(t)
     assert same(milp(problem, t), expected)
     assert same(milp(problem, t, presolve="off"), expected)
@@ -108,7 +108,7 @@ def test_brute_force_over_a_grid_finds_nothing_better_and_nothing_much_worse(doc
 @given(instances(pools=("llm-pilot-table-vii",), most_machines=2))
 def test_the_literal_form_has_the_same_optimum(document):
     problem, t = tables_of(document)
-    t = t.restricted(np.arange(0, len(t.skeletons), max(1, len(t.skeletons) // 40)))
+    t = t.restricted(np.arange(0, len(t.candidates), max(1, len(t.candidates) // 40)))
     assert same(milp(problem, t, build_literal), enumerated(t), rel=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_the_shipped_instances_are_all_there():
 @settings(max_examples=15)
 @given(instances(pools=("llm-pilot-table-vii", "llm-pilot-table-vi"), most_machines=3))
 def test_the_lp_relaxation_is_already_the_optimum(document):
-    """Without a budget row, which alone couples skeletons, the rows are the convex hull."""
+    """Without a budget row, which alone couples candidates, the rows are the convex hull."""
     document.pop("budget_usd_per_hour", None)
     problem, t = tables_of(document)
     t = prune(t).tables
@@ -209,7 +209,7 @@ def test_at_equal_efficiency_the_simpler_strategy_wins_by_every_proving_method(t
         "vocab": 1000, "max_positions": 4096,
     }  # fmt: skip
     problem, t = tables_of(document)
-    o, s = t.optimum, t.skeletons
+    o, s = t.optimum, t.candidates
     value = t.objective(o.e2e_s[s.configuration], s.usd_per_hour)
     ties = np.flatnonzero(value <= np.nanmin(value) * (1 + 1e-9))
     assert {int(t.configurations.count[s.configuration[i]]) for i in ties} == {1, 2, 4}
@@ -247,7 +247,7 @@ def test_a_best_plan_beside_a_hopeless_one_is_still_found(tiny):
 # ------------------------------------------------------------------------------------- infeasible and odd instances
 
 
-def test_no_skeleton_in_memory_is_infeasible_not_an_error(tiny):
+def test_no_candidate_in_memory_is_infeasible_not_an_error(tiny):
     document = tiny(model="llama-3.1-405b")
     problem, t = tables_of(document)
     outcome = exact(problem, t, Options())
@@ -322,8 +322,8 @@ def test_two_workloads_share_a_budget(tiny):
     )
 
     def options(problem, t):
-        """(USD/h, USD per million tokens) of every feasible skeleton."""
-        o, s = t.optimum, t.skeletons
+        """(USD/h, USD per million tokens) of every feasible candidate."""
+        o, s = t.optimum, t.candidates
         ok = o.feasible[s.configuration]
         value = t.objective(o.e2e_s[s.configuration], s.usd_per_hour)
         return np.stack([s.usd_per_hour[ok], value[ok]], axis=1)
@@ -347,7 +347,7 @@ def test_two_workloads_share_a_budget(tiny):
             assert report.objective == pytest.approx(gain, rel=1e-6)
 
 
-def test_extract_reads_the_chosen_skeleton(tiny):
+def test_extract_reads_the_chosen_candidate(tiny):
     problem, t = tables_of(tiny(objective="uncapped"))
     model = build(problem, t)
     solve_model(model)
@@ -413,7 +413,7 @@ def test_rows_worked_by_hand():
 @pytest.mark.parametrize(
     ("objective", "expected"),
     [
-        # capped: skeleton 3 costs 40, 7 costs 100; both meet every row, so 3; its α is free on [0.375, 0.75] but for
+        # capped: candidate 3 costs 40, 7 costs 100; both meet every row, so 3; its α is free on [0.375, 0.75] but for
         # ttft 0.25 + 0.75α ≤ 1 (α ≤ 1), tbt 1.25 − 0.75α ≤ 1 (α ≥ 1/3), 0.25 + 0.75α ≤ 1 (α ≤ 1), and
         # e = max(2 − α, 0.5 + 1.5α) ≤ 1.625, least at α = 0.6: e = 1.4.
         ("capped", (40.0, 6, 1.4)),
@@ -455,5 +455,5 @@ def test_without_a_candidate_the_model_is_infeasible():
 def test_the_order_of_the_rows_does_not_matter(document, seed):
     problem, t = tables_of(document)
     expected = enumerated(t)
-    shuffled = t.restricted(np.random.default_rng(seed).permutation(len(t.skeletons)))
+    shuffled = t.restricted(np.random.default_rng(seed).permutation(len(t.candidates)))
     assert same(milp(problem, prune(shuffled).tables), expected)

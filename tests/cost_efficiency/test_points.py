@@ -9,14 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from formulations.cost_efficiency.making import best_row
-from formulations.cost_efficiency.points import prune, skeleton_order
+from formulations.cost_efficiency.points import candidate_order, prune
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving.points import batch_split, interval_errors, linearise
 
 
 def value_of(tables, row):
-    o, s = tables.optimum, tables.skeletons
+    o, s = tables.optimum, tables.candidates
     return float(tables.objective(o.e2e_s[s.configuration[row]], s.usd_per_hour[row]))
 
 
@@ -97,7 +97,7 @@ def test_pruning_keeps_an_optimum_and_feasibility(document):
     if before is not None:
         assert value_of(pruned.tables, after) == pytest.approx(value_of(t, before), rel=1e-12)
     cut = sum(pruned.counts[k] for k in ("memory", "budget", "slo", "cost"))
-    assert cut + pruned.counts["kept"] == pruned.counts["skeletons"] == len(t.skeletons)
+    assert cut + pruned.counts["kept"] == pruned.counts["candidates"] == len(t.candidates)
 
 
 @settings(max_examples=40)
@@ -107,7 +107,7 @@ def test_the_incumbent_of_pruning_is_feasible_and_kept(document):
     pruned = prune(t)
     if pruned.incumbent is None:
         return
-    s = pruned.tables.skeletons
+    s = pruned.tables.candidates
     part = t.curves.take(s.configuration[[pruned.incumbent]])
     ttft, tbt, e2e = part.metrics(part.balance())
     assert ttft[0] <= t.limits.ttft_s
@@ -163,7 +163,7 @@ def test_order_tells_close_values_apart_however_bad_the_worst_is(tiny):
     )  # fmt: skip
     _, t = tables_of(document)
     row = best_row(t)
-    assert t.measured[t.skeletons.configuration[row]].name == "best"
+    assert t.measured[t.candidates.configuration[row]].name == "best"
 
 
 def test_a_user_range_beyond_the_light_load_of_a_shared_machine_stays_allowed(tiny):
@@ -197,7 +197,7 @@ def test_costs_add_up_by_role_and_market(tiny):
     )
     _, t = tables_of(document)
     price = {m.machine: m.prices for m in t.machines}
-    s, c = t.skeletons, t.configurations
+    s, c = t.candidates, t.configurations
     for row in range(len(s)):
         i = s.configuration[row]
         family, count = FAMILIES[c.family[i]], c.count[i]
@@ -216,9 +216,9 @@ def test_costs_add_up_by_role_and_market(tiny):
 def test_a_machine_without_a_price_in_a_market_is_not_sold_there(tiny):
     _, t = tables_of(tiny(markets={"main": ["spot"], "ao": ["spot"]}))
     small = [m.machine for m in t.machines].index("small")  # no spot price
-    used = t.configurations.main[t.skeletons.configuration]
+    used = t.configurations.main[t.candidates.configuration]
     assert small not in used
-    assert small not in t.configurations.ao[t.skeletons.configuration]
+    assert small not in t.configurations.ao[t.candidates.configuration]
 
 
 def test_tensor_parallel_degrees_divide_gpus_and_heads(tiny):
@@ -255,12 +255,12 @@ def test_batch_split_is_even(batch, parts):
 @given(instances(pools=("llm-pilot-table-vii",)))
 def test_order_is_from_best_to_worst(document):
     _, t = tables_of(document)
-    ok = np.flatnonzero(t.optimum.feasible[t.skeletons.configuration])
+    ok = np.flatnonzero(t.optimum.feasible[t.candidates.configuration])
     assume(len(ok))
     part = t.restricted(ok)
     e2e = t.optimum.e2e_s
-    value = t.objective(e2e[part.skeletons.configuration], part.skeletons.usd_per_hour)
-    order = np.array(list(skeleton_order(part, e2e)))
+    value = t.objective(e2e[part.candidates.configuration], part.candidates.usd_per_hour)
+    order = np.array(list(candidate_order(part, e2e)))
     assert sorted(order.tolist()) == list(range(len(ok)))
     assert (np.diff(value[order]) >= -1e-11 * value.max()).all()
 
@@ -273,13 +273,13 @@ def test_objective_is_dollars_per_million_tokens(tiny):
     assert t.objective(e2e, cost)[0] == pytest.approx(3.6 / (3600 * (8 * 288 / 10)) * 1e6)
 
 
-def test_compact_drops_only_what_no_skeleton_uses(tiny):
+def test_compact_drops_only_what_no_candidate_uses(tiny):
     _, t = tables_of(tiny())
-    some = t.restricted(np.array([0, 5, len(t.skeletons) - 1]))
+    some = t.restricted(np.array([0, 5, len(t.candidates) - 1]))
     small = some.compact()
     assert len(small.configurations) <= 3
     for row in range(3):
-        a, b = some.skeletons.configuration[row], small.skeletons.configuration[row]
+        a, b = some.candidates.configuration[row], small.candidates.configuration[row]
         assert some.curves.take([a]).e2e(np.array([0.1]))[0] == small.curves.take([b]).e2e(np.array([0.1]))[0]
         assert some.configurations.main[a] == small.configurations.main[b]
 

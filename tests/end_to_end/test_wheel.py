@@ -96,6 +96,18 @@ def test_a_copy_of_a_shipped_instance_is_solved(run, tmp_path, formulation, name
     assert document["formulation"] == formulation
 
 
+def test_writes_a_new_formulation_that_solves(run, installed, tmp_path):
+    assert run("new", "formulation", "my_counts").returncode == 0
+    example = installed / "optmodels" / "scaffold" / "machine_counts"
+    written = {p.relative_to(tmp_path / "my_counts").as_posix() for p in (tmp_path / "my_counts").rglob("*.*")}
+    expected = {p.relative_to(example).as_posix() for p in example.rglob("*.*") if p.parent.name != "__pycache__"}
+    assert written == {name.replace("machine_counts", "my_counts") for name in expected}
+    command = [sys.executable, "-m", "my_counts", "my_counts/template.yaml", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("formulation", ["cost_efficiency", "fleet", "orchestration", "reserved_capacity"])
 def test_template_and_schema_are_those_of_the_repository(run, tmp_path, formulation):
     done = run("schema", formulation)

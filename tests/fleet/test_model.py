@@ -151,7 +151,7 @@ def as_fleet(single, **changes):
 
 
 def test_one_workload_without_limits_is_the_single_workload_answer():
-    """At the rate TPS_SLO every feasible skeleton carries the workload alone: the cheapest one, once."""
+    """At the rate TPS_SLO every feasible candidate carries the workload alone: the cheapest one, once."""
     single = optmodels.solve(single_problem("capped"))
     many = optmodels.solve(as_fleet(single_problem("capped")))
     assert many.status == single.status == "optimal"

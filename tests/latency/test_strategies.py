@@ -207,7 +207,7 @@ def test_parallel_is_the_pair_at_b_over_k_lp_15(variant):
     _, pair = tables_of(small)
     alpha = np.full(len(pairs.curves), 0.3)
     assert np.array_equal(np.stack(pairs.curves.metrics(alpha)), np.stack(pair.curves.metrics(alpha)))
-    assert pairs.skeletons.usd_per_hour.tolist() == [4 * c for c in pair.skeletons.usd_per_hour]
+    assert pairs.candidates.usd_per_hour.tolist() == [4 * c for c in pair.candidates.usd_per_hour]
 
 
 def test_multi_pass_runs_one_part_after_another_lp_17():

@@ -441,8 +441,8 @@ def test_hostile_values_do_no_harm(cli, write, tiny, folder, hostile):
 
 def test_an_item_that_kills_its_worker_costs_one_row():
     """SIGCHLD does nothing to a process, SIGKILL ends it; the others under way then are done again."""
-    with pool(2, None) as hands:
+    with pool(2, None) as workers:
         items = {str(i): signal.SIGKILL if i == 5 else signal.SIGCHLD for i in range(12)}
-        found = dict(entry for batch in hands.run(operator.call, signal.raise_signal, items, str) for entry in batch)
+        found = dict(entry for batch in workers.run(operator.call, signal.raise_signal, items, str) for entry in batch)
     assert found.pop("5") == DIED
     assert found == dict.fromkeys(items.keys() - {"5"})

@@ -72,7 +72,7 @@ def test_deployment_of_a_cost_efficiency_plan(chat):
     assert bought.count * bought.usd_per_hour_each == pytest.approx(plan["usd_per_hour"])
 
 
-def test_purchases_of_a_fleet_pay_for_its_dearest_period(fleet):
+def test_purchases_of_a_fleet_pay_for_its_most_expensive_period(fleet):
     found = of(fleet)
     peak = max(fleet.plan["periods"], key=lambda q: q["usd_per_hour"])
     counts = [d["count"] * d["machines"][0]["count"] for d in peak["deployments"]]

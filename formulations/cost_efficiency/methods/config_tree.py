@@ -20,7 +20,7 @@ import numpy as np
 
 from formulations.cost_efficiency.making import make_plan
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.points import CostTables, skeleton_order
+from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
@@ -30,7 +30,7 @@ from optmodels.serving.points import optimise
 def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
     """Best-first search over the configuration tree, cutting only what is proved useless."""
     clock = time.perf_counter()
-    s, c, curves, limits = tables.skeletons, tables.configurations, tables.curves, tables.limits
+    s, c, curves, limits = tables.candidates, tables.configurations, tables.curves, tables.limits
     of = s.configuration
     if not len(s):
         return Outcome("infeasible", None, seconds={"solve": time.perf_counter() - clock})
@@ -82,7 +82,7 @@ def config_tree(problem: CostEfficiency, tables: CostTables, options: Options) -
             continue
         full = np.full(len(curves), np.inf)
         full[leaves] = o.e2e_s
-        row = int(rows[next(skeleton_order(tables.restricted(rows), full))])
+        row = int(rows[next(candidate_order(tables.restricted(rows), full))])
         leaf = int(np.flatnonzero(leaves == of[row])[0])
         value = float(tables.objective(o.e2e_s[leaf], s.usd_per_hour[row]))
         found = (value, int(c.family[of[row]]), float(o.e2e_s[leaf]), row, float(o.alpha[leaf]))

@@ -19,7 +19,7 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
     clock = time.perf_counter()
     pruned = prune(tables)
     seconds = {"prune": time.perf_counter() - clock}
-    if not len(pruned.tables.skeletons):
+    if not len(pruned.tables.candidates):
         reason = {} if options.answer_only else {"reason": nearest_miss(tables)}
         return Outcome("infeasible", None, seconds=seconds, log={"pruning": pruned.counts} | reason)
     clock = time.perf_counter()

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from formulations.cost_efficiency.making import best_row, make_plan
 from formulations.cost_efficiency.methods.config_tree import config_tree
 from formulations.cost_efficiency.plan import CostPlan
-from formulations.cost_efficiency.points import CostTables, skeleton_order
+from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.formulation import Method, Options
 from optmodels.latency.strategies import FAMILIES, Family
@@ -36,7 +36,7 @@ def enumerate_all(problem: CostEfficiency, tables: CostTables, options: Options)
     seconds = {"solve": time.perf_counter() - clock}
     if row is None:
         return Outcome("infeasible", None, seconds=seconds)
-    plan = make_plan(tables, row, float(tables.optimum.alpha[tables.skeletons.configuration[row]]))
+    plan = make_plan(tables, row, float(tables.optimum.alpha[tables.candidates.configuration[row]]))
     return Outcome("optimal", plan, 1e6 / plan.usd_per_million_tokens, seconds=seconds)
 
 
@@ -51,24 +51,24 @@ def _outcome(
 
 
 def _evaluate(tables: CostTables, rows: Rows) -> tuple[int | None, float]:
-    """The best feasible of some skeletons, each at its best α, and that α."""
-    of = np.unique(tables.skeletons.configuration[rows])
+    """The best feasible of some candidates, each at its best α, and that α."""
+    of = np.unique(tables.candidates.configuration[rows])
     o = optimise(tables.curves.take(of), tables.limits)
     alpha, e2e = np.full(len(tables.curves), np.nan), np.full(len(tables.curves), np.inf)
     ok = np.zeros(len(tables.curves), dtype=bool)
     alpha[of], e2e[of], ok[of] = o.alpha, o.e2e_s, o.feasible
-    s = tables.skeletons
+    s = tables.candidates
     good = rows[ok[s.configuration[rows]] & (s.usd_per_hour[rows] <= tables.limits.usd_per_hour)]
     if not len(good):
         return None, np.nan
-    best = int(good[next(skeleton_order(tables.restricted(good), e2e))])
+    best = int(good[next(candidate_order(tables.restricted(good), e2e))])
     return best, float(alpha[s.configuration[best]])
 
 
 def greedy(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
     """Cheapest feasible: walk up the price list, offload only what memory forces, take the first that meets the SLO."""
     clock = time.perf_counter()
-    s, limits = tables.skeletons, tables.limits
+    s, limits = tables.candidates, tables.limits
     order = np.lexsort((np.arange(len(s)), s.usd_per_hour))
     order = order[s.usd_per_hour[order] <= limits.usd_per_hour]
     for start in range(0, len(order), STRETCH):
@@ -93,7 +93,7 @@ def greedy_dp(problem: CostEfficiency, tables: CostTables, options: Options) -> 
     are evaluated exactly, and the best is improved by exchanging one machine while that helps.
     """
     clock = time.perf_counter()
-    s, c = tables.skeletons, tables.configurations
+    s, c = tables.candidates, tables.configurations
     if not len(s):
         return _outcome(tables, None, np.nan, clock)
     ceiling = min(tables.limits.usd_per_hour, float(s.usd_per_hour.max()))
@@ -125,8 +125,8 @@ def greedy_dp(problem: CostEfficiency, tables: CostTables, options: Options) -> 
 def _better(tables: CostTables, row: int, alpha: float, than: int, than_alpha: float) -> bool:
     value = []
     for r, a in ((row, alpha), (than, than_alpha)):
-        e2e = tables.curves.take(np.array([tables.skeletons.configuration[r]])).e2e(np.array([a]))
-        value.append((float(tables.objective(e2e, tables.skeletons.usd_per_hour[[r]])[0]), float(e2e[0])))
+        e2e = tables.curves.take(np.array([tables.candidates.configuration[r]])).e2e(np.array([a]))
+        value.append((float(tables.objective(e2e, tables.candidates.usd_per_hour[[r]])[0]), float(e2e[0])))
     return value[0][0] < value[1][0] * (1 - 1e-9)
 
 
@@ -143,7 +143,7 @@ def _surrogate(tables: CostTables) -> tuple[Array, Array]:
 
 def _dp_over_budget(tables: CostTables, rows: Rows, levels: Array, main_s: Array, ao_s: Array) -> set[int]:
     """Rows of the fastest surrogate pair at every budget level, for one topology."""
-    s, c = tables.skeletons, tables.configurations
+    s, c = tables.candidates, tables.configurations
     of = s.configuration[rows]
     main_key = np.stack([c.main[of], c.tp[of], c.dp[of], s.main_market[rows]], axis=1)
     ao_key = np.stack([c.ao[of], s.ao_market[rows]], axis=1)
@@ -202,7 +202,7 @@ def _cheapest_price(tables: CostTables, machine: int) -> float:
 
 
 def _rows_of(tables: CostTables, families: tuple[Family, ...], main: int, ao: int = NONE) -> Rows:
-    c, of = tables.configurations, tables.skeletons.configuration
+    c, of = tables.configurations, tables.candidates.configuration
     wanted = [FAMILIES.index(f) for f in families]
     mask: Mask = np.isin(c.family[of], wanted) & (c.main[of] == main) & (c.ao[of] == ao)
     return np.flatnonzero(mask)
@@ -230,10 +230,10 @@ def high_end(problem: CostEfficiency, tables: CostTables, options: Options) -> O
             return _outcome(tables, None, np.nan, clock, "no machine can be modelled")
         main = min(used, key=lambda i: (-_flops(tables, i), _cheapest_price(tables, i), i))
     rows = _rows_of(tables, ("high_end", "multi_pass"), main)
-    rows = rows[in_memory(tables.curves)[tables.skeletons.configuration[rows]]]
+    rows = rows[in_memory(tables.curves)[tables.candidates.configuration[rows]]]
     if not len(rows):
         return _outcome(tables, None, np.nan, clock, f"{tables.machines[main].machine}: does not fit in any passes")
-    count = tables.configurations.count[tables.skeletons.configuration[rows]]
+    count = tables.configurations.count[tables.candidates.configuration[rows]]
     row, alpha = _evaluate(tables, rows[count == count.min()])
     return _outcome(tables, row, alpha, clock, f"{tables.machines[main].machine}: misses the SLO or the budget")
 
@@ -300,7 +300,7 @@ def ao_cluster(problem: CostEfficiency, tables: CostTables, options: Options) ->
     named = problem.baselines.ao_cluster
     if named is not None:
         return _fixed(tables, clock, "ao", _machine_index(tables, named.main), _machine_index(tables, named.ao))
-    c, s = tables.configurations, tables.skeletons
+    c, s = tables.configurations, tables.candidates
     rows = np.flatnonzero(
         (c.family == FAMILIES.index("ao"))[s.configuration] & in_memory(tables.curves)[s.configuration]
     )

@@ -14,7 +14,7 @@ from optmodels.study.explanation.purchases import Key
 from optmodels.study.explanation.thresholds import direction, least_change, tidy
 
 RANGE_TOLERANCE = 5e-3  # relative, of where a plan changes
-MOST_TIMES = 64.0  # how many times dearer or cheaper a price is tried
+MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
 
 
 # -------------------------------------------------------------------------------------------------------- limits
@@ -189,7 +189,7 @@ def price_range(oracle: Oracle, offer: Offer, base: Answer, is_bought: bool) -> 
                                    else f": stays so down to {quantity(low, offer.unit)}")  # fmt: skip
     else:
         down = "however cheap it gets" if low is None else f"down to {quantity(low, offer.unit)}"
-        up = f"{MOST_TIMES:g} times as dear" if high is None else f"{quantity(high, offer.unit)}"
+        up = f"{MOST_TIMES:g} times the price" if high is None else f"{quantity(high, offer.unit)}"
         text += f": what is bought stays the same {down} and up to {up}"
     return PriceRange(
         name=offer.words, path=offer.where, value=offer.value, unit=offer.unit, bought=is_bought, low=low, high=high,

@@ -94,7 +94,7 @@ class RowOracle(Oracle):
         return self, self._offers
 
     def checked(self, settings: Changes) -> tuple[Answer, bool]:
-        """`solve_compiled` believes no point before it has checked it against the arrays."""
+        """`solve_compiled` returns no point that it has not verified against the arrays."""
         answer = self.solve(settings, 0.99)
         return answer, bool(answer.feasible)
 
