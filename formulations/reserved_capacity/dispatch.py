@@ -241,8 +241,8 @@ def purchases(t: ReservedTables, held: Array, demand: Array) -> Array | None:
 
     Without gains, with unlimited purchases and no price on unserved demand, the purchases that make a row servable
     are a contra-polymatroid {x: x(Z) ≥ deficit(Z)}: buying for the most expensive sinks first only what they cannot do
-    without, x_k = h(k most expensive sinks) − h(k − 1 of them), h(P) = max deficit of sets with all their sinks in P, is
-    cheapest (Edmonds).
+    without, x_k = h(k most expensive sinks) − h(k − 1 of them), h(P) = max deficit of sets with all their sinks in P,
+    is cheapest (Edmonds).
     """
     if t.pure is None or t.egress.any() or np.isfinite(t.penalty).any() or np.isfinite(t.option_most).any():
         return None
