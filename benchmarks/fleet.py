@@ -19,12 +19,12 @@ import numpy as np
 from formulations.fleet.check import check
 from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.methods.melange import build_melange
+from formulations.fleet.methods.melange import MelangeModel
 from formulations.fleet.points import build_tables
 from formulations.fleet.queue_simulation import confirm
 from optmodels.formulation import Options
 from optmodels.loading import load
-from optmodels.solver import Settings, solve_model
+from optmodels.solver import Settings, solve_compiled
 
 
 def report(name, problem, options):
@@ -70,7 +70,7 @@ def run_artefact():
         whole = exact(problem, tables, Options()).plan.total_usd_per_hour
         line = []
         for slices in (1, 2, 3, 4, 6, 8):
-            solved, _, _ = solve_model(build_melange(tables, slices), Settings(30.0, 1e-6))
+            solved = solve_compiled(MelangeModel(tables, slices).compiled(), Settings(30.0, 1e-6))
             line.append(f"{slices}: {solved.objective:.2f}" + ("" if solved.status == "optimal" else "*"))
         print(f"{name}: any split {whole:.2f}; slices " + "  ".join(line))
 

@@ -23,7 +23,7 @@ import numpy as np
 import yaml
 
 import optmodels
-from formulations.orchestration.flow import FlowModel
+from formulations.orchestration.model import FlowModel
 from formulations.orchestration.points import build_tables
 from optmodels.loading import load
 from optmodels.solver.highs import Settings, solve_compiled

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.orchestration.flow import FlowModel
 from formulations.orchestration.making import counts_of
+from formulations.orchestration.model import FlowModel
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
@@ -43,9 +43,8 @@ def levels_model(t: OrchestrationTables, counts: Ints, period_bins: int) -> tupl
     running = {p: int(sum(n for n, q in zip(counts, parallelism, strict=True) if q == p)) for p in set(parallelism)}
     flow = FlowModel(t, np.array([int(running[p] > 0) for p in parallelism], dtype=np.int64))
     model = flow.compiled()
-    used, bins = np.unique(flow.c), flow.T + 1
-    names = np.concatenate([np.full(rows, name) for name, rows in model.row_names.families])  # type: ignore[attr-defined]
-    occupancy = np.flatnonzero(names == "occupancy")
+    used, bins = np.unique(flow.c), flow.bins + 1
+    occupancy = np.flatnonzero([name.startswith("occupancy[") for name in model.row_names])
     periods = -(-bins // period_bins)
     # Slots of bin b come from z[c, b // period] in place of n[c].
     c, b = np.repeat(np.arange(len(used)), bins), np.tile(np.arange(bins), len(used))
@@ -56,7 +55,7 @@ def levels_model(t: OrchestrationTables, counts: Ints, period_bins: int) -> tupl
     keep = np.ones(model.A.shape[0])
     keep[occupancy] = 0.0
     n = np.zeros(model.A.shape[1])
-    n[flow.columns.n] = 1.0
+    flow.n.of(n)[:] = 1.0
     without = model.A - sp.diags(1.0 - keep) @ model.A @ sp.diags(n)
     of = sorted({parallelism[c] for c in used})
     each = sp.coo_matrix(
@@ -81,7 +80,7 @@ def by_period(t: OrchestrationTables, counts: Ints, period_bins: int) -> tuple[f
     flow, model = levels_model(t, counts, period_bins)
     found = solve_compiled(model, Settings(TIME_LIMIT_S, GAP))
     assert found.x is not None
-    served = flow.assignment(found.x[: flow.columns.total]).admitted.sum()
+    served = flow.assignment(found.x[: flow.width]).admitted.sum()
     return float(served / t.classes.count.sum()), found
 
 

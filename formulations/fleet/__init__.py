@@ -22,6 +22,7 @@ FORMULATION = Formulation(
     goal=lambda problem: GOALS[problem.objective],
     tables=part("points:build_tables"),
     rebind=part("points:rebind"),
+    model=part("model:FleetModel"),
     build=part("model:build"),
     attach=part("model:attach"),
     methods=part("methods:METHODS"),

@@ -632,7 +632,8 @@ def _stated(
         (low, high), bound, unit, sense, whole = true[line.name].pop(0)
         where = f"{q.name}: {line.name}"
         slack = SLACK * max(abs(high), abs(bound), 1.0 if unit == "" else 0.0)
-        found.require(f"{where}: value", low - slack <= line.value <= high + slack, line.value, high)
+        counted = not whole or abs((line.value + 0.5) % 1.0 - 0.5) <= slack
+        found.require(f"{where}: value", counted and low - slack <= line.value <= high + slack, line.value, high)
         found.close(f"{where}: bound", math.nan if line.limit is None else line.limit, bound, unit)
         same = (line.unit, line.sense) == (unit, sense)
         found.require(f"{where}: unit and sense", same, (line.unit, line.sense), (unit, sense))

@@ -1,360 +1,337 @@
-r"""Fleet planning: many workloads, integer counts of deployments, one bill.
+"""The fleet MILP: its constraint families, each stated once. README.md has the mathematics around them.
 
-Sets
-    t ∈ T                periods of a repeating day
-    w ∈ W                demands: buckets (input × output length) of workloads
-    p ∈ P                points: deployments (machine set + markets + strategy + batch + load level)
-    r ∈ R                stock and quota rows
-    j ∈ J                pools under a reserve: points of equal machine set and model
-
-Parameters, all from tables
-    λ_tw                 requests/s
-    l_wp                 deployments that one request/s of w takes of p: E2E/(batch·ρ_p); pairs (w, p) exist where p
-                         keeps w's SLO, waiting at ρ_p included
-    C_p                  USD per hour of a deployment
-    a_pr, b_r            what a deployment takes of r, and how much there is
-    c_twp                USD per hour if all of w misses its soft SLO on p
-    v_w                  USD per request that is not served
-
-Variables
-    n_tp ∈ ℤ≥0           deployments; equal ones are counted, never named, so there is no symmetry
-    x_twp ≥ 0            share of w on p
-    s_tw ∈ [0, 1 − σ_w]  share of w not served
-    y_tjk ∈ {0, 1}       pool j is used and withstands the loss of k deployments
-    up_tg, down_tg ≥ 0   machines of type g started and stopped before t
-
-Objectives
-    min_cost             min  Σ_t h_t·(Σ C_p n_tp + Σ c_twp x_twp + Σ 3600·v_w λ_tw s_tw) + changes      USD/h
-    max_ce               max  tokens served / cost, by Dinkelbach: max tokens − q·cost until its optimum is 0
-    max_served           max  Σ weight·λ·(1 − s) by priority, lexicographically, then min cost
-
-All non-linearity (latency, waiting, binomial losses) sits in tables. With one workload and no limits the optimum is
-`cost_efficiency`'s. `formulations.fleet.points.prune` and column generation (`formulations.fleet.methods.columns`) keep
-the model small; the former keeps an optimum, the latter certifies how far the answer can be from one.
-
-    python -m formulations.fleet INSTANCE      solves an instance file
+`FleetModel` is the whole model, `Parameters` what its families read beside variables; column generation states some of
+the same families on other variables (`formulations.fleet.methods.columns`).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyomo.environ as pyo
+import numpy.typing as npt
+import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools
-from optmodels.solver import paused_gc
+from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+SPARE_AT_MOST = 40  # deployments beyond its load that a pool can need to reach a survival probability
 
 
-@dataclass(frozen=True)
-class Data:
-    """What the rules read."""
+class Parameters(Model):
+    """λ, l, a, b, C and the limits of a fleet; a limit that is not set is infinite."""
 
-    tables: FleetTables
-    rates: Any  # (T, W)
-    hours: Any  # (T,), shares of the day
-    pairs: dict[tuple[int, int], list[int]]  # (t, w) → points
-    demands_on: dict[tuple[int, int], list[int]]  # (t, p) → demands
-    consumption: Any  # (P, R)
-    soft: list[Any]  # by t: (W, P) USD/h
-    most: list[int]  # by p: deployments beyond which none helps
-    pools: dict[int, list[int]]  # reserved pools → points
-    levels: dict[int, list[tuple[int, int]]]  # pool → (k, most deployments that k spare ones protect)
-    machines_before: dict[Any, int] | None  # resource → machines running before period 0
+    x: Terms  # x_twp
+    s: Terms  # s_tw
+    n: Terms  # n_tp
 
+    def __init__(self, problem: Fleet, tables: FleetTables) -> None:
+        super().__init__(problem.name or problem.formulation)
+        self.problem, self.tables = problem, tables
+        case, points = tables.case, tables.points
+        of = [case.workload(d.workload) for d in tables.demands]
+        hours = np.array([q.hours for q in case.periods])
+        self.hours = hours / hours.sum()  # (T,), shares of the day
+        self.rates = tables.rates  # (T, W), λ
+        self.load = tables.load  # (W, P), l
+        self.usd, self.spot, self.rho = points.usd_per_hour, points.spot, points.rho  # (P,)
+        self.takes, self.limits = tables.takes, tables.limits  # (P, R), a; (R,), b
+        self.budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
+        spot_share = np.array([w.spot_share_max for w in of])
+        self.spot_share = np.where(spot_share < 1, spot_share, np.inf)  # (W,)
+        self.served = np.array([case.serve_at_least(w) for w in of])  # (W,), σ
+        self.usd_unserved = np.array([w.unserved_usd_per_1000_requests * 3.6 for w in of])  # (W,), USD/h per request/s
 
-def model_data(problem: Fleet, tables: FleetTables) -> Data:
-    """Model data on the given tables."""
-    case, points = tables.case, tables.points
-    rates = tables.rates
-    T, W, P = *rates.shape, len(points)
-    finite = np.isfinite(tables.load)
-    pairs = {(t, w): np.flatnonzero(finite[w]).tolist() if rates[t, w] > 0 else [] for t in range(T) for w in range(W)}
-    demands_on = {
-        (t, p): [w for w in np.flatnonzero(finite[:, p]).tolist() if rates[t, w] > 0]
-        for t in range(T)
-        for p in range(P)
-    }
-    spare = _spare(problem)
-    replicas = max((w.min_replicas for w in case.workloads), default=0)
-    peak = rates.max(axis=0)[:, None] * np.where(finite, tables.load, 0.0)
-    most = [max(math.ceil(v - 1e-9) + spare, replicas, 1) + _kept(tables, p) for p, v in enumerate(peak.sum(axis=0))]
-    pools: dict[int, list[int]] = {}
-    levels: dict[int, list[tuple[int, int]]] = {}
-    if problem.reserve is not None:
-        for p in range(P):
-            if problem.reserve.machines == "all" or points.spot[p]:
-                pools.setdefault(int(points.pool[p]), []).append(p)
-        for j, mine in pools.items():
-            bound = sum(most[p] for p in mine)
-            if problem.reserve.lost is not None:
-                levels[j] = [(problem.reserve.lost, bound)]
-            else:
-                assert problem.reserve.survive_probability is not None
-                miss = (1 - problem.reserve.survive_probability) / problem.reserve.pools
-                levels[j] = largest_pools(float(points.unavailable[mine].max()), miss, bound)
-    before: dict[Any, int] | None = None
-    if problem.running is not None:
-        before = {}
-        for r in problem.running:
-            before[r.machine, r.region, r.market] = before.get((r.machine, r.region, r.market), 0) + r.count
-    hours = np.array([q.hours for q in case.periods])
-    return Data(
-        tables, rates, hours / hours.sum(), pairs, demands_on, tables.consumption,
-        [tables.usd_per_share(t) for t in range(T)], most, pools, levels, before,
-    )  # fmt: skip
+    def load_of(self, x: Terms) -> Array:
+        """λ_tw·l_wp, deployments for all of w, entry by entry."""
+        t, w, p = x.labels
+        return self.rates[t, w] * self.load[w, p]
 
 
-def _kept(tables: FleetTables, p: int) -> int:
-    """Deployments of p that the running machines make up: they may be kept idle because stopping costs."""
-    running = tables.case.problem.running
-    if running is None:
-        return 0
-    names = {r[:3] for r, _ in tables.machines_of(p)}
-    return sum(r.count for r in running if (r.machine, r.region, r.market) in names)
-
-
-def _spare(problem: Fleet) -> int:
-    if problem.reserve is None:
-        return 0
-    return problem.reserve.lost if problem.reserve.lost is not None else 40
-
-
-# ------------------------------------------------------------------------------------------------- constraints
-
-
-def demand_met(m: Any, t: int, w: int) -> Any:
-    """Σ_p x_twp + s_tw = 1: every request goes somewhere, or is not served."""
-    return pyo.quicksum(m.x[t, w, p] for p in m.data.pairs[t, w]) + m.s[t, w] == 1
-
-
-def capacity(m: Any, t: int, p: int) -> Any:
-    """Σ_w λ_tw·l_wp·x_twp ≤ n_tp."""
-    d = m.data
-    if not d.demands_on[t, p]:
-        return pyo.Constraint.Skip
-    load = d.tables.load
-    return pyo.quicksum(d.rates[t, w] * load[w, p] * m.x[t, w, p] for w in d.demands_on[t, p]) <= m.n[t, p]
-
-
-def stock(m: Any, t: int, r: int) -> Any:
-    """Σ_p a_pr·n_tp ≤ b_r: stock of a machine type, or quota over several."""
-    a = m.data.consumption[:, r]
-    used = np.flatnonzero(a).tolist()
-    if not used:
-        return pyo.Constraint.Skip
-    return pyo.quicksum(a[p] * m.n[t, p] for p in used) <= m.data.tables.limits[r]
-
-
-def within_budget(m: Any, t: int) -> Any:
-    """Σ_p C_p·n_tp ≤ budget."""
-    budget = m.data.tables.case.problem.budget_usd_per_hour
-    cost = m.data.tables.points.usd_per_hour
-    return pyo.quicksum(cost[p] * m.n[t, p] for p in m.P) <= budget if budget is not None else pyo.Constraint.Skip
-
-
-def spot_share(m: Any, t: int, w: int) -> Any:
-    """Σ_{p on spot} x_twp ≤ the workload's spot_share_max."""
-    tables = m.data.tables
-    limit = tables.case.workload(tables.demands[w].workload).spot_share_max
-    on_spot = [p for p in m.data.pairs[t, w] if tables.points.spot[p]]
-    if limit >= 1 or not on_spot:
-        return pyo.Constraint.Skip
-    return pyo.quicksum(m.x[t, w, p] for p in on_spot) <= limit
-
-
-def min_replicas(m: Any, t: int, i: int) -> Any:
-    """Σ n_tp over the points that can serve workload i ≥ its min_replicas."""
-    tables = m.data.tables
-    w = tables.case.workloads[i]
-    rows = [k for k, d in enumerate(tables.demands) if d.workload == w.name]
-    if not w.min_replicas:
-        return pyo.Constraint.Skip
-    can = np.flatnonzero(np.isfinite(tables.load[rows]).any(axis=0)).tolist()
-    if not can:  # `exact` has said so before
-        return pyo.Constraint.Skip
-    return pyo.quicksum(m.n[t, p] for p in can) >= w.min_replicas
-
-
-def one_level(m: Any, t: int, j: int) -> Any:
-    """Σ_k y_tjk ≤ 1."""
-    if not m.data.levels[j]:  # so unreliable that `pool_size` keeps it empty
-        return pyo.Constraint.Skip
-    return sum(m.y[t, j, k] for k in range(len(m.data.levels[j]))) <= 1
-
-
-def pool_size(m: Any, t: int, j: int) -> Any:
-    """Σ_{p ∈ j} n_tp ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
-    d = m.data
-    return pyo.quicksum(m.n[t, p] for p in d.pools[j]) <= sum(
-        size * m.y[t, j, k] for k, (_, size) in enumerate(d.levels[j])
-    )
-
-
-def survives(m: Any, t: int, j: int) -> Any:
-    """Σ λ·l·ρ·x ≤ full·Σ_{p ∈ j} (n_tp) − full·Σ_k k·y_tjk: the load fits what is left after the losses."""
-    d = m.data
-    load, rho = d.tables.load, d.tables.points.rho
-    full = d.tables.case.problem.reserve.load_after_loss
-    used = pyo.quicksum(
-        d.rates[t, w] * load[w, p] * rho[p] * m.x[t, w, p] for p in d.pools[j] for w in d.demands_on[t, p]
-    )
-    spare = sum(lost * m.y[t, j, k] for k, (lost, _) in enumerate(d.levels[j]))
-    return used <= full * pyo.quicksum(m.n[t, p] for p in d.pools[j]) - full * spare
-
-
-def few_pools(m: Any, t: int) -> Any:
-    """Σ y_tjk ≤ pools: the union bound counts so many."""
-    reserve = m.data.tables.case.problem.reserve
-    if reserve.survive_probability is None or not any(m.data.levels[j] for j in m.J):
-        return pyo.Constraint.Skip
-    return pyo.quicksum(m.y[t, j, k] for j in m.J for k in range(len(m.data.levels[j]))) <= reserve.pools
-
-
-def machine_balance(m: Any, t: int, g: int) -> Any:
-    """machines_tg − machines_{t−1,g} = up_tg − down_tg; before the first period comes what runs now, or the last."""
-    d = m.data
-    resource = m.resources[g]
-    now = _machines(m, t, g)
-    if t > 0:
-        before = _machines(m, t - 1, g)
-    elif d.machines_before is not None:
-        before = d.machines_before.get(resource, 0)
-    else:
-        before = _machines(m, len(d.hours) - 1, g)
-    return now - before == m.up[t, g] - m.down[t, g]
-
-
-def _machines(m: Any, t: int, g: int) -> Any:
-    use = m.use_columns.get(g)
-    return pyo.quicksum(count * m.n[t, p] for p, count in use) if use else 0
-
-
-def starts_limit(m: Any, t: int) -> Any:
-    """Σ_g up_tg ≤ max_starts."""
-    limit = m.data.tables.case.problem.change.max_starts
-    return pyo.quicksum(m.up[t, g] for g in m.G) <= limit if limit is not None else pyo.Constraint.Skip
-
-
-def stops_limit(m: Any, t: int) -> Any:
-    """Σ_g down_tg ≤ max_stops."""
-    limit = m.data.tables.case.problem.change.max_stops
-    return pyo.quicksum(m.down[t, g] for g in m.G) <= limit if limit is not None else pyo.Constraint.Skip
-
-
-def something_runs(m: Any) -> Any:
-    """Σ n ≥ 1: the ratio of max_ce needs a cost."""
-    return pyo.quicksum(m.n[t, p] for t in m.T for p in m.P) >= 1
-
-
-# ------------------------------------------------------------------------------------------------------- model
-
-
-def attach(block: Any, problem: Fleet, tables: FleetTables) -> None:
-    """Put sets, variables and constraints on a Pyomo block; no objective.
-
-    The block gets ``n`` by (period, point), ``x`` by (period, demand, point), ``s`` by (period, demand) and the
-    expressions ``usd_per_hour`` (all costs, mean over the day) and ``tokens_per_hour`` (weighted, served).
-    """
-    d = block.data = model_data(problem, tables)
-    case = tables.case
-    T, W = d.rates.shape
-    block.T, block.W, block.P = range(T), range(W), range(len(tables.points))
-    block.n = pyo.Var(block.T, block.P, domain=pyo.NonNegativeIntegers, bounds=lambda m, t, p: (0, d.most[p]))
-    index = [(t, w, p) for (t, w), points in d.pairs.items() for p in points]
-    block.x = pyo.Var(index, bounds=(0, 1))
-    least = [case.serve_at_least(case.workload(q.workload)) for q in tables.demands]
-    block.s = pyo.Var(block.T, block.W, bounds=lambda m, t, w: (0, 1 - least[w] if d.rates[t, w] > 0 else 1))
-    block.demand_met = pyo.Constraint([(t, w) for t in block.T for w in block.W if d.rates[t, w] > 0], rule=demand_met)
-    block.capacity = pyo.Constraint(block.T, block.P, rule=capacity)
-    block.stock = pyo.Constraint(block.T, range(len(tables.limits)), rule=stock)
-    block.within_budget = pyo.Constraint(block.T, rule=within_budget)
-    block.spot_share = pyo.Constraint([k for k in d.pairs if d.pairs[k]], rule=spot_share)
-    block.min_replicas = pyo.Constraint(block.T, range(len(case.workloads)), rule=min_replicas)
-    if d.pools:
-        block.J = list(d.pools)
-        levels = [(t, j, k) for t in block.T for j in block.J for k in range(len(d.levels[j]))]
-        block.y = pyo.Var(levels, domain=pyo.Binary)
-        for rule in (one_level, pool_size, survives):
-            setattr(block, rule.__name__, pyo.Constraint(block.T, block.J, rule=rule))
-        block.few_pools = pyo.Constraint(block.T, rule=few_pools)
-    changing = problem.running is not None or (T > 1 and changes_matter(problem))
-    changes: Any = 0.0
-    if changing:
-        block.resources = [*tables.resources, *(r for r in d.machines_before or {} if r not in tables.resources)]
-        columns = tables.use.tocsc()
-        block.use_columns = {
-            g: list(zip(columns[:, [g]].indices.tolist(), columns[:, [g]].data.tolist(), strict=True))
-            for g in range(len(tables.resources))
-        }
-        block.G = range(len(block.resources))
-        block.up = pyo.Var(block.T, block.G, domain=pyo.NonNegativeReals)
-        block.down = pyo.Var(block.T, block.G, domain=pyo.NonNegativeReals)
-        block.starts_limit = pyo.Constraint(block.T, rule=starts_limit)
-        block.stops_limit = pyo.Constraint(block.T, rule=stops_limit)
-        block.machine_balance = pyo.Constraint(block.T, block.G, rule=machine_balance)
-        c = problem.change
-        span = sum(q.hours for q in case.periods) if T > 1 else c.horizon_hours
-        changes = pyo.quicksum(
-            c.start_usd / span * block.up[t, g] + c.stop_usd / span * block.down[t, g] for t in block.T for g in block.G
-        )
-    cost = tables.points.usd_per_hour
-    price = [case.workload(q.workload).unserved_usd_per_1000_requests * 3.6 for q in tables.demands]
-    weight = [case.workload(q.workload).weight for q in tables.demands]
-    machines = pyo.quicksum(d.hours[t] * cost[p] * block.n[t, p] for t in block.T for p in block.P)
-    soft = pyo.quicksum(d.hours[t] * d.soft[t][w, p] * block.x[t, w, p] for t, w, p in index if d.soft[t][w, p] > 0)
-    unserved = pyo.quicksum(
-        d.hours[t] * price[w] * d.rates[t, w] * block.s[t, w] for t in block.T for w in block.W if price[w] > 0
-    )
-    block.usd_per_hour = pyo.Expression(expr=machines + soft + unserved + changes)
-    block.tokens_per_hour = pyo.Expression(expr=pyo.quicksum(
-        d.hours[t] * 3600.0 * weight[w] * tables.demands[w].tokens * d.rates[t, w] * (1 - block.s[t, w])
-        for t in block.T for w in block.W if d.rates[t, w] > 0
-    ))  # fmt: skip
-
-
-def build(problem: Fleet, tables: FleetTables, ratio: float = 0.0) -> Any:
-    """The ConcreteModel of the problem on the given tables (prune them first: `points.fleet.prune`).
+class FleetModel(Parameters):
+    """The fleet MILP on the given tables.
 
     Args:
         problem: objective and limits.
-        tables: points.
-        ratio: q of Dinkelbach's subproblem max tokens − q·cost (max_ce), tokens per USD.
+        tables: points; prune them first (`formulations.fleet.points.prune`).
+        ratio: q of Dinkelbach's subproblem max tokens − q·cost (max_ce), tokens per USD; None: a part of a larger
+            model, in which max_ce is no objective and need not run anything.
     """
-    with paused_gc():
-        m = pyo.ConcreteModel(name=problem.name or problem.formulation)
-        attach(m, problem, tables)
-        if problem.objective == "min_cost":
-            m.cost = pyo.Objective(expr=m.usd_per_hour)
-        elif problem.objective == "max_ce":
-            m.something_runs = pyo.Constraint(rule=something_runs)
-            m.parametric = pyo.Objective(expr=ratio * m.usd_per_hour - m.tokens_per_hour)
-        else:
-            case, d = tables.case, m.data
-            by_priority: dict[int, list[int]] = {}
-            for w, q in enumerate(tables.demands):
-                by_priority.setdefault(case.workload(q.workload).priority, []).append(w)
-            for priority in sorted(by_priority):
-                served = pyo.quicksum(
-                    d.hours[t] * case.workload(tables.demands[w].workload).weight * d.rates[t, w] * (1 - m.s[t, w])
-                    for t in m.T for w in by_priority[priority] if d.rates[t, w] > 0
-                )  # fmt: skip
-                setattr(m, f"served_{priority}", pyo.Objective(expr=served, sense=pyo.maximize))
-            m.cost = pyo.Objective(expr=m.usd_per_hour)
-    return m
+
+    def __init__(self, problem: Fleet, tables: FleetTables, ratio: float | None = 0.0) -> None:
+        super().__init__(problem, tables)
+        case, c = tables.case, problem.change
+        self.T, P = len(self.rates), len(tables.points)
+        self.ratio = ratio if problem.objective == "max_ce" else None
+        possible = np.isfinite(self.load)
+        wanted = self.rates > 0
+        of = np.array([[d.workload == w.name for w in case.workloads] for d in tables.demands])  # (W, I)
+        self.able = (possible[:, :, None] & of[:, None, :]).any(axis=0)  # (P, I): p can serve a bucket of i
+        least = np.array([w.min_replicas for w in case.workloads], dtype=float)
+        self.replicas = np.where(least > 0, least, -np.inf)  # (I,)
+        # Machines that are started and stopped: those of points, and others that run now.
+        changing = problem.running is not None or (self.T > 1 and changes_matter(problem))
+        running: dict[Any, int] = {}
+        for r in problem.running or ():
+            running[r.machine, r.region, r.market] = running.get((r.machine, r.region, r.market), 0) + r.count
+        used = list(tables.resources) if changing else []
+        idle = [r for r in running if r not in used]
+        self.use = sp.hstack([tables.use[:, : len(used)], sp.csr_matrix((P, len(idle)))], format="csr")  # (P, G), u
+        self.before = np.zeros((self.T, len(used + idle)))  # machines that run before the first period
+        self.before[0] = [running.get(r, 0) for r in used + idle]
+        self.cyclic = problem.running is None  # else the day follows what runs now
+        self.max_starts = np.inf if c.max_starts is None else c.max_starts
+        self.max_stops = np.inf if c.max_stops is None else c.max_stops
+        # Beyond `most` deployments none helps: peak load, spare ones, and what runs now if stopping costs.
+        spare = 0 if problem.reserve is None else problem.reserve.lost or SPARE_AT_MOST
+        peak = (self.rates.max(axis=0)[:, None] * np.where(possible, self.load, 0.0)).sum(axis=0)
+        kept = (self.use > 0) @ self.before[0]
+        most = np.maximum(np.ceil(peak - 1e-9) + spare, max(1.0, least.max(initial=0.0))) + kept
+        self.pool, levels = _levels(problem, tables, most)  # (P,), −1: under no reserve
+        t, level = np.divmod(np.arange(self.T * len(levels)), max(len(levels), 1))
+        pool, k, lost, size = levels[level].T
+        self.lost, self.size = lost, size  # by entry of y: spare deployments, and the largest pool they protect
+        self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
+        chance = problem.reserve is not None and problem.reserve.survive_probability is not None
+        self.pools = problem.reserve.pools if problem.reserve is not None and chance else np.inf
+
+        self.n = self.variable("n", ("t", "p"), (self.T, P), upper=most[None, :], integer=True)
+        self.x = self.variable("x", ("t", "w", "p"), np.nonzero(wanted[:, :, None] & possible[None]), upper=1.0)
+        self.s = self.variable("s", ("t", "w"), np.nonzero(wanted), upper=1.0 - self.served[None, :])
+        self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
+        self.up = self.variable("up", ("t", "g"), self.before.shape)
+        self.down = self.variable("down", ("t", "g"), self.before.shape)
+        self.state(FAMILIES)
+
+        span = sum(q.hours for q in case.periods) if self.T > 1 else c.horizon_hours
+        self.usd_start, self.usd_stop = c.start_usd / span, c.stop_usd / span  # USD/h for one a day
+        self.tokens = np.array([d.tokens for d in tables.demands])
+        work = [case.workload(d.workload) for d in tables.demands]
+        self.weight, self.priority = np.array([w.weight for w in work]), np.array([w.priority for w in work])
+        cost = self.expression("usd_per_hour", usd_per_hour(self))
+        tokens = self.expression("tokens_per_hour", served(self, 3600.0 * self.weight * self.tokens))
+        if problem.objective == "max_served":
+            for k in sorted(set(self.priority.tolist())):
+                self.maximise(f"served_{k}", served(self, np.where(self.priority == k, self.weight, 0.0)))
+        if self.ratio is not None:
+            self.minimise("parametric", self.ratio * cost - tokens)
+        elif problem.objective != "max_ce":
+            self.minimise("cost", cost)
+
+    def choice(self, x: Array) -> Choice:
+        """Counts and shares of a solution."""
+        n, share = self.variables["n"], self.variables["x"]
+        value = share.of(x)
+        used = value > 1e-9
+        counts = np.round(n.of(x)).astype(np.intp).reshape(n.index.sizes)
+        t, w, p = (label[used] for label in share.labels)
+        return Choice(counts, t, w, p, value[used])
+
+    def words(self, family: str, label: tuple[int, ...]) -> str | None:
+        """A row in the words of the instance; None where it is no limit of the user's."""
+        tables = self.tables
+        match family:
+            case "demand_met":
+                d = tables.demands[label[1]]
+                return f"bucket {d.name} ({max(d.requests_per_s):.4g} requests/s)"
+            case "stock":
+                return f"{tables.limit_names[label[1]]} at most {tables.limits[label[1]]:g}"
+            case "within_budget":
+                return f"budget at most {self.budget:g} USD/h"
+            case "spot_share":
+                w = tables.case.workload(tables.demands[label[1]].workload)
+                return f"spot share of {w.name} at most {w.spot_share_max:g}"
+            case "min_replicas":
+                w = tables.case.workloads[label[1]]
+                return f"replicas for {w.name} at least {w.min_replicas}"
+            case "survives":
+                return "reserve"
+            case "few_pools":
+                return f"at most {int(self.pools)} pools under the reserve"
+            case "starts_limit":
+                return f"machines started at most {int(self.max_starts)}"
+            case "stops_limit":
+                return f"machines stopped at most {int(self.max_stops)}"
+            case _:
+                return None
 
 
-def extract(model: Any, tables: FleetTables) -> Choice:
-    """Counts and shares of a solved model; `tables` are those it was built on."""
-    T, P = len(model.T), len(tables.points)
-    n = np.zeros((T, P), dtype=np.intp)
-    for (t, p), v in model.n.items():
-        n[t, p] = round(v.value) if v.value is not None else 0
-    used = [(t, w, p, v.value) for (t, w, p), v in model.x.items() if v.value is not None and v.value > 1e-9]
-    t, w, p = (np.array([u[k] for u in used], dtype=np.intp) for k in range(3))
-    return Choice(n, t, w, p, np.array([u[3] for u in used], dtype=float))
+def _levels(problem: Fleet, tables: FleetTables, most: Array) -> tuple[Index, Index]:
+    """Pool of every point under the reserve (P,), −1 for others, and rows (pool, k, spare ones, largest pool)."""
+    points, reserve = tables.points, problem.reserve
+    rows: list[Any] = []
+    pool = np.full(len(points), -1)
+    if reserve is not None:
+        pool = np.where(points.spot | (reserve.machines == "all"), points.pool, -1)
+        for j in np.unique(pool[pool >= 0]).tolist():
+            mine = pool == j
+            largest = int(most[mine].sum())
+            if reserve.lost is not None:
+                table = [(reserve.lost, largest)]
+            else:
+                assert reserve.survive_probability is not None
+                miss = (1 - reserve.survive_probability) / reserve.pools
+                table = largest_pools(float(points.unavailable[mine].max()), miss, largest)
+            rows += [(j, k, lost, size) for k, (lost, size) in enumerate(table)]
+    return pool, np.array(rows or np.empty((0, 4)), dtype=np.intp)
+
+
+# ---------------------------------------------------------------------------------------------------- constraints
+
+
+def demand_met(m: Parameters) -> Rows:
+    """Σ_p x_twp + s_tw = 1: every request goes somewhere, or is not served."""
+    return equal(1.0, m.x.by("t", "w") + m.s)
+
+
+def capacity(m: Parameters) -> Rows:
+    """Σ_w λ_tw·l_wp·x_twp ≤ n_tp: one deployment carries a load of one; buckets that share it add up."""
+    used = (m.x * m.load_of(m.x)).by("t", "p")
+    return at_most(0.0, used - m.n.among(used))
+
+
+def stock(m: Parameters) -> Rows:
+    """Σ_p a_pr·n_tp ≤ b_r: stock of a machine type, or quota over several; machines, GPUs or vCPUs."""
+    return at_most(m.limits[None, :], m.n.dot("p", m.takes, "r"))
+
+
+def within_budget(m: Parameters) -> Rows:
+    """Σ_p C_p·n_tp ≤ budget: USD per hour of every period."""
+    _, p = m.n.labels
+    return at_most(m.budget, (m.n * m.usd[p]).by("t"))
+
+
+def spot_share(m: Parameters) -> Rows:
+    """Σ_{p on spot} x_twp ≤ spot_share_max of w's workload."""
+    _, _, p = m.x.labels
+    return at_most(m.spot_share[None, :], m.x[m.spot[p]].by("t", "w"))
+
+
+def min_replicas(m: FleetModel) -> Rows:
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload i that some point can serve."""
+    return at_least(m.replicas[None, :], m.n.dot("p", m.able, "i"))
+
+
+def one_level(m: FleetModel) -> Rows:
+    """Σ_k y_tjk ≤ 1."""
+    return at_most(1.0, m.y.by("t", "j"))
+
+
+def pool_size(m: FleetModel) -> Rows:
+    """Σ_{p ∈ j} n_tp ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
+    return at_most(0.0, by_pool(m, m.n) - (m.y * m.size).by("t", "j"))
+
+
+def survives(m: FleetModel) -> Rows:
+    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p·x_twp ≤ f·(Σ_{p ∈ j} n_tp − Σ_k k·y_tjk): the load fits what is left after losses.
+
+    f is load_after_loss; ρ undoes the headroom in l.
+    """
+    _, _, p = m.x.labels
+    used = by_pool(m, m.x * (m.load_of(m.x) * m.rho[p]))
+    return at_most(0.0, used - m.after_loss * (by_pool(m, m.n) - (m.y * m.lost).by("t", "j")))
+
+
+def few_pools(m: FleetModel) -> Rows:
+    """Σ_j Σ_k y_tjk ≤ pools: the union bound counts so many, under a survival probability."""
+    return at_most(m.pools, m.y.by("t"))
+
+
+def starts_limit(m: FleetModel) -> Rows:
+    """Σ_g up_tg ≤ max_starts."""
+    return at_most(m.max_starts, m.up.by("t"))
+
+
+def stops_limit(m: FleetModel) -> Rows:
+    """Σ_g down_tg ≤ max_stops."""
+    return at_most(m.max_stops, m.down.by("t"))
+
+
+def machine_balance(m: FleetModel) -> Rows:
+    """M_tg − M_{t−1,g} = up_tg − down_tg with M_tg = Σ_p u_pg·n_tp: machines that are started and stopped.
+
+    Before the first period comes what runs now, or the last period.
+    """
+    machines = m.n.dot("p", m.use, "g")
+    change = machines - machines.lag("t", cyclic=m.cyclic)
+    return equal(m.before, change - m.up + m.down, over=m.before.shape)
+
+
+def something_runs(m: FleetModel) -> Rows:
+    """Σ_t Σ_p n_tp ≥ 1: the ratio of max_ce needs a cost."""
+    return no_rows() if m.ratio is None else at_least(1.0, m.n.by())
+
+
+FAMILIES: tuple[Family, ...] = (
+    demand_met, capacity, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives, few_pools,
+    starts_limit, stops_limit, machine_balance, something_runs,
+)  # fmt: skip
+
+
+def by_pool(m: FleetModel, terms: Terms) -> Terms:
+    """The entries on points under the reserve, in rows (t, j) of their pools."""
+    p = terms.labels[-1]
+    under = m.pool[p] >= 0
+    return terms[under].by("t", j=m.pool[p[under]])
+
+
+# ------------------------------------------------------------------------------------------------------ objectives
+
+
+def usd(m: Parameters) -> Terms:
+    """Σ_p C_p·n_tp + Σ_wp c_twp·x_twp + Σ_w 3600·v_w·λ_tw·s_tw in row t: USD/h of a period."""
+    _, p = m.n.labels
+    late = m.x * m.tables.usd_of_shares(*m.x.labels)
+    t, w = m.s.labels
+    unserved = m.s * (m.usd_unserved[w] * m.rates[t, w])
+    return (m.n * m.usd[p]).by("t") + late.by("t") + unserved.by("t")
+
+
+def usd_per_hour(m: FleetModel) -> Expression:
+    """Σ_t h_t·(USD/h of period t) + Σ_t Σ_g (start_usd·up_tg + stop_usd·down_tg) / hours: mean over the day."""
+    each = usd(m)
+    return Expression(each * m.hours[each.labels[0]]) + (m.up * m.usd_start + m.down * m.usd_stop)
+
+
+def served(m: FleetModel, value: Array) -> Expression:
+    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,)."""
+    t, w = m.s.labels
+    each = m.hours[t] * value[w] * m.rates[t, w]
+    return Expression(m.s * -each, float(each.sum()))
+
+
+# ----------------------------------------------------------------------------------------------------------- Pyomo
+
+
+def attach(block: Any, problem: Fleet, tables: FleetTables) -> None:
+    """Put variables and constraints on a Pyomo block; no objective.
+
+    The block gets ``n`` by (period, point), ``x`` by (period, demand, point), ``s`` by (period, demand), the
+    expressions ``usd_per_hour`` (all costs, mean over the day) and ``tokens_per_hour`` (weighted, served), the periods
+    ``T``, and the `FleetModel` as ``statement``.
+    """
+    _describe(block, FleetModel(problem, tables, None)).attach(block)
+
+
+def build(problem: Fleet, tables: FleetTables, ratio: float = 0.0) -> Any:
+    """The ConcreteModel of the problem; see `FleetModel` and `attach`."""
+    stated = FleetModel(problem, tables, ratio)
+    block = stated.pyomo()
+    _describe(block, stated)
+    return block
+
+
+def _describe(block: Any, stated: FleetModel) -> FleetModel:
+    block.T, block.statement = range(stated.T), stated
+    return stated
+
+
+def extract(block: Any, tables: FleetTables) -> Choice:
+    """Counts and shares of a solved block of `attach` or `build`; `tables` are those it was built on."""
+    stated: FleetModel = block.statement
+    return stated.choice(stated.solution(block))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -102,15 +103,20 @@ class FleetTables:
         """Rows of `load`."""
         return self.case.demands
 
-    @property
+    @cached_property
     def rates(self) -> Array:
         """Requests/s, shape (T, W)."""
         return np.array([d.requests_per_s for d in self.demands]).T
 
+    @cached_property
+    def takes(self) -> sp.csr_array:
+        """What a deployment takes from every stock and quota, shape (P, R)."""
+        return sp.csr_array(self.use @ sp.csr_matrix(self.limit_rows.T))
+
     @property
     def consumption(self) -> Array:
-        """What a deployment takes from every stock and quota, shape (P, R)."""
-        return np.asarray(self.use @ self.limit_rows.T)
+        """`takes` as a dense array, shape (P, R)."""
+        return self.takes.toarray()
 
     def restricted(self, columns: Index | Mask) -> FleetTables:
         """The same tables with only some points."""
@@ -134,9 +140,13 @@ class FleetTables:
 
     def usd_per_share(self, period: int) -> Array:
         """Penalty of serving all of a demand by a point, USD/h, shape (W, P)."""
+        return self.usd_of_shares(period, *np.ix_(*map(np.arange, self.load.shape)))
+
+    def usd_of_shares(self, t: Any, w: Any, p: Any) -> Array:
+        """Penalty of serving all of demand w by point p in period t, USD/h; indices of one shape, or that broadcast."""
         if self.penalty is None:
-            return np.zeros_like(self.load)
-        return self.penalty * self.rates[period][:, None] * 3600.0
+            return np.zeros(np.broadcast(w, p).shape)
+        return self.penalty[w, p] * self.rates[t, w] * 3600.0
 
     def machines_of(self, point: int) -> Iterator[tuple[Resource, int]]:
         """Machines of a deployment with their number: the main ones, then those for attention."""

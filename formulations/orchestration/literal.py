@@ -176,8 +176,7 @@ def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
             for (r, _, b), v in m.z.items()
             if b > d.arrival_bin[r]
         )
-        rest = o.beta * throughput + (1 - o.beta) * latency
-        m.score = pyo.Objective(expr=o.alpha * satisfaction + (1 - o.alpha) * rest, sense=pyo.maximize)
+        m.score = pyo.Objective(expr=o.score(satisfaction, throughput, latency), sense=pyo.maximize)
     return m
 
 

@@ -1,230 +1,429 @@
-"""Orchestration in column form (MaaSO §IV-C): integer numbers of instances, shares of request classes over time.
-
-Configurations c with n_c instances; request classes k with arrivals a_kt, of which the share φ_kc can be in time on c;
-starts x_kct of k on c in bin t; levels l of k, the first few of its configurations in the order of their shares,
-with the stock I_klt waiting for them at the end of bin t. Nothing in it counts GPUs or requests one by one.
-
-    max  MS(6) or its parts
-    s.t. balance        Σ_{c in l} x_kct + I_klt − I_kl,t−1 ≤ φ_l·a_kt          (the rest is refused)
-         bounds         0 ≤ I_klt ≤ φ_l·(arrivals of the last w_l seconds), 0 ≤ x_kct ≤ φ_kc·(arrivals young enough)
-         whole          Σ_t x_kct ≤ φ_kc·requests·n_c                             (tightens the relaxation)
-         occupancy      Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c
-         packing        Σ_{c: unit ≥ s} gpus_c·n_c ≤ s·Σ_servers ⌊working GPUs / s⌋, or patterns (MS b, c)
-         stock, numbers of instances by model, attainment_at_least, changes against what runs
-
-Memory (MS d) and the throughput of a configuration (MS 1) are in the tables: an operating point that does not fit is
-no column. `points/orchestration_flow.py` states the same matrix in numpy, which `exact` solves (a test holds the two
-equal); for the instances it finds, the exact waiting form there is the plan's schedule, and its objective the plan's.
-"""
+"""The column form of orchestration, pooled and exact, each family once; README.md has the notation and the proofs."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyomo.environ as pyo
+import numpy.typing as npt
+import scipy.sparse as sp
 
-from formulations.orchestration.flow import FlowModel, busy_shares, dispatch, weights
+from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, kept_models, weights
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.place import running_counts
+from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
-from optmodels.solver import paused_gc
+from optmodels.errors import SolverError
+from optmodels.model import Expression, Model, Rows, Terms, at_least, at_most, between, equal, no_rows
+from optmodels.solver.highs import Report, Settings, solve_compiled
+
+Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+SHARE_STEP = 0.01  # configurations whose shares and waits differ by less are in one level
+WAIT_STEP_BINS = 0.1
+
+
+class Levels(NamedTuple):
+    """L groups of pairs, each of one class.
+
+    Attributes:
+        k: (L,) class.
+        share: (L,) of the class that can be in time, the largest of its pairs'.
+        pairs: L arrays.
+    """
+
+    k: Ints
+    share: Array
+    pairs: list[Ints]
+
+    @classmethod
+    def of(cls, made: list[tuple[int, float, Ints]]) -> Levels:
+        """Of (class, share, pairs) one by one."""
+        k, share = [q for q, _, _ in made], [part for _, part, _ in made]
+        return cls(np.array(k, dtype=np.int64), np.array(share, dtype=float), [pairs for _, _, pairs in made])
+
+
+class FlowModel(Model):
+    """The column form of `t`: pooled, to choose instances; with `counts` of them exact, a linear programme.
+
+    Attributes:
+        given: the instances are not chosen.
+        pooled: a few stocks for each class; otherwise one for each pair.
+        bins: T.
+        k, c: (P,) class and configuration of the pairs whose requests may be in time.
+        pair: (K, C) which of them; −1: none.
+        levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
+        wait_bins: (K, C) of the exact form, 0 where there is no stock.
+        busy: (P, …) mean slots kept busy by a start, bin by bin; of them busy_bins (P,) are not 0.
+        m: admitted requests, terms in rows (k, c, t) of the exact form.
+        unit, units_of: (C,) GPUs of a unit, units of an instance.
+        size_type, size, nested, room: (R,) GPU type and unit size; sizes of the type divide one another; what units so
+            large may take of the GPUs.
+        pattern_free, made: (Y,) free GPUs of the servers, (Y, R) units of each size, by column of y.
+        servers: (G, …) servers by type and free GPUs.
+        stock: (G,) GPUs that may be used; ∞: all.
+    """
+
+    def __init__(self, t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool | None = None) -> None:
+        p = t.case.problem
+        super().__init__(p.name or p.formulation)
+        self.t, self.weights, self.bins = t, weights(t), t.bins
+        self.given = counts is not None
+        self.pooled = not self.given if pooled is None else pooled
+        self.k, self.c = np.nonzero(_pairs(t, counts))
+        self.pair = np.full(t.admissible.shape, -1)
+        self.pair[self.k, self.c] = np.arange(len(self.k))
+        self._instances(counts)
+        self._requests()
+        self.state(FAMILIES)
+        self._scores()
+
+    def _instances(self, counts: Ints | None) -> None:
+        """Variables for instances and what limits them."""
+        t, p, C = self.t, self.t.case.problem, len(self.t.configurations)
+        rooms = () if self.given else rooms_of(t)
+        most = counts if counts is not None else [rooms[x.gpu].gpus // x.gpus for x in t.configurations]
+        least = counts if counts is not None else 0.0
+        self.n = self.variable("n", ("c",), C, lower=least, upper=most, integer=not self.given)
+
+        self.unit = np.array([x.unit for x in t.configurations], dtype=np.int64)
+        self.units_of = np.array([x.units for x in t.configurations], dtype=np.int64)
+        sizes = [(g, s, room.divisible, room.capacity[s]) for g, room in enumerate(rooms) for s in room.sizes]
+        self.size_type, self.size, self.nested, self.room = np.array(sizes, dtype=np.int64).reshape(-1, 4).T
+        patterns = [(g, p) for g, room in enumerate(rooms) if not room.divisible for p in range(len(room.patterns))]
+        self.y = self.variable("y", ("g", "p"), np.array(patterns, dtype=np.int64).reshape(-1, 2), integer=True)
+        self.pattern_free = np.array([rooms[g].patterns[p][0] for g, p in patterns], dtype=np.int64)
+        self.made = np.zeros((len(patterns), len(sizes)))
+        for g, room in enumerate(rooms):
+            if not room.divisible:
+                self.made[np.ix_(self.y.labels[0] == g, self.size_type == g)] = [made for _, made in room.patterns]
+        self.servers = np.zeros((len(t.case.gpu_types), max((f for r in rooms for f in r.servers), default=0) + 1))
+        self.stock = np.full(len(t.case.gpu_types), np.inf)
+        for g, room in enumerate(rooms):
+            self.servers[g, list(room.servers)] = list(room.servers.values())
+            if room.stock is not None:
+                self.stock[g] = room.stock
+
+        changes = p.change.running and (p.change.score_per_start or p.change.score_per_stop)
+        self.up, self.down = (self.variable(name, ("c",), C if changes else 0) for name in ("up", "down"))
+        self.short = self.variable("short", ("m",), kept_models(t) if p.slo.shortfall_penalty is not None else [])
+        self.T = self.variable("T", upper=1.0) if self.weights.capped else None
+        gpus = float(sum(room.gpus for room in rooms))
+        self.g = self.variable("g", ("m",), 0 if self.given else len(p.models), upper=gpus, integer=True)
+
+    def _requests(self) -> None:
+        """Variables for requests, and how long they may wait and keep slots busy."""
+        t, T, k, c = self.t, self.bins, self.k, self.c
+        share, wait = t.share[k, c], t.wait_s[k, c]
+        pairs = (np.repeat(k, T), np.repeat(c, T), np.tile(np.arange(T), len(k)))
+        self.levels = _levels(t, k, c) if self.pooled else _nested(t, k, c)
+        if self.pooled:
+            young = share[:, None] * self._arrived(k, wait, 0)
+            self.x = self.variable("x", ("k", "c", "t"), pairs, upper=young.ravel())
+            longest = np.array([wait[pairs].max() for pairs in self.levels.pairs])
+            late = self.levels.share[:, None] * self._arrived(self.levels.k, longest, 1)
+            late[:, -1:] = 0.0  # nobody waits at the end
+            self.I = self.variable("I", ("l", "t"), late.shape, upper=late)
+        else:
+            self.x = self.variable("x", ("k", "c", "t"), pairs)
+            bins = np.where(wait / t.bin_s >= NO_WAIT_BINS, wait / t.bin_s, 0.0)
+            self.wait_bins = np.zeros(self.pair.shape)
+            self.wait_bins[k, c] = bins
+            some = np.repeat(bins > 0, T)
+            end = np.where(np.arange(T) < T - 1, np.inf, 0.0)
+            self.Y = self.variable("Y", ("k", "c", "t"), tuple(part[some] for part in pairs), upper=end[None, None])
+            self.m = self.x + self.Y - self.Y.lag("t")  # admitted
+        busy = [busy_shares(s, t.bin_s) for s in t.service_s[k, c].tolist()]
+        self.busy_bins = np.array([len(shares) for shares in busy], dtype=np.int64)
+        self.busy = np.zeros((len(busy), self.busy_bins.max(initial=0)))
+        for pair, shares in enumerate(busy):
+            self.busy[pair, : len(shares)] = shares
+
+    def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
+        """(n, T) arrivals of class k in each bin, and in the wait before its start (edge 0) or its end (edge 1)."""
+        edges = np.arange(self.bins + 1) * self.t.bin_s
+        total = np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.t.classes.arrivals, axis=1)))
+        since = edges[edge : self.bins + edge]
+        before = [np.interp(since - wait, edges, total[i]) for i, wait in zip(k, wait_s.tolist(), strict=True)]
+        return total[k, 1:] - np.array(before).reshape(len(k), self.bins)
+
+    def by_level(self, terms: Terms) -> Terms:
+        """Σ over the pairs of a level, in rows (l, t)."""
+        k, c, _ = terms.labels
+        pairs = self.levels.pairs
+        level = np.repeat(np.arange(len(pairs)), [len(part) for part in pairs])
+        pair = np.concatenate([*pairs, np.zeros(0, dtype=np.int64)])
+        belongs = sp.csr_array((np.ones(len(pair)), (pair, level)), shape=(len(self.k), len(pairs)))
+        return terms.by("t", p=self.pair[k, c]).dot("p", belongs, "l").by("l", "t")
+
+    @property
+    def tokens(self) -> Terms:
+        """Tokens of requests in time, as a share of what T counts as 1."""
+        return self.x * self.weights.throughput[self.x.labels[0]]
+
+    def _scores(self) -> None:
+        """MS(6–8) as expressions, and MS(6) or one of its parts after the other as objectives."""
+        t, w, p = self.t, self.weights, self.t.case.problem
+        k, c, _ = self.x.labels
+        last = np.append(np.diff(self.levels.k) > 0, True)  # the level of all pairs of a class
+        stock = self.I[last[self.I.labels[0]]] if self.pooled else self.Y
+        prompt = (self.x * (w.latency - w.first_token[k, c])).by()
+        parts = {
+            "attainment": self.expression("satisfaction", self.x * w.satisfaction[k]),
+            "throughput": self.expression("throughput", self.tokens if self.T is None else self.T),
+            "latency": self.expression("latency", prompt - stock.by() * (w.waiting * t.bin_s)),
+        }
+        changes = self.up * p.change.score_per_start + self.down * p.change.score_per_stop
+        penalties = self.expression("penalties", changes.by() + self.short.by() * (p.slo.shortfall_penalty or 0.0))
+        o = p.objective
+        if o.kind == "score":
+            score = o.score(*(part.vector(self.width) for part in parts.values()))
+            self.maximise("score", sum((v * v.of(score) for v in self.variables.values()), Expression()) - penalties)
+            return
+        for i, name in enumerate(o.order):
+            self.maximise(f"priority_{name}", parts[name] - penalties if i == 0 else parts[name])
+
+    def assignment(self, x: Array) -> Assignment:
+        """The assignment of a solution of the exact form."""
+        assert not self.pooled
+        shape = (len(self.k), self.bins)
+        waiting = np.zeros(shape)
+        waiting[self.wait_bins[self.k, self.c] > 0] = np.maximum(self.Y.of(x).reshape(-1, self.bins), 0.0)
+        started = np.maximum(self.x.of(x).reshape(shape), 0.0)
+        before = np.hstack((np.zeros((len(self.k), 1)), waiting[:, :-1]))
+        counts = np.round(self.n.of(x)).astype(np.int64)
+        return Assignment(counts, self.k, self.c, np.maximum(started + waiting - before, 0.0), started, waiting)
+
+
+def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]:
+    """(K, C) classes with requests on configurations, with instances where these are given, that serve them in time."""
+    allowed = t.admissible & (t.classes.count > 0)[:, None]
+    return allowed if counts is None else allowed & (counts > 0)
+
+
+def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
+    """Stocks of the pooled form: the first few configurations of a class in the order of their shares, the last all.
+
+    One ends before a share or a wait noticeably above those of the first configuration that the one before has not.
+    """
+    made = []
+    for q in np.unique(k):
+        mine = np.flatnonzero(k == q)
+        mine = mine[np.lexsort((t.wait_s[q, c[mine]], t.share[q, c[mine]]))]
+        share, wait = t.share[q, c[mine]], np.maximum.accumulate(t.wait_s[q, c[mine]]) / t.bin_s
+        ends, first = [], 0
+        for i in range(len(mine)):
+            if share[i] > share[first] + SHARE_STEP or wait[i] > wait[first] + WAIT_STEP_BINS:
+                ends.append(i)
+                first = i
+        made += [(q, share[:end].max(), mine[:end]) for end in (*ends, len(mine))]
+    return Levels.of(made)
+
+
+def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
+    """For every share below 1 that a class has on some configuration, the pairs of that share or less."""
+    made = []
+    for q in np.unique(k):
+        mine = np.flatnonzero(k == q)
+        share = t.share[q, c[mine]]
+        made += [(q, most, mine[share <= most]) for most in np.unique(share[share < 1 - 1e-9])]
+    return Levels.of(made)
+
+
+def _each(counts: Ints) -> tuple[Ints, Ints]:
+    """Entries repeated so many times, and the number of each repetition from 0."""
+    entry = np.repeat(np.arange(len(counts)), counts)
+    return entry, np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
+
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Parameters
+# Instances
 
 
-def model_data(t: OrchestrationTables) -> SimpleNamespace:
-    """What the constraint families read: pairs (k, c), bounds, packing."""
-    flow = FlowModel(t)
-    upper = flow.compiled().upper
-    cols, T = flow.columns, flow.T
-    pairs = [(int(k), int(c)) for k, c in zip(flow.k, flow.c, strict=True)]
-    return SimpleNamespace(
-        t=t, T=T, pairs=pairs, rooms=flow.rooms, w=weights(t), running=running_counts(t),
-        levels=flow.levels,
-        used=sorted({c for _, c in pairs}),
-        of={c: [k for k, q in pairs if q == c] for c in {c for _, c in pairs}},
-        most_x={p: upper[cols.x.start + i * T : cols.x.start + (i + 1) * T] for i, p in enumerate(pairs)},
-        most_I=[upper[cols.Y.start + i * T : cols.Y.start + (i + 1) * T] for i in range(len(flow.levels))],
-        most_n=upper[cols.n], busy={p: busy_shares(float(t.service_s[p]), t.bin_s) for p in pairs},
-        patterns=[(g, i) for g, r in enumerate(flow.rooms) if not r.divisible for i in range(len(r.patterns))],
-        changes=cols.up.stop > cols.up.start, soft=cols.short.stop > cols.short.start,
-    )  # fmt: skip
+def packing(m: FlowModel) -> Rows:
+    """Σ_{unit_c ≥ s} gpus_c·n_c ≤ s·Σ_servers ⌊working GPUs / s⌋ of type g: units fit the servers (MS b).
+
+    Where sizes of g do not divide one another, Σ_{unit_c = s} units_c·n_c ≤ Σ_p made_ps·y_gp.
+    """
+    if m.given:
+        return no_rows()
+    g, s = m.size_type, m.size
+    unit, same = m.unit[:, None], m.t.gpu_of[:, None] == g
+    c, row = np.nonzero(same & np.where(m.nested, unit >= s, unit == s))
+    p, size = np.nonzero(m.made)
+    used = m.n.at(c, (g[row], s[row]), np.where(m.nested[row], m.t.gpus_of[c], m.units_of[c]), ("g", "s"))
+    made = m.y.at(p, (g[size], s[size]), m.made[p, size], ("g", "s"))
+    return at_most(np.where(m.nested, m.room, 0.0), used - made, over=(g, s))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Constraints, one function for each family
+def servers(m: FlowModel) -> Rows:
+    """Σ_{p of f GPUs} y_gp ≤ servers of type g with f working GPUs: each follows one pattern."""
+    return at_most(m.servers, m.y.by("g", f=m.pattern_free))
 
 
-def balance(b: Any, i: int, t: int) -> Any:
-    """Σ_{c in l} x_kct + I_klt − I_kl,t−1 ≤ φ_l·a_kt, of the i-th level (k, l)."""
-    level = b.data.levels[i]
-    before = b.I[i, t - 1] if t > 0 else 0.0
-    starts = sum(b.x[b.data.pairs[p] + (t,)] for p in level.pairs)
-    return starts + b.I[i, t] - before <= float(level.share * b.data.t.classes.arrivals[level.k, t])
+def stock(m: FlowModel) -> Rows:
+    """Σ_{c on g} gpus_c·n_c ≤ stock_g (MS c)."""
+    return no_rows() if m.given else at_most(m.stock, (m.n * m.t.gpus_of).by(g=m.t.gpu_of))
 
 
-def whole(b: Any, k: int, c: int) -> Any:
-    """Σ_t x_kct ≤ φ_kc·requests·n_c: implied by whole instances, not by the relaxation's fractions of one."""
-    most = float(b.data.t.share[k, c] * b.data.t.classes.count[k])
-    return sum(b.x[k, c, t] for t in range(b.data.T)) - most * b.n[c] <= 0
+def gpus_of_model(m: FlowModel) -> Rows:
+    """Σ_{c of m} gpus_c·n_c = g_m: an integer to branch on."""
+    return no_rows() if m.given else equal(0.0, (m.n * m.t.gpus_of).by(m=m.t.model_of) - m.g)
 
 
-def occupancy(b: Any, c: int, t: int) -> Any:
-    """Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c: mean requests in slots in a bin."""
-    d = b.data
-    busy = sum(
-        float(share) * b.x[k, c, t - s]
-        for k in d.of[c] for s, share in enumerate(d.busy[k, c]) if 0 <= t - s < d.T
-    )  # fmt: skip
-    return busy <= int(d.t.slots_of[c]) * b.n[c]
+def instances_of_model(m: FlowModel) -> Rows:
+    """minimum_m ≤ Σ_{c of m} n_c ≤ maximum_m."""
+    limits = [(s.minimum_instances, s.maximum_instances) for s in m.t.case.problem.models]
+    low = [-np.inf if not least and most is None else float(least) for least, most in limits]
+    high = [np.inf if most is None else float(most) for _, most in limits]
+    return between(low, high, m.n.by(m=m.t.model_of), over=len(limits))
 
 
-def packing(b: Any, g: int, s: int) -> Any:
-    """Units of at least s GPUs fit the servers of type g; patterns where sizes do not divide one another (MS b)."""
-    d, room = b.data, b.data.rooms[g]
-    mine = [c for c, x in enumerate(d.t.configurations) if x.gpu == g]
-    if room.divisible:
-        big = [c for c in mine if d.t.configurations[c].unit >= s]
-        return sum(int(d.t.gpus_of[c]) * b.n[c] for c in big) <= room.capacity[s]
-    units = sum(d.t.configurations[c].units * b.n[c] for c in mine if d.t.configurations[c].unit == s)
-    i = room.sizes.index(s)
-    return units - sum(p[i] * b.y[g, j] for j, (_, p) in enumerate(room.patterns) if p[i]) <= 0
+def started(m: FlowModel) -> Rows:
+    """n_c − up_c ≤ running_c."""
+    return at_most(running_counts(m.t), m.n.among(m.up) - m.up)
 
 
-def servers(b: Any, g: int, free: int) -> Any:
-    """Every server of type g with so many working GPUs follows one pattern."""
-    room = b.data.rooms[g]
-    return sum(b.y[g, j] for j, (kind, _) in enumerate(room.patterns) if kind == free) <= room.servers[free]
-
-
-def stock(b: Any, g: int) -> Any:
-    """Σ gpus_c·n_c ≤ cluster.stock of the GPU type (MS c)."""
-    d = b.data
-    return sum(int(d.t.gpus_of[c]) * b.n[c] for c in range(len(d.t.configurations)) if d.t.gpu_of[c] == g) <= (
-        d.rooms[g].stock
-    )
-
-
-def gpus_of_model(b: Any, m: int) -> Any:
-    """g_m = Σ gpus_c·n_c, integer: something to branch on."""
-    d = b.data
-    return sum(int(d.t.gpus_of[c]) * b.n[c] for c in range(len(d.t.configurations)) if d.t.model_of[c] == m) == b.g[m]
-
-
-def instances_of_model(b: Any, m: int) -> Any:
-    """minimum_instances ≤ Σ n_c ≤ maximum_instances."""
-    served = b.data.t.case.problem.models[m]
-    total = sum(b.n[c] for c in range(len(b.data.t.configurations)) if b.data.t.model_of[c] == m)
-    return (served.minimum_instances, total, served.maximum_instances)
-
-
-def started(b: Any, c: int) -> Any:
-    """up_c ≥ n_c − running_c."""
-    return b.n[c] - b.up[c] <= int(b.data.running[c])
-
-
-def stopped(b: Any, c: int) -> Any:
-    """down_c ≥ running_c − n_c."""
-    return b.n[c] + b.down[c] >= int(b.data.running[c])
-
-
-def attainment(b: Any, m: int) -> Any:
-    """Requests of the model in time ≥ attainment_at_least of them − shortfall."""
-    d = b.data
-    count = float(d.t.classes.count[d.t.classes.model == m].sum())
-    served = sum(b.x[k, c, t] * (1.0 / count) for k, c in d.pairs if d.t.classes.model[k] == m for t in range(d.T))
-    return served + (b.short[m] if d.soft else 0.0) >= float(d.t.case.problem.models[m].attainment_at_least)
-
-
-def throughput_cap(b: Any) -> Any:
-    """T ≤ Σ tokens in time / threshold, where T could exceed 1 (MS 7)."""
-    return sum(b.data.w.throughput[k] * b.x[k, c, t] for k, c, t in b.x) - b.T >= 0
+def stopped(m: FlowModel) -> Rows:
+    """n_c + down_c ≥ running_c."""
+    return at_least(running_counts(m.t), m.n.among(m.down) + m.down)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The model
+# Requests
+
+
+def balance(m: FlowModel) -> Rows:
+    """Σ_{c in l} x_kct + I_lt − I_l,t−1 ≤ φ_l·a_kt: what is left is refused (pooled form)."""
+    if not m.pooled:
+        return no_rows()
+    arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
+    return at_most(arrivals, m.by_level(m.x) + m.I - m.I.lag("t"), over=m.I.index.sizes)
+
+
+def arrivals(m: FlowModel) -> Rows:
+    """Σ_c m_kct ≤ a_kt, where m_kct = x_kct + Y_kct − Y_kc,t−1: what is left is refused (exact form)."""
+    return no_rows() if m.pooled else at_most(m.t.classes.arrivals, m.m.by("k", "t"))
+
+
+def eligible(m: FlowModel) -> Rows:
+    """Σ_{φ_kc ≤ φ_l} m_kct ≤ φ_l·a_kt for every φ_l < 1 of k: on these c the same ones can be in time (exact form)."""
+    if m.pooled:
+        return no_rows()
+    arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
+    return at_most(arrivals, m.by_level(m.m), over=arrivals.shape)
+
+
+def admitted(m: FlowModel) -> Rows:
+    """m_kct ≥ 0 of the pairs that have a stock (exact form)."""
+    if m.pooled:
+        return no_rows()
+    k, c, _ = m.m.labels
+    return at_least(0.0, m.m[m.wait_bins[k, c] > 0])
+
+
+def expiry(m: FlowModel) -> Rows:
+    """Y_kct − f·m_kct ≤ Σ_{τ = t+1 … t+b} x_kcτ, b + f the wait in bins: who waits at the end of t starts in time."""
+    if m.pooled:
+        return no_rows()
+    whole = np.floor(m.wait_bins + 1e-9).astype(np.int64)
+    part = np.maximum(m.wait_bins - whole, 0.0)
+    k, c, t = m.x.labels
+    start, back = _each(np.minimum(whole[k, c], t))
+    later = m.x.at(start, (k[start], c[start], t[start] - back - 1), sets=("k", "c", "t"))
+    k, c, _ = m.m.labels
+    return at_most(0.0, m.Y - (m.m * part[k, c])[m.wait_bins[k, c] > 0] - later)
+
+
+def occupancy(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c: mean requests in slots in a bin, the bin after the last one too."""
+    k, c, t = m.x.labels
+    pair = m.pair[k, c]
+    start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
+    busy = m.x.at(start, (c[start], t[start] + later), m.busy[pair[start], later], ("c", "t"))
+    return at_most(0.0, busy - (m.n * m.t.slots_of)[np.unique(m.c)].across(t=m.bins + 1))
+
+
+def whole(m: FlowModel) -> Rows:
+    """Σ_t x_kct ≤ φ_kc·requests_k·n_c: tightens the relaxation."""
+    if m.given:
+        return no_rows()
+    most = m.t.share[m.k, m.c] * m.t.classes.count[m.k]
+    return at_most(0.0, m.x.by("k", "c") - m.n.at(m.c, (m.k, m.c), most, ("k", "c")))
+
+
+def attainment(m: FlowModel) -> Rows:
+    """Σ_{k of m} Σ_ct x_kct / requests_m + short_m ≥ attainment_at_least_m."""
+    q, models = m.t.classes, m.t.case.problem.models
+    requests = np.bincount(q.model, q.count, len(models))
+    asked = np.array([i for i in kept_models(m.t) if requests[i] > 0], dtype=np.int64)
+    if not len(asked):
+        return no_rows()
+    least = np.array([models[i].attainment_at_least for i in asked.tolist()])
+    model = q.model[m.x.labels[0]]
+    served = (m.x.by(m=model) * (1.0 / requests[model]))[np.isin(model, asked)]
+    return at_least(least, served + m.short[np.isin(m.short.labels[0], asked)], over=(asked,))
+
+
+def throughput_cap(m: FlowModel) -> Rows:
+    """T ≤ Σ_kct tokens_k·x_kct / threshold, where T could exceed 1 (MS 7)."""
+    return no_rows() if m.T is None else at_least(0.0, m.tokens.by() - m.T)
+
+
+FAMILIES = (
+    packing, servers, stock, gpus_of_model, instances_of_model, started, stopped, balance, arrivals, eligible, admitted,
+    expiry, occupancy, whole, attainment, throughput_cap,
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Uses
+
+
+def model(problem: Orchestration, tables: OrchestrationTables) -> FlowModel:
+    """The pooled form, which chooses instances."""
+    return FlowModel(tables)
 
 
 def attach(block: Any, problem: Orchestration, tables: OrchestrationTables) -> None:
-    """Put sets, variables and constraints on a Pyomo block; no objective.
+    """Put the pooled form's variables, constraints and expressions on a Pyomo block; no objective.
 
-    The block gets ``n`` by configuration, ``x`` by (class, configuration, bin), ``I`` by (class, bin) and the
+    The block gets ``n`` by configuration, ``x`` by (class, configuration, bin), ``I`` by (level, bin) and the
     expressions ``satisfaction``, ``throughput``, ``latency`` (MS 6–8) and ``penalties``.
     """
-    d = block.data = model_data(tables)
-    C, M, bins = range(len(tables.configurations)), range(len(problem.models)), range(d.T)
-    block.n = pyo.Var(C, domain=pyo.NonNegativeIntegers, bounds=lambda _, c: (0, d.most_n[c]))
-    block.g = pyo.Var(M, domain=pyo.NonNegativeIntegers, bounds=(0, sum(r.gpus for r in d.rooms)))
-    block.x = pyo.Var([(k, c, t) for k, c in d.pairs for t in bins], bounds=lambda _, k, c, t: (0, d.most_x[k, c][t]))
-    block.I = pyo.Var(range(len(d.levels)), bins, bounds=lambda _, i, t: (0, d.most_I[i][t]))
-    block.y = pyo.Var(d.patterns, domain=pyo.NonNegativeIntegers)
-    kept = [m for m in M if problem.models[m].attainment_at_least is not None]
-    block.short = pyo.Var(kept if d.soft else [], domain=pyo.NonNegativeReals)
-    block.up = pyo.Var(C if d.changes else [], domain=pyo.NonNegativeReals)
-    block.down = pyo.Var(C if d.changes else [], domain=pyo.NonNegativeReals)
-    types = range(len(d.rooms))
-    block.packing = pyo.Constraint([(g, s) for g in types for s in d.rooms[g].sizes], rule=packing)
-    block.servers = pyo.Constraint(
-        [(g, f) for g in types if not d.rooms[g].divisible for f in d.rooms[g].servers], rule=servers
-    )
-    block.stock = pyo.Constraint([g for g in types if d.rooms[g].stock is not None and d.rooms[g].sizes], rule=stock)
-    block.gpus_of_model = pyo.Constraint([m for m in M if (tables.model_of == m).any()], rule=gpus_of_model)
-    limited = [m for m in M if problem.models[m].minimum_instances or problem.models[m].maximum_instances is not None]
-    block.instances_of_model = pyo.Constraint(limited, rule=instances_of_model)
-    if d.changes:
-        block.started = pyo.Constraint(C, rule=started)
-        block.stopped = pyo.Constraint(C, rule=stopped)
-    block.balance = pyo.Constraint(range(len(d.levels)), bins, rule=balance)
-    block.whole = pyo.Constraint(d.pairs, rule=whole)
-    block.occupancy = pyo.Constraint(d.used, range(d.T + 1), rule=occupancy)
-    block.attainment = pyo.Constraint(
-        [m for m in kept if tables.classes.count[tables.classes.model == m].sum() > 0], rule=attainment
-    )
-    _metrics(block, problem, tables)
-
-
-def _metrics(block: Any, problem: Orchestration, tables: OrchestrationTables) -> None:
-    """MS(6–8) as expressions."""
-    d, w, change = block.data, block.data.w, problem.change
-    block.satisfaction = pyo.Expression(expr=pyo.quicksum(w.satisfaction[k] * v for (k, _, _), v in block.x.items()))
-    if w.capped:
-        block.T = pyo.Var(bounds=(0, 1))
-        block.throughput_cap = pyo.Constraint(rule=throughput_cap)
-        block.throughput = pyo.Expression(expr=block.T)
-    else:
-        block.throughput = pyo.Expression(expr=pyo.quicksum(w.throughput[k] * v for (k, _, _), v in block.x.items()))
-    block.latency = pyo.Expression(
-        expr=pyo.quicksum((w.latency - w.first_token[k, c]) * v for (k, c, _), v in block.x.items())
-        - pyo.quicksum(w.waiting * tables.bin_s * v for (i, _), v in block.I.items() if d.levels[i].whole)
-    )
-    block.penalties = pyo.Expression(
-        expr=sum(change.score_per_start * v for v in block.up.values())
-        + sum(change.score_per_stop * v for v in block.down.values())
-        + sum((problem.slo.shortfall_penalty or 0.0) * v for v in block.short.values())
-    )
+    model(problem, tables).attach(block)
 
 
 def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
     """The ConcreteModel of the problem: MS(6), or its parts as lexicographic priorities."""
-    o = problem.objective
-    with paused_gc():
-        model = pyo.ConcreteModel(name=problem.name or problem.formulation)
-        attach(model, problem, tables)
-        parts = {"attainment": model.satisfaction, "throughput": model.throughput, "latency": model.latency}
-        if o.kind == "score":
-            rest = o.beta * parts["throughput"] + (1 - o.beta) * parts["latency"]
-            score = o.alpha * parts["attainment"] + (1 - o.alpha) * rest - model.penalties
-            model.score = pyo.Objective(expr=score, sense=pyo.maximize)
-        else:
-            for i, name in enumerate(o.order):
-                expr = parts[name] - model.penalties if i == 0 else parts[name]
-                setattr(model, f"priority_{name}", pyo.Objective(expr=expr, sense=pyo.maximize))
-    return model
+    return model(problem, tables).pyomo()
+
+
+def dispatch(
+    t: OrchestrationTables, counts: Ints, settings: Settings | None = None
+) -> tuple[Assignment | None, Report]:
+    """The best assignment to given instances, all requests known beforehand (an LP); None where none is allowed.
+
+    Raises:
+        SolverError: the solver failed.
+    """
+    counts = np.asarray(counts, dtype=np.int64)
+    if not _pairs(t, counts).any():
+        p = t.case.problem
+        asked = [m for m in kept_models(t) if (p.models[m].attainment_at_least or 0.0) > 0 and
+                 t.classes.count[t.classes.model == m].sum() > 0]  # fmt: skip
+        if asked and p.slo.shortfall_penalty is None:
+            why = f"no request of {t.case.models[asked[0]]} may start anywhere"
+            return None, Report("infeasible", None, None, None, None, None, (), 0.0, 0, why)
+        empty = np.zeros((0, t.bins))
+        none = np.zeros(0, dtype=np.int64)
+        found = Report("optimal", None, 0.0, 0.0, 0.0, None, (), 0.0, 0, "no request may start anywhere")
+        return Assignment(counts, none, none, empty, empty, empty), found
+    flow = FlowModel(t, counts)
+    report = solve_compiled(flow.compiled(), settings)
+    if report.status in ("error", "unbounded"):
+        raise SolverError(f"the assignment LP is {report.status}: {report.message}")
+    return (None if report.x is None else flow.assignment(report.x)), report
 
 
 def extract(model: Any, tables: OrchestrationTables) -> OrchestrationPlan | None:

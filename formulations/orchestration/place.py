@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.packing import Placement, pack
+from formulations.orchestration.packing import Placement, Room, pack, rooms
 from formulations.orchestration.points import OrchestrationTables
 
 Ints = npt.NDArray[np.int64]
@@ -29,6 +29,14 @@ class Placements:
 
     instances: tuple[Placed, ...]
     moved: int
+
+
+def rooms_of(t: OrchestrationTables) -> tuple[Room, ...]:
+    """By GPU type, the servers for units of the sizes that configurations have."""
+    units: list[list[int]] = [[] for _ in t.case.gpu_types]
+    for x in t.configurations:
+        units[x.gpu].append(x.unit)
+    return rooms(t.case, units)
 
 
 def running_counts(t: OrchestrationTables) -> Ints:

@@ -242,6 +242,10 @@ class Objective(Entry):
     )
     order: tuple[Metric, ...] = Field(default=("attainment", "latency", "throughput"), min_length=1)
 
+    def score(self, attainment: Any, throughput: Any, latency: Any) -> Any:
+        """MS(6) of numbers, arrays or coefficients of S, T and L."""
+        return self.alpha * attainment + (1 - self.alpha) * (self.beta * throughput + (1 - self.beta) * latency)
+
     @property
     def weights(self) -> tuple[float, float, float]:
         """Of S, T and L in MS(6); in a lexicographic order each metric counts a thousandth of the one before."""

@@ -16,6 +16,7 @@ Ints: TypeAlias = npt.NDArray[np.intp]
 Labels: TypeAlias = tuple[Ints, ...]
 """One (n,) array for each index set: entry i has the label (labels[0][i], labels[1][i], …)."""
 
+LARGEST = int(np.iinfo(np.intp).max)
 TABLE = 1 << 20  # a lookup table of so many places costs nothing; a larger one pays only if there are labels to fill it
 
 
@@ -131,7 +132,7 @@ def _keys(labels: Labels, sizes: Sequence[int]) -> Ints:
     """(n,) row-major position in the grid."""
     if not labels:
         return np.zeros(0, dtype=np.intp)
-    if math.prod(sizes) > np.iinfo(np.intp).max:
+    if math.prod(sizes) > LARGEST:
         raise StatementError(f"a grid of {sizes} is too large")
     key = labels[0]
     for part, size in zip(labels[1:], sizes[1:], strict=True):

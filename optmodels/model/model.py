@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from optmodels.errors import SolverError
-from optmodels.model.labels import Array, Labels, StatementError
+from optmodels.model.labels import Array, Ints, Labels, StatementError
 from optmodels.model.rows import Rows
 from optmodels.model.terms import Expression, Terms, Variable
 from optmodels.solver.compile import Compiled
@@ -191,6 +191,13 @@ class Model:
     def rows(self, family: Family | str) -> Rows:
         """The rows of a family that was stated."""
         return self._rows[family if isinstance(family, str) else family.__name__]
+
+    def positions(self, family: Family | str) -> Ints:
+        """(r,) the rows of a family among those of the compiled model."""
+        name = family if isinstance(family, str) else family.__name__
+        before = accumulate(map(len, self._rows.values()), initial=0)
+        start = dict(zip(self._rows, before, strict=False))[name]
+        return start + np.arange(len(self._rows[name]))
 
     @property
     def column_names(self) -> Names:

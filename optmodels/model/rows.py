@@ -72,11 +72,11 @@ def between(low: Any, high: Any, terms: Terms, over: Any = None) -> Rows:
             places = [index.find(part.labels) for part in terms.parts]
         else:
             places = [np.zeros(len(part.columns), dtype=np.intp) for part in terms.parts]
+    elif not len(terms):
+        return no_rows()
     elif terms.sets:
         labels, places = distinct([part.labels for part in terms.parts])
         index = _Found(labels)
-    elif not len(terms):
-        return no_rows()
     else:
         index = Index(())
         places = [np.zeros(len(part.columns), dtype=np.intp) for part in terms.parts]

@@ -133,8 +133,10 @@ class Terms:
         """The entries in rows that `other` has entries in: ``used - m.n.among(used)`` has no row for n alone."""
         if self.sets != other.sets:
             raise StatementError(f"terms labelled by {self.sets} are not among those labelled by {other.sets}")
+        if not len(other):
+            return self[:0]
         if not self.sets:
-            return self if len(other) else self[:0]
+            return self
         _, (mine, theirs) = distinct([self.labels, other.labels])
         return self[np.isin(mine, theirs)]
 

@@ -1,4 +1,4 @@
-"""The fleet MILP: against brute force and a second solver, its rows, its bounds, its answers when there is no plan."""
+"""The fleet MILP: against brute force and a second solver, its bounds, its answers when there is no plan."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from formulations.fleet.check import check
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.methods.melange import build_melange, melange
+from formulations.fleet.methods.heuristics import lp_rounding_choice
+from formulations.fleet.methods.melange import MelangeModel, melange
 from formulations.fleet.model import build
 from formulations.fleet.points import build_tables, prune
 from optmodels.formulation import Options
-from optmodels.solver import solve_model
+from optmodels.solver import solve_compiled, solve_model
 
 ROOT = Path(__file__).resolve().parents[2]
 MELANGE = ROOT / "instances/fleet/melange-example.yaml"
@@ -200,52 +201,13 @@ def test_counted_slices_are_melanges_binaries(seed, slices):
     )
     m.cost = pyo.Objective(expr=sum(tables.points.usd_per_hour[p] * m.n[p] for p in m.P))
     literal, _, _ = solve_model(m)
-    counted, _, _ = solve_model(build_melange(tables, slices))
+    counted = solve_compiled(MelangeModel(tables, slices).compiled())
     assert counted.objective == pytest.approx(literal.objective, rel=1e-6)
     _, whole = solved(problem)
     assert whole.plan.total_usd_per_hour <= counted.objective + 1e-6
 
 
-# ------------------------------------------------------------------------------------------------ rows and bounds
-
-
-def rows_of(problem):
-    """Rows of the model as text, by constraint family."""
-    model = build(problem, build_tables(problem))
-    found = {}
-    for c in model.component_objects(pyo.Constraint):
-        for k in c:
-            found[f"{c.name}[{k}]"] = str(c[k].expr).replace(" ", "")
-    return found
-
-
-def test_rows_are_the_mathematics():
-    """One golden model with a row of every family."""
-    problem = fleet(
-        [2.0], [[4.0, 1.0]], [3.0, 1.0], w0={"spot_share_max": 0.5, "min_replicas": 2}, p0={"market": "spot"},
-        stock=[{"machine": "m0", "at_most": 3}], budget_usd_per_hour=9.0, reserve={"lost": 1},
-        running=[{"machine": "m1", "count": 1}], change={"start_usd": 2.4, "max_starts": 5, "max_stops": 4},
-    )  # fmt: skip
-    rows = rows_of(problem)
-    assert rows["demand_met[(0,0)]".replace(",", ", ")] == "x[0,0,0]+x[0,0,1]+s[0,0]==1"
-    assert rows["capacity[(0, 0)]"] == "0.5*x[0,0,0]<=n[0,0]"
-    assert rows["capacity[(0, 1)]"] == "2.0*x[0,0,1]<=n[0,1]"
-    assert rows["stock[(0, 0)]"] == "n[0,0]<=3.0"
-    assert rows["within_budget[0]"] == "3.0*n[0,0]+n[0,1]<=9.0"
-    assert rows["spot_share[(0, 0)]"] == "x[0,0,0]<=0.5"
-    assert rows["min_replicas[(0, 0)]"].replace("2.0", "2") == "2<=n[0,0]+n[0,1]"
-    assert rows["survives[(0, 0)]"] == "0.5*x[0,0,0]<=n[0,0]-y[0,0,0]"
-    assert rows["one_level[(0, 0)]"] == "y[0,0,0]<=1"
-    assert rows["pool_size[(0, 0)]"] == "n[0,0]<=2*y[0,0,0]"
-    assert rows["machine_balance[(0, 0)]"] == "n[0,0]==up[0,0]-down[0,0]"
-    assert rows["machine_balance[(0, 1)]"] == "n[0,1]-1==up[0,1]-down[0,1]"
-    assert rows["starts_limit[0]"] == "up[0,0]+up[0,1]<=5"
-    assert rows["stops_limit[0]"] == "down[0,0]+down[0,1]<=4"
-    families = {k.partition("[")[0] for k in rows}
-    assert families == {
-        "demand_met", "capacity", "stock", "within_budget", "spot_share", "min_replicas", "one_level", "pool_size",
-        "survives", "machine_balance", "starts_limit", "stops_limit",
-    }  # fmt: skip
+# ------------------------------------------------------------------------------------------------ bounds
 
 
 def test_relaxation_is_the_lp_bound_and_pinned():
@@ -333,6 +295,15 @@ def test_running_fleet_is_kept_when_moving_costs_more():
     _, outcome = solved(cheap)
     assert outcome.plan.usd_per_hour == pytest.approx(2.0)
     assert outcome.plan.periods[0].starts == {"m1 (on_demand)": 4}
+
+
+def test_a_demand_that_sleeps_takes_no_part_in_the_relaxation():
+    """Where no point it could use is the first one in the table: it once made the start's counts no numbers."""
+    night = [{"name": "night", "hours": 6, "rate_factors": {"w1": 0.0}}, {"name": "day", "hours": 18}]
+    problem = fleet([2.0, 3.0], [[4.0, 1.0], [0.0, 2.0]], [3.0, 1.0], periods=night)
+    choice = lp_rounding_choice(problem, build_tables(problem))
+    np.testing.assert_array_equal(choice.n, [[1, 0], [1, 2]])
+    assert (0, 1) not in zip(choice.t, choice.w, strict=True)
 
 
 def test_worth_of_a_scarce_machine():

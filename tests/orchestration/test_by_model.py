@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from orchestration_cases import two_models
 
 import optmodels
-from formulations.orchestration.flow import FlowModel, dispatch, metrics
+from formulations.orchestration.flow import metrics
 from formulations.orchestration.methods.by_model import Value, alone, best_split, by_model, separable
 from formulations.orchestration.methods.rounding import Fits, scheduled
+from formulations.orchestration.model import FlowModel, dispatch
+from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
 from optmodels.loading import load
 from optmodels.solver.highs import Settings, relaxation, solve_compiled
@@ -51,7 +53,7 @@ def test_optimum_of_all_models_together(variant):
     assert split.objective == pytest.approx(together.objective, rel=2e-6)
     assert split.bound == pytest.approx(split.objective, rel=2e-6)
     assert scheduled(t, split.counts).objective == pytest.approx(split.objective, abs=1e-7)
-    assert Fits(t, FlowModel(t).rooms)(split.counts)
+    assert Fits(t, rooms_of(t))(split.counts)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -94,11 +96,11 @@ def test_price_of_gpus_bounds_every_other_number():
 
     def relaxed(g):
         upper = model.upper.copy()
-        upper[flow.columns.g.start] = g
+        upper[flow.g.start] = g
         return relaxation(dataclasses.replace(model, upper=upper))
 
     at = [relaxed(g) for g in range(5)]
-    prices = [float(r.reduced[flow.columns.g.start]) for r in at]
+    prices = [float(r.reduced[flow.g.start]) for r in at]
     assert max(prices) > 1e-3
     for g, h in itertools.product(range(1, 5), range(5)):
         assert at[g].bound + max(0.0, prices[g]) * (h - g) >= at[h].bound - 1e-6

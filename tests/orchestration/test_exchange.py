@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from formulations.orchestration.flow import dispatch, metrics
+from formulations.orchestration.flow import metrics
 from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods.exchange import Exchanges
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
 from papers.maaso import case

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formulations.orchestration.flow import dispatch, metrics, weights
+from formulations.orchestration.flow import metrics, weights
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.greedy_dp import deploy
 from formulations.orchestration.methods.printed import Printed
 from formulations.orchestration.methods.search import Group, Search
 from formulations.orchestration.methods.slots import pooled
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Trials, in_time, sample, split
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get
 from optmodels.simulation.cluster import Cluster, Requests, simulate

@@ -1,4 +1,4 @@
-"""Column form: the two statements of it agree, the relaxation bounds, brute force, the literal form."""
+"""Column form: in Pyomo, its relaxation, brute force, the literal form."""
 
 # ruff: noqa: E501 - tables of cases
 
@@ -15,14 +15,16 @@ from orchestration_cases import handful, two_models
 
 import optmodels
 from formulations.orchestration import literal
-from formulations.orchestration.flow import FlowModel, busy_shares, dispatch
+from formulations.orchestration.flow import busy_shares
 from formulations.orchestration.methods import METHODS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.methods.rounding import Fits, scheduled, without_idle
-from formulations.orchestration.model import build
+from formulations.orchestration.model import FlowModel, attach, build, dispatch
+from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
 from optmodels.formulation import Options
 from optmodels.loading import load
+from optmodels.model.golden import differences, statement
 from optmodels.solver.compile import compile_model
 from optmodels.solver.highs import relaxation, solve_compiled
 
@@ -49,27 +51,16 @@ def tables_of(document):
     return problem, build_tables(problem)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_pyomo_and_numpy_state_the_same_matrix(variant):
+@pytest.mark.parametrize("variant", ["plain", "lexicographic", "changes", "capped"])
+def test_pyomo_block_is_the_statement(variant):
     problem, t = tables_of(two_models(30, **VARIANTS[variant]))
-    ours, theirs = FlowModel(t).compiled(), compile_model(build(problem, t))
-    used = np.diff(ours.A.indptr) > 0  # Pyomo's standard form drops unused columns
-    assert int(used.sum()) == theirs.A.shape[1]
-
-    def rows(m, keep):
-        dense = m.A.toarray()[:, keep]
-        found = [(low, high, tuple(np.sort(row[row != 0]).round(9)))
-                 for low, high, row in zip(m.row_lower, m.row_upper, dense, strict=True) if (row != 0).any()]  # fmt: skip
-        both = [
-            (a, np.inf, c) for a, b, c in found if np.isfinite(a) and np.isfinite(b) and a < b
-        ]  # as Pyomo splits them
-        found = [(a if a == b or not np.isfinite(b) else -np.inf, b, c) for a, b, c in found] + both
-        return sorted((round(float(a), 9), round(float(b), 9), tuple(map(float, c))) for a, b, c in found)
-
-    assert rows(ours, used) == rows(theirs, np.ones(theirs.A.shape[1], dtype=bool))
-    np.testing.assert_allclose(np.sort(ours.upper[used]), np.sort(theirs.upper), rtol=1e-9)
-    for a, b in zip(ours.costs, theirs.costs, strict=True):
-        np.testing.assert_allclose(np.sort(a[used]), np.sort(b), atol=1e-12)
+    stated, built = FlowModel(t), build(problem, t)
+    assert differences(statement(stated), statement(built)) == []
+    block = pyo.ConcreteModel()
+    attach(block, problem, t)
+    assert {"n", "g", "x", "I", "y", "short", "up", "down"} <= {v.name for v in block.component_objects(pyo.Var)}
+    names = {e.name for e in block.component_objects(pyo.Expression)}
+    assert names == {"satisfaction", "throughput", "latency", "penalties"}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -88,7 +79,7 @@ def test_exact_against_every_choice_of_instances(seed):
                    models=[{"model": "mistral-7b"}, {"model": "llama-3.2-3b"}],
                    candidates={"tp": [1, 2], "batch": [2, 4]})
     )  # fmt: skip
-    fits = Fits(t, FlowModel(t).rooms)
+    fits = Fits(t, rooms_of(t))
     best = -np.inf
     for counts in itertools.product(*(range(3 // int(g) + 1) for g in t.gpus_of)):
         n = np.array(counts)
@@ -236,7 +227,7 @@ def test_dominated_configurations_are_never_missed(seed, monkeypatch):
     )  # fmt: skip
 
     def best(t):
-        fits = Fits(t, FlowModel(t).rooms)
+        fits = Fits(t, rooms_of(t))
         choices = itertools.product(*(range(2 // int(g) + 1) for g in t.gpus_of))
         return max(scheduled(t, np.array(n)).objective for n in choices if fits(np.array(n)))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from formulations.orchestration.flow import dispatch, metrics
+from formulations.orchestration.flow import metrics
 from formulations.orchestration.making import counts_of
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options, get

@@ -20,10 +20,10 @@ from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.solver import solve_model
-from optmodels.solver.conflict import deletion_filter
-from optmodels.study.explanation import run as explained
 from optmodels.study.explanation.conflicts import CLOSE, Together
+from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.margins import next_plans
+from optmodels.study.explanation.named import listed
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
 from optmodels.study.explanation.purchases import purchases
 from optmodels.study.explanation.thresholds import relative_change
@@ -429,9 +429,9 @@ def test_budget_is_kept_and_what_it_cuts_off_is_said() -> None:
 
 
 def test_a_long_list_of_what_was_left_is_cut_and_counted() -> None:
-    words = explained._first([f"limit {i}" for i in range(2000)])
+    words = listed([f"limit {i}" for i in range(2000)])
     assert words.startswith("limit 0; limit 1") and words.endswith("; and 1,992 more")
-    assert explained._first(["a", "b"]) == "a; b"
+    assert listed(["a", "b"]) == "a; b"
 
 
 def test_changed_problems_leave_the_original_alone() -> None:

@@ -1,7 +1,7 @@
 """Column generation for tables too large to list in one model, and the certified bound of the linear relaxation.
 
-In the relaxation n_p is the load on p, so that the fleet is shares alone: min Σ c_wp·x_wp with Σ_p x_wp (+ unserved)
-= 1 and a few coupling rows (stock, quota, budget, spot shares). Given prices σ of those rows the best column of a
+In the relaxation n_p is the load on p, so that the fleet is shares alone; the families of `formulations.fleet.model`
+are stated on them, with that load in the place of n. Given prices σ of stock, quota and budget the best column of a
 demand is argmin_p of (C_p + Σ_r σ_r·a_pr)·λ_w·l_wp + penalties: a look-up in the table. For any σ ≥ 0 the sum of those
 minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so the bound does
 not rest on the linear solver's tolerances. Minimum replicas, reserves and changes are left out, which keeps it valid.
@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from formulations.fleet.making import Choice
+from formulations.fleet.model import Parameters, demand_met, spot_share, stock, usd, within_budget
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
+from optmodels.model import Expression, Rows
 from optmodels.plan.outcome import Outcome
 from optmodels.solver.highs import Report, relative_gap
 from optmodels.solver.session import Session, Settings
@@ -65,35 +68,94 @@ def applies(problem: Fleet) -> bool:
     return one and problem.objective == "min_cost"
 
 
+class Coupling(Parameters):
+    """The families that hold demands together, over the deployments of one period."""
+
+    def __init__(self, problem: Fleet, tables: FleetTables, t: int) -> None:
+        super().__init__(problem, tables)
+        P = len(tables.points)
+        self.n = self.variable("n", ("t", "p"), (np.full(P, t), np.arange(P)))
+        self.state((stock, within_budget))
+
+
+class Shares(Parameters):
+    """Columns of the master problem: shares of pairs (w, p), whose load stands in the place of n.
+
+    Args:
+        t: the period.
+        w, p: pairs, (n,) each.
+        rest: in place of pairs the unserved shares, and ``missing`` ones that break the SLO of who must be served.
+    """
+
+    def __init__(self, problem: Fleet, tables: FleetTables, t: int, w: Index, p: Index, rest: bool = False) -> None:
+        super().__init__(problem, tables)
+        asked = np.flatnonzero(self.rates[t] > 0) if rest else np.zeros(0, dtype=np.intp)
+        at = np.full(len(asked), t), asked
+        self.x = self.variable("x", ("t", "w", "p"), (np.full(len(w), t), w, p))
+        self.n = (self.x * self.load_of(self.x)).by("t", "p")
+        unserved = self.variable("s", ("t", "w"), at, upper=1.0 - self.served[asked])
+        self.missing = self.variable("missing", ("t", "w"), at)
+        self.s = unserved + self.missing
+        self.state((demand_met, stock, within_budget, spot_share))
+
+
+class Master:
+    """The master problem in HiGHS: it is given columns, solved, and asked for prices.
+
+    Its rows are those of `demand_met` by w, `stock` by r, `within_budget` and `spot_share` by w, in this order; a row
+    that no column is in is free.
+    """
+
+    def __init__(self, demands: int, limits: int) -> None:
+        self.starts = {"demand_met": 0, "stock": demands, "within_budget": demands + limits,
+                       "spot_share": demands + limits + 1}  # fmt: skip
+        self.size = 2 * demands + limits + 1
+        free = np.full(self.size, np.inf)
+        self.session = Session()
+        nothing = np.zeros(0)
+        self.session.load(nothing, sparse.csc_array((self.size, 0)), -free, free, nothing, nothing)
+
+    def positions(self, family: str, rows: Rows) -> Index:
+        """Where rows of a family are: their labels are (t, what it has rows by)."""
+        return self.starts[family] + (rows.labels[1] if len(rows.labels) > 1 else np.zeros(len(rows), dtype=np.intp))
+
+    def add(self, part: Shares, missing_usd: float = 0.0) -> None:
+        """Add the columns of shares and the bounds of the rows they are in."""
+        entries = [sparse.coo_array((self.size, part.width))]
+        for family in part.families:
+            rows = part.rows(family)
+            at = self.positions(family, rows)
+            self.session.set_row_bounds(at, rows.lower, rows.upper)
+            where = at[rows.row], rows.columns
+            entries.append(sparse.coo_array((rows.coefficients, where), shape=(self.size, part.width)))
+        cost = Expression(usd(part)).vector(part.width)
+        cost[part.missing.columns] += missing_usd
+        lower, upper, _ = part.bounds()
+        self.session.add_columns(cost, lower, upper, sum(e.tocsc() for e in entries))
+
+
 def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
     """Solve the relaxation of period t by column generation (see the module's docstring)."""
-    from scipy import sparse
-
-    case, points = tables.case, tables.points
-    rates = tables.rates[t]
+    coupling = Coupling(problem, tables, t)
+    asked = coupling.rates[t] > 0
     W, P = tables.load.shape
-    load = tables.load * rates[:, None]  # deployments for all of w
-    load[rates == 0] = 0.0
+    load = np.full((W, P), np.inf)  # deployments for all of w
+    load[asked] = tables.load[asked] * coupling.rates[t, asked, None]
     penalty = tables.usd_per_share(t) if tables.penalty is not None else None
-    least = np.array([case.serve_at_least(case.workload(d.workload)) for d in tables.demands])
-    least[rates == 0] = 0.0
-    price = np.array([case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands]) * rates
-    # Coupling rows: weights per deployment, and spot shares per demand.
-    rows, limits = tables.consumption.T, tables.limits
-    if problem.budget_usd_per_hour is not None:
-        rows = np.concatenate([rows, points.usd_per_hour[None, :]])
-        limits = np.append(limits, problem.budget_usd_per_hour)
-    spot_limit = np.array([case.workload(d.workload).spot_share_max for d in tables.demands])
-    limited = np.flatnonzero(spot_limit < 1)
+    least = np.where(asked, coupling.served, 0.0)
+    price = coupling.usd_unserved * coupling.rates[t]
+    families = {family: coupling.rows(family) for family in coupling.families}
+    rows = np.concatenate([part.matrix(P).toarray() for part in families.values()])  # (R', P)
+    limits = np.concatenate([part.upper for part in families.values()])
+    limited = np.flatnonzero(np.isfinite(coupling.spot_share))
     sigma, tau = np.zeros(len(rows)), np.zeros(W)
 
     def priced() -> Array:
-        unit = points.usd_per_hour + sigma @ rows if len(rows) else points.usd_per_hour
-        value = load * unit
+        value = load * (coupling.usd + sigma @ rows)
         if penalty is not None:
             value = value + np.where(np.isfinite(load), penalty, 0.0)
         if len(limited):
-            value = value + tau[:, None] * points.spot
+            value = value + tau[:, None] * coupling.spot
         return value
 
     def bound(value: Array) -> float:
@@ -102,7 +164,7 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
             each = np.where(least > 0, least * cheapest, 0.0) + np.where(
                 least < 1, (1 - least) * np.minimum(cheapest, price), 0.0
             )
-        return float(each.sum() - sigma @ limits - tau[limited] @ spot_limit[limited])
+        return float(each.sum() - sigma @ limits - tau[limited] @ coupling.spot_share[limited])
 
     value = priced()
     if (~np.isfinite(value).any(axis=1) & (least > 0)).any():
@@ -113,21 +175,14 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         w = np.flatnonzero(np.isfinite(value).any(axis=1) & ((value.min(axis=1) <= price) | (least > 0)))
         p = value[w].argmin(axis=1)
         share = np.where(value[w, p] <= price[w], 1.0, least[w])
-        reduced = reduced_costs(load, value, points.usd_per_hour)
+        reduced = reduced_costs(load, value, coupling.usd)
         return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
-    huge = 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0)
-    # Rows: shares of every demand, then coupling. Columns: unserved, then artificial, then shares of the pairs listed.
-    coupling, eye = len(rows) + len(limited), sparse.eye_array(W)
-    master = Session()
-    master.load(
-        np.concatenate([price, np.full(W, huge)]),
-        sparse.vstack([sparse.hstack([eye, eye]), sparse.csc_array((coupling, 2 * W))]),
-        np.concatenate([np.ones(W), np.full(coupling, -np.inf)]),
-        np.concatenate([np.ones(W), limits, spot_limit[limited]]),
-        np.zeros(2 * W), np.concatenate([1 - least, np.full(W, np.inf)]),
-    )  # fmt: skip
+    master = Master(W, len(tables.limits))
+    no_pairs = np.zeros(0, dtype=np.intp)
+    rest = Shares(problem, tables, t, no_pairs, no_pairs, rest=True)
+    master.add(rest, 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0))
     taken = np.zeros((W, P), dtype=bool)
-    listed = [np.zeros(0, dtype=np.intp)]  # positions in (W, P), in the order of their columns
+    listed = [no_pairs]  # positions in (W, P), in the order of their columns
 
     def add(value: Array, below: Array) -> bool:
         """Give the master the three cheapest pairs of each demand, those below its level; whether any is new."""
@@ -138,37 +193,34 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         np.put_along_axis(cheapest, p, True, axis=1)
         new = cheapest & np.isfinite(value) & (value < below[:, None]) & ~taken
         taken[new] = True
-        i, j = np.nonzero(new)
         listed.append(np.flatnonzero(new))
-        share = sparse.csr_array((np.ones(len(i)), (i, np.arange(len(i)))), shape=(W, len(i)))
-        weights = sparse.csr_array(np.concatenate([rows[:, j] * load[i, j], (i == limited[:, None]) & points.spot[j]]))
-        own = load[i, j] * points.usd_per_hour[j] + (penalty[i, j] if penalty is not None else 0.0)
-        master.add_columns(own, np.zeros(len(i)), np.full(len(i), np.inf), sparse.vstack([share, weights]))
-        return len(i) > 0
+        w, p = np.nonzero(new)
+        master.add(Shares(problem, tables, t, w, p))
+        return bool(new.any())
 
+    at = np.concatenate([master.positions(family, part) for family, part in families.items()])
     add(value, np.full(W, np.inf))
     done, new = 0, True
     while new and done < rounds:
         done += 1
-        if master.run() != "optimal":
-            raise SolverError(f"the master problem was not solved: {master.message}")
-        pi, dual = np.split(master.row_duals(), [W])
-        dual = np.maximum(-dual, 0.0)
-        sigma, tau = dual[: len(rows)], np.zeros(W)
-        tau[limited] = dual[len(rows) :]
+        if master.session.run() != "optimal":
+            raise SolverError(f"the master problem was not solved: {master.session.message}")
+        duals = master.session.row_duals()
+        pi, gains = duals[:W], np.maximum(-duals, 0.0)
+        sigma, tau = gains[at], gains[-W:]
         value = priced()
         now = bound(value)
         if now > best_bound:
             best_bound, best_prices = now, (sigma, tau, value)
-        x = master.values()
+        x = master.session.values()
         new = add(value, pi - 1e-9 * np.maximum(np.abs(pi), 1.0))
-    pairs = np.concatenate(listed)[: len(x) - 2 * W]
-    pairs, share = pairs[order := np.argsort(pairs)], x[2 * W :][order]
+    pairs = np.concatenate(listed)[: len(x) - rest.width]
+    pairs, share = pairs[order := np.argsort(pairs)], x[rest.width :][order]
     used = share > 1e-9
     w, p = np.divmod(pairs[used], P)
     sigma, tau, value = best_prices
-    reduced = reduced_costs(load, value, points.usd_per_hour + (sigma @ rows if len(rows) else 0.0))
-    feasible = float(x[W : 2 * W].sum()) < 1e-7
+    reduced = reduced_costs(load, value, coupling.usd + sigma @ rows)
+    feasible = float(x[rest.missing.columns].sum()) < 1e-7
     return Relaxation(best_bound, w, p, share[used], value, reduced, feasible, done, len(pairs))
 
 

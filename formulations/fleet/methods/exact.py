@@ -1,6 +1,7 @@
 """The method ``exact``: dominance pruning, the MILP by HiGHS, column generation where the table is too large.
 
-`worth` and `explain` say what binds in its plan, or why there is none; `column_pruning` is the MILP on few points.
+A plan says what one more unit of each binding limit is worth, an infeasible instance which limits cannot hold together
+(`optmodels.study.explanation.named`). `column_pruning` is the MILP on few points.
 """
 
 from __future__ import annotations
@@ -11,51 +12,49 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyomo.environ as pyo
 
 from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
-from formulations.fleet.model import build, extract
+from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, WorthLine
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver import Compiled, Report, Settings, compile_model, solve_compiled
-from optmodels.solver.conflict import irreducible
+from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.highs import Event, Limit, Status
+from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
 MOST_WORTHS = 8  # limits solved again for their worth
+QUICK_S = 5.0  # a model solved so fast is solved again for worths; of others the relaxation is
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Solved:
     report: Report
     compiled: Compiled
-    model: Any
+    model: FleetModel
     seconds: dict[str, float]
+
+    @property
+    def choice(self) -> Choice | None:
+        """Counts and shares found."""
+        return None if self.report.x is None else self.model.choice(self.report.x)
 
 
 def _solve(
     problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None, ratio: float = 0.0
 ) -> _Solved:
     clock = time.perf_counter()
-    model = build(problem, tables, ratio)
+    model = FleetModel(problem, tables, ratio)
     built = time.perf_counter()
-    compiled = compile_model(model)
-    columns = None
-    if start is not None:
-        offered = pyo.ComponentMap((model.n[t, p], float(start.n[t, p])) for t in model.T for p in model.P)
-        columns = {i: offered[v] for i, v in enumerate(compiled.variables) if v in offered}
+    compiled = model.compiled()
     done = time.perf_counter()
-    solved = solve_compiled(compiled, settings, columns)
-    if solved.x is not None:
-        for v, value in zip(compiled.variables, solved.x, strict=True):
-            v.set_value(float(value), skip_validation=True)
+    report = solve_compiled(compiled, settings, None if start is None else model.start({"n": start.n}))
     seconds = {"build": built - clock, "compile": done - built, "solve": time.perf_counter() - done}
-    return _Solved(solved, compiled, model, seconds)
+    return _Solved(report, compiled, model, seconds)
 
 
 def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
@@ -178,14 +177,14 @@ def _one_part(
     log |= {"solver": report_.message, "nodes": report_.nodes}
     if report_.status == "infeasible" and not options.answer_only:
         clock = time.perf_counter()
-        log |= explain(problem, tables, solved, options)
+        log |= explain(solved, options)
         seconds["explain"] = time.perf_counter() - clock
-    answer: Any = extract(solved.model, tables) if report_.x is not None else None
+    answer: Any = solved.choice
     if answer is not None and not plain:
         plan = make_plan(tables, answer)
         clock = time.perf_counter()
         if not options.answer_only:
-            plan.worth = worth(problem, tables, plan, solved, settings)
+            plan.worth = worth(solved, plan, settings)
         seconds["worth"] = time.perf_counter() - clock
         answer = plan
     return Outcome(
@@ -197,8 +196,7 @@ def _restricted_milp(
     problem: Fleet, tables: FleetTables, settings: Settings, start: Choice | None
 ) -> tuple[Report, Choice | None, dict[str, float], dict[str, int]]:
     solved = _solve(problem, tables, settings, start)
-    choice = extract(solved.model, tables) if solved.report.x is not None else None
-    return solved.report, choice, solved.seconds, solved.compiled.size
+    return solved.report, solved.choice, solved.seconds, solved.compiled.size
 
 
 def _dinkelbach(
@@ -231,14 +229,14 @@ def _dinkelbach(
             seconds[k] += v
         size, r = solved.compiled.size, solved.report
         if r.status == "infeasible" and best is None:
-            log |= {} if options.answer_only else explain(problem, tables, solved, options)
+            log |= {} if options.answer_only else explain(solved, options)
             return Outcome("infeasible", None, None, None, seconds, size, log)
         if r.bound is not None:
             bound = min(bound, ratio + max(0.0, -r.bound) / cheapest)
-        if r.x is None:
+        start = solved.choice
+        if start is None:
             limit = r.limit
             break
-        start = extract(solved.model, tables)
         plan = make_plan(tables, start)
         if best is None or plan.tokens_per_usd > best.tokens_per_usd:
             best = plan
@@ -265,104 +263,41 @@ def _dinkelbach(
 # --------------------------------------------------------------------------------------------- what binds, and why
 
 
-def worth(problem: Fleet, tables: FleetTables, plan: FleetPlan, solved: _Solved, settings: Settings) -> list[WorthLine]:
-    """The gain from one more unit of every binding stock, quota or budget, by solving again with it."""
-    binding = {line.name for q in plan.periods for line in q.limits if line.binding}
-    rows = [r for r, name in enumerate(tables.limit_names) if name in binding][:MOST_WORTHS]
-    compiled = solved.compiled
-    if solved.report.status != "optimal" or len(compiled.costs) > 1:
+def worth(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[WorthLine]:
+    """The gain from one more unit of every binding stock, quota or budget."""
+    if solved.report.status != "optimal" or len(solved.compiled.costs) > 1:
         return []
-    exact_ = solved.seconds["solve"] <= 5.0
-    position = {name: i for i, name in enumerate(compiled.row_names)}
-    lines = []
-    units = {"gpus": "GPU", "vcpus": "vCPU"}
-    groups = [
-        (
-            tables.limit_names[r],
-            units.get(tables.limit_names[r].rsplit(", ")[-1], "machine"),
-            [f"stock[{t},{r}]" for t in solved.model.T],
-        )
-        for r in rows
-    ]
+    model, limit_names = solved.model, solved.model.tables.limit_names
+    binding = {line.name for q in plan.periods for line in q.limits if line.binding}
+    rows, r = model.positions("stock"), model.rows("stock").labels[-1:]
+    groups = {name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_WORTHS]}
     if "budget" in binding:
-        groups.append(("budget", "USD/h", [f"within_budget[{t}]" for t in solved.model.T]))
-    for name, unit, members in groups:
-        upper = compiled.row_upper.copy()
-        upper[[position[k] for k in members if k in position]] += 1.0
-        changed = replace(compiled, row_upper=upper)
-        base = solved.report.objective
-        if not exact_:
-            changed = replace(changed, integer=np.zeros_like(compiled.integer))
-            relaxed = solve_compiled(replace(compiled, integer=changed.integer), Settings(10.0))
-            base = relaxed.objective
-        again = solve_compiled(changed, replace(settings, on_event=None, time_limit=10.0))
-        if again.objective is None or base is None:
-            continue
-        gain = (base - again.objective) * float(compiled.signs[0])
-        if exact_ and again.status != "optimal":
-            continue
-        lines.append(WorthLine(limit=name, unit=unit, gain=max(gain, 0.0), exact=exact_))
-    return lines
+        groups["budget"] = model.positions("within_budget")
+    exact_ = solved.seconds["solve"] <= QUICK_S
+    gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=10.0),
+                        solved.report.objective if exact_ else None)  # fmt: skip
+    return [WorthLine(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
 
 
-def explain(problem: Fleet, tables: FleetTables, solved: _Solved, options: Options) -> dict[str, Any]:
-    """An irreducible set of buckets and limits that cannot hold together, in the instance's words.
+def _unit(limit: str) -> str:
+    if limit == "budget":
+        return "USD/h"
+    return {"gpus": "GPU", "vcpus": "vCPU"}.get(limit.rsplit(", ")[-1], "machine")
 
-    Returns:
-        ``conflict`` (lines) and ``reason`` (one sentence) for the log.
-    """
-    case, compiled = tables.case, solved.compiled
-    groups: dict[str, list[int]] = {}
-    for i, row in enumerate(compiled.row_names):
-        name, _, rest = row.partition("[")
-        index = [int(v) for v in rest.rstrip("]").split(",")] if rest else []
-        label = _label(problem, tables, name, index)
-        if label is not None:
-            groups.setdefault(label, []).append(i)
-    # Rows that Pyomo cannot express (no point can serve the workload) are named by the blocked buckets.
-    found, proved = irreducible(compiled, groups, time_limit=options.time_limit or 30.0)
-    if not found:
-        return {"reason": "no plan exists, and no smaller set of limits was found"}
-    lines = sorted(found, key=lambda k: (k.startswith("bucket "), k))
-    text = "; ".join(lines[:6]) + (f"; and {len(lines) - 6} more" if len(lines) > 6 else "")
-    log: dict[str, Any] = {"conflict": lines, "conflict_irreducible": proved,
-                           "reason": f"these cannot hold together: {text}"}  # fmt: skip
-    if any(k.startswith("budget") for k in lines) and problem.objective == "min_cost":
+
+def explain(solved: _Solved, options: Options) -> dict[str, Any]:
+    """Buckets and limits that cannot hold together, for the log; with a budget among them, the least cost without."""
+    model = solved.model
+    problem, tables = model.problem, model.tables
+    log = named.conflict(solved.compiled, named.groups(model, model.words), options.time_limit or 30.0,
+                         order=lambda words: (words.startswith("bucket "), words))  # fmt: skip
+    if any(words.startswith("budget") for words in log.get("conflict", [])) and problem.objective == "min_cost":
         free = problem.model_copy(update={"budget_usd_per_hour": None})
-        freed = replace(tables, case=replace(case, problem=free))
+        freed = replace(tables, case=replace(tables.case, problem=free))
         again = _solve(free, freed, Settings(10.0, 1e-4), None).report
         if again.bound is not None:
             log["reason"] += f". Without the budget the cheapest fleet costs {again.bound:.4f} USD/h or more"
     return log
-
-
-def _label(problem: Fleet, tables: FleetTables, name: str, index: list[int]) -> str | None:
-    case = tables.case
-    match name:
-        case "demand_met":
-            d = tables.demands[index[1]]
-            return f"bucket {d.name} ({max(d.requests_per_s):.4g} requests/s)"
-        case "stock":
-            return f"{tables.limit_names[index[1]]} at most {tables.limits[index[1]]:g}"
-        case "within_budget":
-            return f"budget at most {problem.budget_usd_per_hour:g} USD/h"
-        case "spot_share":
-            w = case.workload(tables.demands[index[1]].workload)
-            return f"spot share of {w.name} at most {w.spot_share_max:g}"
-        case "min_replicas":
-            w = case.workloads[index[1]]
-            return f"replicas for {w.name} at least {w.min_replicas}"
-        case "survives":
-            return "reserve"
-        case "few_pools":
-            assert problem.reserve is not None
-            return f"at most {problem.reserve.pools} pools under the reserve"
-        case "starts_limit":
-            return f"machines started at most {problem.change.max_starts}"
-        case "stops_limit":
-            return f"machines stopped at most {problem.change.max_stops}"
-        case _:
-            return None
 
 
 def column_pruning(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:

@@ -27,8 +27,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import FlowModel, weights
+from formulations.orchestration.flow import weights
 from formulations.orchestration.methods.rounding import scheduled
+from formulations.orchestration.model import FlowModel
+from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.pruning import restrict
 from optmodels.solver.cancel import cancelled
@@ -49,7 +51,7 @@ def separable(t: OrchestrationTables) -> bool:
     o = t.case.problem.objective
     if len(t.case.gpu_types) != 1 or o.kind != "score" or weights(t).capped:
         return False
-    room = FlowModel(t).rooms[0]
+    room = rooms_of(t)[0]
     return room.gpus <= MOST_GPUS and room.divisible and all(v >= room.gpus for v in room.capacity.values())
 
 
@@ -106,7 +108,7 @@ class Value:
     def _everything(self) -> float:
         """The score of all its requests in time and at once."""
         w, o, q = weights(self.t), self.t.case.problem.objective, self.t.classes
-        each = o.alpha * w.satisfaction + (1 - o.alpha) * (o.beta * w.throughput + (1 - o.beta) * w.latency)
+        each = o.score(w.satisfaction, w.throughput, w.latency)
         return float((each * q.count)[q.model == self.m].sum())
 
     @cached_property
@@ -140,7 +142,7 @@ class Value:
         stage = STAGES[self.stage[g]]
         self.stage[g] += 1
         flow, model = self.exact if stage == "exact" else self.pooled
-        column = flow.columns.g.start + self.m
+        column = flow.g.start + self.m
         upper = model.upper.copy()
         upper[column] = g
         model = replace(model, upper=upper)
@@ -151,13 +153,13 @@ class Value:
                 np.minimum(self.upper, bound + price * (np.arange(len(self.upper)) - g), out=self.upper)
             return None
         known = self.counts[g]
-        start = None if known is None else {flow.columns.n.start + c: float(v) for c, v in enumerate(known)}
+        start = None if known is None else flow.start({"n": known})
         found = solve_compiled(model, replace(settings, options=TREE), start)
         if found.status == "infeasible" or found.bound is not None:
             worst = -np.inf if found.bound is None else found.bound
             np.minimum(self.upper[: g + 1], worst, out=self.upper[: g + 1])  # no better with fewer
         if found.x is not None:
-            self.offer(np.round(found.x[flow.columns.n]).astype(np.int64), settings)
+            self.offer(np.round(flow.n.of(found.x)).astype(np.int64), settings)
         return found
 
 
@@ -195,7 +197,7 @@ def by_model(t: OrchestrationTables, settings: Settings, starts: Sequence[Ints] 
         rest = left()
         return Settings(None if rest is None else max(0.05, rest), within / 2, settings.seed)
 
-    gpus = FlowModel(t).rooms[0].gpus
+    gpus = rooms_of(t)[0].gpus
     values = [Value(t, m, gpus) for m in range(len(t.case.models))]
     for counts in starts:
         for v in values:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import FlowModel, dispatch
 from formulations.orchestration.making import counts_of, make_plan
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
@@ -24,6 +23,7 @@ from formulations.orchestration.methods.rounding import (
     without_idle,
 )
 from formulations.orchestration.methods.trials import scale
+from formulations.orchestration.model import FlowModel, dispatch
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -164,12 +164,12 @@ def _by_model(
 
 def _relax(t: OrchestrationTables, flow: FlowModel, model: Compiled, search: _Search, settings: Settings) -> None:
     """The relaxation's bound, and its instances rounded."""
-    idle = np.zeros(flow.columns.total)
-    idle[flow.columns.n] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
+    idle = np.zeros(flow.width)
+    flow.n.of(idle)[:] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
     bound, x, _ = relaxation(model, settings, idle, IDLE_GPU)
     search.bounded(bound)
     if x is not None:
-        search.better(rounded(t, x[flow.columns.n], settings))
+        search.better(rounded(t, flow.n.of(x), settings))
 
 
 def _jointly(
@@ -197,11 +197,7 @@ def _jointly(
             search.better(scheduled(t, counts, settings()))
     if search.within(options.gap):
         return search
-    start = (
-        None
-        if search.found is None
-        else {flow.columns.n.start + c: float(v) for c, v in enumerate(search.found.counts)}
-    )
+    start = None if search.found is None else flow.start({"n": search.found.counts})
     # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
     run = replace(settings(), options=TREE)
     solved = solve_compiled(model, run, start)
@@ -210,5 +206,5 @@ def _jointly(
     search.limit, search.events, search.status = solved.limit, solved.events, solved.status
     search.bounded(solved.bound)
     if solved.x is not None:
-        search.better(scheduled(t, np.round(solved.x[flow.columns.n]).astype(np.int64)))
+        search.better(scheduled(t, np.round(flow.n.of(solved.x)).astype(np.int64)))
     return search

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import Assignment, dispatch, metrics
+from formulations.orchestration.flow import Assignment, metrics
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.printed import Printed
 from formulations.orchestration.methods.rounding import Fits
 from formulations.orchestration.methods.search import Group, Search
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from formulations.orchestration.flow import FlowModel
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.rounding import rounded
+from formulations.orchestration.model import FlowModel
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -57,7 +57,7 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
     settings = Settings(options.time_limit, seed=options.seed)
     bound, x, _ = relaxation(model, settings)
     seconds = {"relax": time.perf_counter() - clock}
-    found = None if x is None else rounded(tables, x[flow.columns.n], settings)
+    found = None if x is None else rounded(tables, flow.n.of(x), settings)
     plan = None if found is None else make_plan(tables, found.assignment)
     if plan is not None:
         plan = dispatched(tables, [plan], options.seed)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import Assignment, FlowModel, dispatch, kept_models, metrics
+from formulations.orchestration.flow import Assignment, kept_models, metrics
+from formulations.orchestration.model import dispatch
 from formulations.orchestration.packing import Room, pack
-from formulations.orchestration.place import running_counts
+from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.points import OrchestrationTables
 from optmodels.solver.highs import Settings
 
@@ -67,8 +68,7 @@ class Fits:
 
 def rounded(t: OrchestrationTables, n: Array, settings: Settings | None = None) -> Scheduled | None:
     """Round fractional instances down, then add whole ones where most is missing, as long as one fits."""
-    flow = FlowModel(t)
-    fits = Fits(t, flow.rooms)
+    fits = Fits(t, rooms_of(t))
     counts = np.floor(n + 1e-6).astype(np.int64)
     if not fits(counts):
         return None
@@ -100,7 +100,7 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, until: floa
         bound: no plan is better: the search ends near it.
         until: `time.perf_counter` at which to stop.
     """
-    fits = Fits(t, FlowModel(t).rooms)
+    fits = Fits(t, rooms_of(t))
     least = np.array([m.minimum_instances for m in t.case.problem.models])
     best, tried, left = start, {start.counts.tobytes()}, EVALUATIONS
     while left > 0:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from optmodels.limits import Restriction, quantity
-from optmodels.solver.conflict import deletion_filter
 from optmodels.study.explanation.document import Conflict, Joint, LimitRef, Member, Relaxation
+from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.oracle import DROPPED, Oracle, OutOfBudgetError, Settings
 from optmodels.study.explanation.thresholds import TOLERANCE, least_change, loosened, relative_change, tidy
 

@@ -11,6 +11,7 @@ from optmodels.limits import Restriction
 from optmodels.study.explanation import conflicts as why
 from optmodels.study.explanation import margins
 from optmodels.study.explanation.document import Explanation
+from optmodels.study.explanation.named import listed
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
 from optmodels.study.explanation.rows import RowOracle
 from optmodels.study.explanation.thresholds import TOLERANCE, relative_change
@@ -156,12 +157,6 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
-def _first(words: list[str], most: int = 8) -> str:
-    """A list in words that stays readable: the first of them, and how many more there are."""
-    more = len(words) - most
-    return "; ".join(words[:most]) + (f"; and {more:,} more" if more > 0 else "")
-
-
 def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:
     document.status, budget = "feasible", oracle.budget
     document.objective, document.headline = base.objective, base.headline
@@ -177,7 +172,7 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         try:
             document.limits.append(margins.effect(oracle, limit, base, document.unit))
         except OutOfBudgetError:
-            names = _first([r.words() for r in limits[i:]])
+            names = listed([r.words() for r in limits[i:]])
             document.skipped.append(f"{budget.why_over} was reached before these limits: {names}")
             break
     priced, every = oracle.priced()
@@ -198,6 +193,6 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
         try:
             document.prices.append(margins.price_range(priced, offer, base, is_bought))
         except OutOfBudgetError:
-            names = _first([o.words for o, _ in asked[i:]])
+            names = listed([o.words for o, _ in asked[i:]])
             document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
             break

@@ -1,0 +1,219 @@
+"""The statement of the fleet model: golden rows of every family, mistakes in it that they notice, rows by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fleet_cases import fleet
+from model.golden_files import REST, check_rest, golden_rows, names
+from model.mutants import mutants, survivors
+
+from formulations.fleet import model as statement_of
+from formulations.fleet.model import FAMILIES, FleetModel, build, extract
+from formulations.fleet.points import build_tables
+from optmodels.model.golden import differences, parse, rows_of, statement
+from optmodels.solver import solve_compiled, solve_model
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/golden/fleet"
+BUCKETS = [{"name": "b", "requests_per_s": 4.0, "input_tokens": 3, "output_tokens": 2}]
+DAY = [{"name": "night", "hours": 6}, {"name": "day", "hours": 18, "rate_factor": 2.0}]
+
+
+def limits():
+    """Stock, quota, budget, spot shares, replicas, unserved demand and a soft SLO; w1 sleeps at night."""
+    problem = fleet(
+        [2.0, 3.0], [[4.0, 1.0, 0.0], [2.0, 0.0, 8.0]], [3.0, 1.0, 2.0],
+        periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]], budget_usd_per_hour=20.0,
+        w0={"spot_share_max": 0.5, "min_replicas": 2, "unserved_usd_per_1000_requests": 0.5, "serve_at_least": 0.25},
+        p0={"market": "spot", "count": 2}, p2={"machine": "m0"},
+        stock=[{"machine": "m0", "at_most": 7}, {"machine": "m0", "market": "spot", "at_most": 5}],
+        quota=[{"machine": "*", "at_most": 9}],
+    )  # fmt: skip
+    late = np.array([[0.0, 0.25, 0.0], [0.125, 0.0, 0.0]])  # USD per request that misses a soft SLO
+    return problem, replace(build_tables(problem), penalty=late)
+
+
+def lost(**changes):
+    """Two points in one pool, one on demand outside of it; what is left after one loss may be 80 % full."""
+    problem = fleet(
+        [2.0, 4.0], [[4.0, 1.0, 2.0], [0.0, 2.0, 8.0]], [3.0, 1.0, 3.0], max_load=0.5,
+        p0={"market": "spot"}, p2={"machine": "m0", "market": "spot"},
+        reserve={"lost": 1, "load_after_loss": 0.8} | changes,
+    )  # fmt: skip
+    return problem, build_tables(problem)
+
+
+def survive():
+    """Losses as they happen: how many spare ones protect a pool depends on its size. Two periods, two pools."""
+    problem = fleet(
+        [2.0], [[1.0, 2.0, 1.0]], [1.0, 3.0, 2.0], periods=DAY, p1={"market": "spot"}, p2={"market": "spot"},
+        reserve={"survive_probability": 0.9, "pools": 2}, interruptions=[{"per_hour": 0.3, "recovery_s": 600}],
+    )  # fmt: skip
+    return problem, build_tables(problem)
+
+
+def cycle():
+    """Three periods, each following the one before it and the first the last; machines m0 are in two points."""
+    periods = [{"name": f"q{i}", "hours": h} for i, h in enumerate((6, 6, 12))]
+    problem = fleet(
+        [2.0], [[1.0, 2.0, 4.0]], [1.0, 2.0, 3.0], periods=periods, p2={"machine": "m0", "count": 3},
+        change={"start_usd": 6.0, "stop_usd": 2.4, "max_starts": 5, "max_stops": 4},
+    )  # fmt: skip
+    return problem, build_tables(problem)
+
+
+def running():
+    """A day that begins with machines that run; no point uses the spot ones."""
+    problem = fleet(
+        [2.0], [[1.0, 2.0]], [1.0, 2.0], p1={"count": 2}, periods=DAY, change={"max_stops": 0},
+        running=[{"machine": "m1", "count": 3}, {"machine": "m1", "market": "spot", "count": 2}],
+    )  # fmt: skip
+    return problem, build_tables(problem)
+
+
+def now():
+    """One period after what runs: changes are paid off over the horizon."""
+    problem = fleet([2.0], [[1.0]], [1.0], change={"start_usd": 6.0, "horizon_hours": 12},
+                    running=[{"machine": "m0", "count": 1}])  # fmt: skip
+    return problem, build_tables(problem)
+
+
+def goal(objective):
+    """Tokens per dollar, or served by priority: three workloads of two priorities."""
+    problem = fleet(
+        [2.0, 4.0, 1.0], [[1.0], [2.0], [4.0]], [3.0], objective=objective, budget_usd_per_hour=6.0, periods=DAY,
+        w0={"weight": 3.0, "priority": 2}, w1={"buckets": BUCKETS}, w2={"weight": 0.5, "priority": 2},
+    )  # fmt: skip
+    return problem, build_tables(problem)
+
+
+MADE = {
+    "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
+    "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
+    "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
+    "max_served": (*goal("max_served"), 0.0),
+}  # fmt: skip
+CASES = {name: FleetModel(*made) for name, made in MADE.items()}
+NO_POOL = {"_levels": ["line 5: 1 → 2", "line 7: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
+def test_every_mistake_in_a_family_is_noticed_by_its_golden_rows(family):
+    golden = golden_rows(GOLDEN, family, CASES)
+    assert len(list(mutants(family))) > 1
+    assert survivors(family, golden) == []
+
+
+def test_bounds_integrality_and_objectives():
+    check_rest(GOLDEN, CASES)
+
+
+def test_golden_files_are_those_of_the_families():
+    assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
+
+
+@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels"])
+def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(part, monkeypatch):
+    """Rows, bounds and objectives of the same cases; they are the golden ones, as the tests above say."""
+    golden = {name: statement(m) for name, m in CASES.items()}
+    left = []
+    for mutant in mutants(getattr(statement_of, part)):
+        monkeypatch.setattr(statement_of, part, mutant.function)
+        if not any(_differs(golden[name], made) for name, made in MADE.items()):
+            left.append(mutant.description)
+    assert left == NO_POOL.get(part, [])
+
+
+def _differs(golden, made):
+    try:
+        return bool(differences(golden, statement(FleetModel(*made))))
+    except Exception:
+        return True  # whoever builds the model notices
+
+
+# ---------------------------------------------------------------------------------------------------- rows by hand
+
+# p0 is on spot and carries 4 requests/s, p1 carries 1: the 2 requests/s of w0 are 0.5 or 2 deployments. At most 7 of
+# p0 help (0.5 rounded up, one spare, and the 5 replicas asked for: 5), 6 of p1 (2, one spare → 5 replicas, one runs).
+BY_HAND = """
+demand_met[0,0]: x[0,0,0] + x[0,0,1] + s[0,0] = 1
+capacity[0,0]: 0.5 x[0,0,0] - n[0,0] <= 0
+capacity[0,1]: 2 x[0,0,1] - n[0,1] <= 0
+stock[0,0]: n[0,0] <= 3
+within_budget[0]: 3 n[0,0] + n[0,1] <= 9
+spot_share[0,0]: x[0,0,0] <= 0.5
+min_replicas[0,0]: n[0,0] + n[0,1] >= 5
+one_level[0,0]: y[0,0,0] <= 1
+pool_size[0,0]: n[0,0] - 5 y[0,0,0] <= 0
+survives[0,0]: 0.5 x[0,0,0] - n[0,0] + y[0,0,0] <= 0
+starts_limit[0]: up[0,0] + up[0,1] <= 5
+stops_limit[0]: down[0,0] + down[0,1] <= 4
+machine_balance[0,0]: n[0,0] - up[0,0] + down[0,0] = 0
+machine_balance[0,1]: n[0,1] - up[0,1] + down[0,1] = 1
+n[0,0] integer in [0, 5]
+n[0,1] integer in [0, 6]
+x[0,0,0] in [0, 1]
+x[0,0,1] in [0, 1]
+s[0,0] in [0, 0]
+y[0,0,0] integer in [0, 1]
+up[0,0] in [0, inf]
+up[0,1] in [0, inf]
+down[0,0] in [0, inf]
+down[0,1] in [0, inf]
+minimise cost: 3 n[0,0] + n[0,1] + 0.1 up[0,0] + 0.1 up[0,1]
+"""
+
+
+@pytest.mark.parametrize("made", [FleetModel, build])
+def test_rows_are_the_mathematics(made):
+    """One model with rows of nearly every family, worked out by hand: as arrays, and as Pyomo has them."""
+    problem = fleet(
+        [2.0], [[4.0, 1.0]], [3.0, 1.0], w0={"spot_share_max": 0.5, "min_replicas": 5}, p0={"market": "spot"},
+        stock=[{"machine": "m0", "at_most": 3}], budget_usd_per_hour=9.0, reserve={"lost": 1},
+        running=[{"machine": "m1", "count": 1}], change={"start_usd": 2.4, "max_starts": 5, "max_stops": 4},
+    )  # fmt: skip
+    assert differences(parse(BY_HAND), statement(made(problem, build_tables(problem)))) == []
+
+
+def test_a_pool_survives_losses_by_hand():
+    """λ·l = 2 / (0.5·4) = 1 deployment at half load: 0.5 of a full one; after the loss 80 % of the rest may be used."""
+    survives = next(f for f in FAMILIES if f.__name__ == "survives")
+    by_hand = "survives[0,0]: 0.5 x[0,0,0] + x[0,0,2] + 0.5 x[0,1,2] - 0.8 n[0,0] - 0.8 n[0,2] + 0.8 y[0,0,0] <= 0\n"
+    assert differences(parse(by_hand), rows_of(CASES["lost"], survives)) == []
+
+
+def test_words_of_rows_are_those_of_the_instance():
+    """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
+    said = {f: CASES[case].words(f, label) for f, case, label in (
+        ("demand_met", "limits", (1, 0)), ("stock", "limits", (0, 1)), ("within_budget", "limits", (0,)),
+        ("spot_share", "limits", (1, 0)), ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
+        ("few_pools", "survive", (1,)), ("starts_limit", "cycle", (0,)), ("stops_limit", "cycle", (2,)),
+    )}  # fmt: skip
+    assert said == {
+        "demand_met": "bucket w0/b (4 requests/s)", "stock": "stock of m0 (spot) at most 5",
+        "within_budget": "budget at most 20 USD/h", "spot_share": "spot share of w0 at most 0.5",
+        "min_replicas": "replicas for w0 at least 2", "survives": "reserve",
+        "few_pools": "at most 2 pools under the reserve", "starts_limit": "machines started at most 5",
+        "stops_limit": "machines stopped at most 4",
+    }  # fmt: skip
+    silent = {f.__name__ for f in FAMILIES} - said.keys()
+    assert silent == {"capacity", "one_level", "pool_size", "machine_balance", "something_runs"}
+    assert {CASES["cycle"].words(family, (0, 0)) for family in silent} == {None}
+
+
+def test_a_solution_of_the_pyomo_model_is_the_one_of_the_arrays():
+    problem, tables = limits()
+    problem = problem.model_copy(update={"stock": (), "quota": ()})
+    block = build(problem, tables)
+    solve_model(block)
+    choice = extract(block, tables)
+    stated = FleetModel(problem, tables)
+    found = stated.choice(solve_compiled(stated.compiled()).x)
+    assert choice.n.shape == (2, 3)
+    assert (choice.n == found.n).all() and choice.n.any()
+    np.testing.assert_array_equal(choice.served(tables) > 0, [[True, False], [True, True]])
+    assert [list(block.T), len(block.x)] == [[0, 1], len(stated.x)]
