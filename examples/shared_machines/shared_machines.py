@@ -17,7 +17,6 @@ import pyomo.environ as pyo
 
 from formulations import fleet, reserved_capacity
 from formulations.fleet.points import FleetTables
-from formulations.reserved_capacity.model import held
 from formulations.reserved_capacity.points import ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels import load, tables
@@ -63,11 +62,9 @@ def lend(m: Any, shared: list[Lane], reserved: ReservedTables, batch: FleetTable
     m.lent = pyo.Var(m.batch.T, range(len(shared)), domain=pyo.NonNegativeReals)
 
     def only_idle(_: Any, t: int, k: int, h: int) -> Any:
-        """Σ_i a_ij·f_ijh + lent_tl ≤ machines reserved in j, in every hour of the period."""
-        j = shared[k].sink
-        busy = sum(m.chat.data.work[i, j] * m.chat.f[i, j, h] for i in m.chat.data.users[j])
-        bought = sum(m.chat.x[o, h] for o in m.chat.data.options[j])
-        return busy + m.lent[t, k] <= held(m.chat, j, int(reserved.quarter[h])) + bought
+        """lent_tl ≤ what `capacity` of chat leaves of the machines in j, in every hour of the period."""
+        busy_less_there = m.chat.capacity[shared[k].sink, h].body
+        return busy_less_there + m.lent[t, k] <= 0
 
     def only_used(_: Any, t: int, k: int) -> Any:
         """lent_tl ≤ machines of the lane that the fleet runs in the period."""

@@ -12,8 +12,7 @@ FORMULATION = Formulation(
     sense="min",
     unit="USD/month",
     tables=part("points:build_tables"),
-    build=part("model:build"),
-    attach=part("model:attach"),
+    model=part("model:stated"),
     methods=part("methods:METHODS"),
     method_titles=part("methods:TITLES"),
     plan=part("plan:ReservedPlan"),
@@ -26,4 +25,4 @@ FORMULATION = Formulation(
     charts=part("charts:charts"),
     deployments=part("deploy:deployments"),
 )
-__getattr__ = part.exports("model:attach", "model:build", "model:extract")
+__getattr__ = part.exports("model:attach", "model:build", "making:extract")

@@ -7,12 +7,13 @@ unlimited (`purchases`), and max-flow then serves them; the rest are small LPs i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import maximum_flow
 
+from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.errors import SolverError
@@ -64,7 +65,7 @@ class Dispatch:
 
 
 class RowLp:
-    """min purchases + penalties of one row, given machines by sink; duals are a cut for all rows.
+    """The flow model of one row, its reservations given as machines by sink; duals are a cut for all rows.
 
     Args:
         t: tables.
@@ -73,31 +74,21 @@ class RowLp:
     """
 
     def __init__(self, t: ReservedTables, phase_one: bool = False, tie_break: bool = True) -> None:
-        self.t = t
-        self.source, self.sink = np.nonzero(t.reach)
-        I, J = t.reach.shape  # noqa: E741
-        F, O = len(self.source), 0 if phase_one else len(t.option_sink)  # noqa: E741
-        self.F, self.O, self.I, self.J = F, O, I, J
-        rtt = t.case.rtt_ms[t.source_region[self.source], t.sink_region[self.sink]]
-        penalty = np.ones(I) if phase_one else np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL)
-        price = t.option_usd_per_hour[:O]
-        small = (
-            0.0
-            if phase_one or not tie_break
-            else 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
-        )
-        cost = np.concatenate([small * rtt * t.work[self.source, self.sink], price, penalty])
-        if not phase_one:
-            cost[:F] += t.egress[self.source, self.sink]
-        row = np.concatenate([self.source, I + self.sink, I + t.option_sink[:O], np.arange(I)])
-        col = np.concatenate([np.arange(F), np.arange(F), F + np.arange(O), F + O + np.arange(I)])
-        val = np.concatenate([np.ones(F), t.work[self.source, self.sink], -np.ones(O), np.ones(I)])
-        A = sp.csc_array((val, (row, col)), shape=(I + J, F + O + I))
-        upper = np.concatenate([np.full(F, np.inf), t.option_most[:O], np.full(I, np.inf)])
-        self.session = Session()
-        self.session.load(cost, A, np.zeros(I + J), np.zeros(I + J), np.zeros(A.shape[1]), upper)
-        self.rows = np.arange(I + J, dtype=np.int32)
-        self.unlimited = np.full(J, -np.inf)
+        row = t.over(np.zeros(1, dtype=np.intp), np.ones(1) / HOURS_PER_MONTH).without("column")
+        if phase_one:
+            row = replace(row.without("option"), penalty=np.ones(len(t.penalty)), egress=np.zeros_like(t.egress))
+        row = replace(row, penalty=np.where(np.isfinite(row.penalty), row.penalty, SHORTFALL), guards=())
+        self.model = model = FlowModel(row, (demand_met, capacity))
+        self.source, self.sink, _ = model.f.labels
+        compiled = model.compiled()
+        if tie_break and not phase_one:
+            rtt = t.case.rtt_ms[t.source_region[self.source], t.sink_region[self.sink]]
+            price = t.option_usd_per_hour
+            small = 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
+            model.f.of(compiled.costs[0])[:] += small * rtt * t.work[self.source, self.sink]
+        self.session = Session(compiled)
+        self.rows = np.arange(len(compiled.row_lower))
+        self.unlimited = np.full(len(t.sink_region), -np.inf)
 
     def solve(self, demand: Array, machines: Array) -> None:
         """Solve for demand (I,) and machines by sink (J,)."""
@@ -113,13 +104,13 @@ class RowLp:
 
     def primal(self) -> tuple[Array, Array, Array]:
         """Flows (F,), purchases (O,), unserved (I,)."""
-        x = self.session.values()
-        return x[: self.F], x[self.F : self.F + self.O], x[self.F + self.O :]
+        x, model = self.session.values(), self.model
+        return model.f.of(x), model.x.of(x), model.u.of(x)
 
     def duals(self) -> tuple[Array, Array]:
         """Price of demand y (I,), and of machines z ≥ 0 (J,)."""
-        d = self.session.row_duals()
-        return d[: self.I], np.maximum(0.0, -d[self.I :])
+        y, z = np.split(self.session.row_duals(), [len(self.rows) - len(self.unlimited)])
+        return y, np.maximum(0.0, -z)
 
 
 def greedy_flows(t: ReservedTables, demand: Array, machines: Array, order: Index | None = None) -> tuple[Array, Array]:

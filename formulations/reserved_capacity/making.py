@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import Dispatch, dispatch
@@ -73,3 +75,9 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
             unserved_usd_per_month=parts[3], egress_usd_per_month=parts[4], total_usd_per_month=sum(parts),
         ),
     )  # fmt: skip
+
+
+def extract(model: Any, tables: ReservedTables) -> ReservedPlan:
+    """The plan of a solved Pyomo model; purchases and flows are dispatched anew (local first among equals)."""
+    k = np.array([round(model.k[c].value) for c in range(len(tables.column_sink))])
+    return make_plan(tables, k * tables.column_step.astype(float))

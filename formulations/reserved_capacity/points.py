@@ -11,14 +11,15 @@ Every method reads these tables. Units: demand in requests per second, capacity 
 
 `work[i, j]` is machines needed in j per request/s of i: κ·[r ≠ s]/(throughput·utilisation). Where work[i, j] =
 load[i]/strength[j] on every allowed pair ("pure": one service or proportional throughputs, and κ = 1), requests can
-be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; design/math §4).
+be measured in one unit everywhere and flows are projected out by cuts (SK §2.2; README.md).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +129,17 @@ class ReservedTables:
         local = self.source_region[:, None] == self.sink_region[None, :]
         work = np.where(local, self.work, self.work / kappa[:, None])
         return replace(self, work=work, egress=np.zeros_like(self.egress))
+
+    def over(self, rows: Index, weight: Array) -> ReservedTables:
+        """The same over some rows, with weights of their own."""
+        return replace(self, demand=self.demand[rows], weight=weight, quarter=self.quarter[rows],
+                       scenario=self.scenario[rows], hour=self.hour[rows])  # fmt: skip
+
+    def without(self, *kinds: Literal["column", "option"]) -> ReservedTables:
+        """The same with nothing to reserve (column), nothing to buy by the hour (option)."""
+        names = [f.name for f in fields(self) if f.name.partition("_")[0] in kinds]
+        nothing: dict[str, Any] = {name: getattr(self, name)[:0] for name in names}
+        return replace(self, **nothing)
 
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.

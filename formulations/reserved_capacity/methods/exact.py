@@ -1,21 +1,7 @@
-r"""Reserved capacity with the flows projected out: the method ``exact`` of `formulations.reserved_capacity`.
+"""The method ``exact``: cuts in place of flows, from the oracles; README.md has the projection and the table of cuts.
 
-Given machines n_j in every sink, what one row still has to pay is (LP duality, then the coarea formula over prices)
-
-    Q_t(n) = Σ_l (p_l − p_{l−1}) · max_S [ Σ_{i∈S} load_i·d_it − Σ_{j∈N(S)} strength_j·(n_j + extra_jl) ]₊
-
-with p_1 < p_2 < … the prices of hourly machines and of unserved demand per unit of load, extra_jl the hourly machines
-of sink j cheaper than p_l (S must avoid N(S) where they are unlimited), and N(S) the sinks that S may use: max-flow
-min-cut (Hoffman, Gale) at every price level. Past the last price the bracket must be ≤ 0; that alone is the problem
-with reservations only. What must survive a loss are more brackets that must be ≤ 0.
-
-Only the sets S = {i: N(i) ⊆ Z} matter, for Z in the union-closed family of the N(i), and only those within a connected
-part of the network. Reach is geographic, so they are few (`reserved_capacity_oracles.Projection` lists them once; every
-bracket is then a matrix product over all rows). Where κ ≠ 1, machines differ in what they are good at ("gains") or
-egress has a price, small LPs of rows have duals (y, z) that are cuts valid in every row (`RowByRow`).
-
-The master keeps one solver session: integers k_c, one variable θ per group of rows for Σ_t w_t·Q_t, cuts as added rows;
-first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
+The master keeps one solver session: the purchases of the model, one θ per group of rows for what the rows cost, cuts as
+added rows; first its LP relaxation with in-out separation, then the MIP, until bound and cost agree.
 """
 
 from __future__ import annotations
@@ -29,6 +15,7 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import Dispatch
 from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
+from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import ReservedCapacity
@@ -54,53 +41,41 @@ class Master:
 
     def __init__(self, t: ReservedTables, groups: int, options: Options) -> None:
         self.t = t
-        C = self.C = len(t.column_sink)
-        self.G = groups
-        self.small = np.flatnonzero(t.column_minimum > 0)
-        B = len(self.small)
-        self.unit = 1.0 / max(1.0, float(np.median(t.column_usd_per_month)) if C else 1.0)
-        cost = np.concatenate([t.column_usd_per_month * t.column_step, np.zeros(B), np.ones(groups)]) * self.unit
-        most = np.floor(t.most_useful() / t.column_step)
-        upper = np.concatenate([most, np.ones(B), np.full(groups, np.inf)])
-        self.session = Session(settings=Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
-        self.session.add_columns(cost, np.zeros(len(cost)), upper)
-        self.cost, self.lower = cost, list[float]()  # of columns; of rows
-        for j in range(len(t.sink_region)):
-            mine = np.flatnonzero(t.column_sink == j)
-            for q in range(t.quarters):
-                on = mine[t.column_active[mine, q] > 0]
-                if np.isfinite(t.sink_most[j]) and len(on):
-                    self._row(-np.inf, float(t.sink_most[j]), on, t.column_step[on].astype(float))
-        for b, c in enumerate(self.small):
-            self._row(
-                0.0, np.inf, np.array([c, C + b]), np.array([t.column_step[c], -t.column_minimum[c]], dtype=float)
-            )
-            self._row(-np.inf, 0.0, np.array([c, C + b]), np.array([1.0, -most[c]]))
+        model = self.model = Purchases(t)
+        self.theta = model.variable("theta", ("group",), (groups,))
+        model.state(PURCHASES)
+        self.held = held(model, t.column_active, "q")
+        self.unit = 1.0 / max(1.0, float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0)
+        model.minimise("cost", (model.reserved_usd + self.theta) * self.unit)
+        compiled = model.compiled()
+        self.session = Session(compiled, Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
+        self.cost, self.integer = compiled.costs[0], np.flatnonzero(compiled.integer)
+        self.lower = compiled.row_lower.tolist()  # of rows
         self.structural = len(self.lower)
 
     def _row(self, lower: float, upper: float, index: Any, value: Any) -> None:
         self.session.add_row(lower, upper, index, value)
         self.lower.append(lower)
 
+    def _reserved(self, weight: Array, quarter: int) -> tuple[Index, Array]:
+        """Σ_j weight_j·machines reserved in j in a quarter: columns and their coefficients."""
+        j, q = self.held.labels
+        mine = (q == quarter) & (weight[j] != 0)
+        return self.held.columns[mine], weight[j[mine]] * self.held.coefficients[mine]
+
     def add(self, cuts: list[Cut]) -> None:
         """Add cuts as rows, each scaled to a right-hand side of about one."""
-        t, C = self.t, self.C
         for cut in cuts:
-            coefficient = (
-                cut.slope[t.column_sink] * t.column_active[:, cut.quarter] * t.column_step if C else np.zeros(0)
-            )
-            index = np.flatnonzero(coefficient)
-            value = coefficient[index]
-            constant = cut.constant
+            index, value = self._reserved(cut.slope, cut.quarter)
             if cut.group is not None:
-                index, value = np.append(index, C + len(self.small) + cut.group), np.append(value, 1.0)
+                index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
             largest = np.abs(value).max(initial=0.0)
             if not largest:
-                if constant > TOLERANCE:
+                if cut.constant > TOLERANCE:
                     self._row(1.0, np.inf, np.zeros(0), np.zeros(0))  # 0 ≥ 1: nothing reservable can help
                 continue
             keep = np.abs(value) > 1e-12 * largest
-            self._row(constant / largest, np.inf, index[keep], value[keep] / largest)
+            self._row(cut.constant / largest, np.inf, index[keep], value[keep] / largest)
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
@@ -113,7 +88,7 @@ class Master:
 
     def integers(self, on: bool) -> None:
         """Make k integer, or relax it."""
-        self.session.set_integer(np.arange(self.C + len(self.small)), on)
+        self.session.set_integer(self.integer, on)
 
     def solve(self, gap: float, seconds: float | None) -> tuple[str, Array | None, float | None]:
         """(status, k in machines, lower bound in USD/month)."""
@@ -124,7 +99,7 @@ class Master:
             return status, None, None
         x, bound = session.point(), session.bound
         if x is not None:
-            x = x[: self.C] * self.t.column_step.astype(float)
+            x = self.model.counts(x)
         return ("optimal" if status == "optimal" else "limit"), x, None if bound is None else bound / self.unit
 
     def prefer_local(self, oracle: Projection, usd_per_month: float) -> None:
@@ -138,9 +113,8 @@ class Master:
             for q in range(t.quarters):
                 rows = t.quarter == q
                 load, weight = oracle.load[rows][:, t.source_region == r].sum(axis=1), t.weight[rows] * scale
-                mine = np.flatnonzero((t.sink_region[t.column_sink] == r) & (t.column_active[:, q] > 0))
+                mine, value = self._reserved(np.where(t.sink_region == r, oracle.strength, 0.0), q)
                 self.session.add_columns([-1.0], [0.0], [float(weight @ load)])
-                value = oracle.strength[t.column_sink[mine]] * t.column_step[mine]
                 for level in np.unique(np.quantile(load, np.linspace(0, 0.98, TANGENTS))):
                     slope = float(weight[load > level].sum())  # served ≤ served(level) + slope·(capacity − level)
                     at = float(weight @ np.minimum(load, level))
@@ -151,7 +125,7 @@ class Master:
     def size(self) -> dict[str, int]:
         """Of the master."""
         session = self.session
-        return {"variables": session.columns, "integers": self.C + len(self.small),
+        return {"variables": session.columns, "integers": len(self.integer),
                 "constraints": session.rows, "nonzeros": session.nonzeros}  # fmt: skip
 
 
@@ -259,8 +233,7 @@ class _Run:
             order = rows[np.argsort(t.demand[rows].sum(axis=1), kind="stable")]
             few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
         rows = np.concatenate(few)
-        part = replace(t, demand=t.demand[rows], weight=t.weight[rows] / t.weight[rows].sum(), quarter=t.quarter[rows],
-                       scenario=t.scenario[rows], hour=t.hour[rows])  # fmt: skip
+        part = t.over(rows, t.weight[rows] / t.weight[rows].sum())
         run, groups = _Run(part, replace(self.options, on_event=None)), row_groups(part)
         run.clock, run.target, run.soft = self.clock, max(START_GAP, self.target), True
         run.oracle = RowByRow(part, groups, self.options.seed)

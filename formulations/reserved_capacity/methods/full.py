@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 
-from pyomo.common.errors import InfeasibleConstraintException
+import numpy as np
 
+from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.exact import exact
-from formulations.reserved_capacity.model import build, extract
+from formulations.reserved_capacity.model import FlowModel
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, deviations
 from formulations.reserved_capacity.problem import ReservedCapacity
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver import Settings, solve_model
+from optmodels.solver import Settings, solve_compiled
 
 MOST_FLOWS = 1_000_000
 
@@ -26,17 +27,18 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
     if flows > MOST_FLOWS:
         reason = f"{flows:,} flow variables; the full model is for up to {MOST_FLOWS:,}, exact has the same optimum"
         return Outcome("no_solution_found", None, log={"reason": reason})
-    clock = time.perf_counter()
+    clock = [time.perf_counter()]
+    model = FlowModel(tables)
+    clock.append(time.perf_counter())
+    compiled = model.compiled()
+    clock.append(time.perf_counter())
     settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
-    try:
-        model = build(problem, tables)
-        seconds = {"build": time.perf_counter() - clock}
-        solved, phases, size = solve_model(model, settings)
-    except InfeasibleConstraintException as error:  # a row without variables that cannot hold
-        return Outcome("infeasible", None, seconds={"build": time.perf_counter() - clock}, log={"reason": str(error)})
-    clock = time.perf_counter()
-    plan = extract(model, tables) if solved.x is not None else None
+    solved = solve_compiled(compiled, settings)
+    clock.append(time.perf_counter())
+    plan = make_plan(tables, model.counts(solved.x)) if solved.x is not None else None
+    clock.append(time.perf_counter())
+    seconds = dict(zip(("build", "compile", "solve", "extract"), np.diff(clock).tolist(), strict=True))
     return Outcome(
-        solved.status, plan, solved.bound, solved.limit, seconds | phases | {"extract": time.perf_counter() - clock},
-        size, {"solver": solved.message, "nodes": solved.nodes}, solved.events,
+        solved.status, plan, solved.bound, solved.limit, seconds, compiled.size,
+        {"solver": solved.message, "nodes": solved.nodes}, solved.events,
     )  # fmt: skip

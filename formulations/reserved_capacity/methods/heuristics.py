@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import RowLp, dispatch
+from formulations.reserved_capacity.dispatch import SHORTFALL, RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
 from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
@@ -400,35 +400,22 @@ def _spread(t: ReservedTables, n: int) -> Index:
 
 def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
-    import scipy.sparse as sp
-
-    source, sink = np.nonzero(t.reach)
-    F, O, C, (I, J), H = len(source), len(t.option_sink), len(t.column_sink), t.reach.shape, len(rows)  # noqa: E741
-    balance = sp.csr_array((np.ones(F), (source, np.arange(F))), shape=(I, F))
-    use = sp.csr_array((t.work[source, sink], (sink, np.arange(F))), shape=(J, F))
-    buy = sp.csr_array((-np.ones(O), (t.option_sink, np.arange(O))), shape=(J, O))
-    quarter = [
-        sp.csr_array((-t.column_active[:, q], (t.column_sink, np.arange(C))), shape=(J, C)) for q in range(t.quarters)
-    ]
-    finite = np.where(np.isfinite(t.penalty), t.penalty, 1e7)
-    eye = sp.eye_array(H)
-    served: Any = sp.hstack(
-        [sp.csr_array((H * I, C)), sp.kron(eye, sp.hstack([balance, sp.csr_array((I, O)), sp.eye_array(I)]))]
-    )
-    held: Any = sp.hstack([
-        sp.vstack([quarter[t.quarter[h]] for h in rows]), sp.kron(eye, sp.hstack([use, buy, sp.csr_array((J, I))]))
-    ])  # fmt: skip
-    hourly = np.concatenate([np.zeros(F), t.option_usd_per_hour, finite]) * HOURS_PER_MONTH
-    cost = np.concatenate([t.column_usd_per_month, (weight[:, None] * hourly).ravel()])
-    most = np.concatenate([np.full(F, np.inf), t.option_most, np.full(I, np.inf)])
-    demand, sinks = t.demand[rows].ravel(), H * J
-    session = Session()
-    session.load(
-        cost, sp.vstack([held, served]), np.concatenate([np.full(sinks, -np.inf), demand]),
-        np.concatenate([np.zeros(sinks), demand]), np.zeros(len(cost)),
-        np.concatenate([t.most_useful(), np.tile(most, H)]),
+    some = replace(
+        t.over(rows, weight), column_step=np.ones_like(t.column_step), column_minimum=np.zeros_like(t.column_minimum),
+        column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
+        penalty=np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL),
     )  # fmt: skip
-    return session.values()[:C] if session.run() == "optimal" else None
+    model = FlowModel(some, (capacity, demand_met))
+    m, k = model.compiled(), len(model.k)
+    # Hour by hour: in which of many optima the simplex method ends hangs on the order of columns and rows.
+    hour = np.concatenate([model.f.labels[2], model.x.labels[1], model.u.labels[1]])
+    columns = np.concatenate([np.arange(k), k + np.argsort(hour, kind="stable")])
+    used, met = (np.arange(n * len(rows)).reshape(n, len(rows)).T.ravel() for n in t.reach.shape[::-1])
+    order = np.concatenate([used, len(used) + met])
+    session = Session()
+    session.load(m.costs[0][columns], m.A[order][:, columns], m.row_lower[order], m.row_upper[order],
+                 m.lower[columns], m.upper[columns])  # fmt: skip
+    return session.values()[:k] if session.run() == "optimal" else None
 
 
 def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
