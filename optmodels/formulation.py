@@ -70,6 +70,18 @@ class Part:
         return getattr(import_module(f"{self.folder}.{module}"), name)
 
 
+# Where a folder has the parts of its formulation, by field; those of the second list if it has the file.
+STANDARD = {
+    "template": "template.yaml", "tables": "points:build_tables",
+    "methods": "methods:METHODS", "method_titles": "methods:TITLES",
+    "check": "check:check", "report": "show:report", "summary": "show:summary", "frames": "show:frames",
+}  # fmt: skip
+OPTIONAL = {
+    "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
+    "deployments": "deploy:deployments",
+}  # fmt: skip
+
+
 class Folder:
     """The package of a formulation: its parts for a `Formulation`, and the names it exports."""
 
@@ -79,6 +91,12 @@ class Folder:
     def __call__(self, where: str) -> Any:
         """A part by ``module:name`` or file name, as a field of a `Formulation`."""
         return Part(self.name, where)
+
+    def formulation(self, **own: Any) -> Formulation:
+        """The formulation of this folder: its own fields, and the parts whose place every folder shares."""
+        here = resources.files(self.name)
+        there = {k: w for k, w in OPTIONAL.items() if here.joinpath(f"{w.partition(':')[0]}.py").is_file()}
+        return Formulation(**{field: self(where) for field, where in (STANDARD | there).items()} | own)
 
     def exports(self, *where: str) -> Callable[[str], Any]:
         """The package's module-level ``__getattr__``: these parts under their own names."""
