@@ -138,7 +138,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
         write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
-    page.write_page(result, folder)
+    page.write_page(result, folder, pictures=form.pictures)
     return folder
 
 

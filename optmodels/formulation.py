@@ -149,6 +149,7 @@ class Formulation:
             error, for the verb ``tables``; None: the tables hold points only.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
+        pictures: `solve` writes the charts as PNG beside the plan, too; ``report --figures`` does it for any.
         charts: result document → charts of the HTML page, also written as PNG beside the plan
             (`reporting.charts.Chart`); None: it has none.
     """
@@ -174,6 +175,7 @@ class Formulation:
     plan: type[Any] | None = None
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    pictures: bool = False
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None

@@ -13,5 +13,6 @@ FORMULATION = part.formulation(
     model=part("model:model"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
+    pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

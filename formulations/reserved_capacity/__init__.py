@@ -13,5 +13,6 @@ FORMULATION = part.formulation(
     model=part("model:stated"),
     plan=part("plan:ReservedPlan"),
     objective=lambda plan: plan.cost.total_usd_per_month,
+    pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

@@ -154,5 +154,5 @@ def save_comparison(rows: Rows, parent: Path) -> Path:
     write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
     if len({r["seed"] for r in rows}) > 1:
         write_frame(folder / "seeds.csv", statistics_frame(rows))
-    write_page(list(rows), folder)
+    write_page(list(rows), folder, pictures=True)
     return folder

@@ -495,7 +495,7 @@ def _save(found: Sweep, folder: Path, vary: list[str], options: Options) -> None
     write_text(
         folder / "sweep.json", json.dumps(finite(document), indent=1, ensure_ascii=False, default=str), overwrite=True
     )
-    write_page(finite(document), folder, overwrite=True)
+    write_page(finite(document), folder, pictures=True, overwrite=True)
 
 
 def default_folder(instance: str | PathLike[str], resume: bool, parent: Path = Path("results")) -> Path:

@@ -69,13 +69,13 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
     )  # fmt: skip
 
 
-def write_page(document: Any, folder: Path, *, overwrite: bool = False) -> None:
-    """Write ``report.html`` of a document into its folder, and its charts as PNG; nothing without the extra."""
+def write_page(document: Any, folder: Path, *, pictures: bool = False, overwrite: bool = False) -> None:
+    """Write ``report.html`` of a document into its folder, with `pictures` its charts as PNG; nothing without extra."""
     if not available():
         return
     (article,) = articles([document])
     write_text(folder / "report.html", render([article]), overwrite=overwrite)
-    drawn = article.charts()
+    drawn = article.charts() if pictures else []
     names = [c.file for c in drawn]
     for i, picture in enumerate(drawn):
         again = names[:i].count(names[i])
