@@ -279,7 +279,8 @@ def test_orchestration_has_a_cluster_map(visit, tmp_path):
     cluster = next(c for c in article.charts() if c.title == "Cluster map")
     cells = cluster.spec["data"]["values"]
     assert len(cells) == 3 * 8
-    assert {(c["server"], c["gpu"]) for c in cells if c["model"] == "out of order"} == {("p3-2", 0), ("p3-2", 5)}
+    broken = {(c["server"].partition(" ")[0], c["gpu"]) for c in cells if c["model"] == "out of order"}
+    assert broken == {("p3-2", 0), ("p3-2", 5)}
     used = sum(len(g) for i in result.plan["instances"] for g in i["placement"].values())
     assert sum(bool(c["instance"]) for c in cells) == used == result.plan["prediction"]["gpus_used"]
     over_time = next(c for c in article.charts() if c.title == "Requests over time")
@@ -347,7 +348,7 @@ def test_sweeps_have_a_page(visit, tiny, write, folder):
     document = json.loads((folder / "swept/sweep.json").read_text(encoding="utf-8"))
     (article,) = pages.articles([document])
     frontier = next(c for c in article.charts() if c.title == "Frontier")
-    on_it = [r for r in frontier.spec["data"]["values"] if r["kind"] == "on the frontier"]
+    on_it = [r for r in frontier.spec["data"]["values"] if r["kind"].startswith("on the frontier")]
     assert len(on_it) == sum(bool(r["frontier"]) for r in document["rows"]) > 0
     grid = next(c for c in article.charts() if c.title == "Map")
     assert sum(r["objective"] is None for r in grid.spec["data"]["values"]) == 2  # 10⁹ tokens/s: nothing feasible
