@@ -58,7 +58,9 @@ def runs(patterns: list[str]) -> Iterator[Key]:
     """Instance and method of every run: ``exact`` on all instances first."""
     import optmodels
 
-    found = [r for r in optmodels.listing("instances", "instances") if not patterns or any(p in r["file"] for p in patterns)]
+    found = [
+        r for r in optmodels.listing("instances", "instances") if not patterns or any(p in r["file"] for p in patterns)
+    ]
     yield from ((r["file"], "exact") for r in found)
     methods = optmodels.listing("methods")
     for row in found:
