@@ -20,7 +20,6 @@ from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-SPARE_AT_MOST = 40  # deployments beyond its load that a pool can need to reach a survival probability
 
 
 class Parameters(Model):
@@ -87,16 +86,19 @@ class FleetModel(Parameters):
         self.cyclic = problem.running is None  # else the day follows what runs now
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
-        # Beyond `most` deployments none helps: peak load, spare ones, and what runs now if stopping costs.
-        spare = 0 if problem.reserve is None else problem.reserve.lost or SPARE_AT_MOST
+        self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
+        # Beyond `most` deployments none helps: the peak load, after a loss too, and what runs now if stopping costs; of
+        # a pool under the reserve, all that it can need and its spare ones, on any of its points.
         peak = (self.rates.max(axis=0)[:, None] * np.where(possible, self.load, 0.0)).sum(axis=0)
         kept = (self.use > 0) @ self.before[0]
-        most = np.maximum(np.ceil(peak - 1e-9) + spare, max(1.0, least.max(initial=0.0))) + kept
-        self.pool, levels = _levels(problem, tables, most)  # (P,), −1: under no reserve
+        most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0))) + kept
+        survived = np.maximum(most, np.ceil(peak * self.rho / self.after_loss - 1e-9))
+        self.pool, levels = _levels(problem, tables, survived)  # (P,), −1: under no reserve
+        for j in np.unique(levels[:, 0]):
+            most[self.pool == j] = survived[self.pool == j].sum() + levels[levels[:, 0] == j, 2].max()
         t, level = np.divmod(np.arange(self.T * len(levels)), max(len(levels), 1))
         pool, k, lost, size = levels[level].T
         self.lost, self.size = lost, size  # by entry of y: spare deployments, and the largest pool they protect
-        self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
         chance = problem.reserve is not None and problem.reserve.survive_probability is not None
         self.pools = problem.reserve.pools if problem.reserve is not None and chance else np.inf
 
@@ -161,8 +163,11 @@ class FleetModel(Parameters):
                 return None
 
 
-def _levels(problem: Fleet, tables: FleetTables, most: Array) -> tuple[Index, Index]:
-    """Pool of every point under the reserve (P,), −1 for others, and rows (pool, k, spare ones, largest pool)."""
+def _levels(problem: Fleet, tables: FleetTables, load: Array) -> tuple[Index, Index]:
+    """Pool of every point under the reserve (P,), −1 for others, and rows (pool, k, spare ones, largest pool).
+
+    `load` (P,) are the deployments that the largest load of each point takes, without spare ones.
+    """
     points, reserve = tables.points, problem.reserve
     rows: list[Any] = []
     pool = np.full(len(points), -1)
@@ -170,13 +175,12 @@ def _levels(problem: Fleet, tables: FleetTables, most: Array) -> tuple[Index, In
         pool = np.where(points.spot | (reserve.machines == "all"), points.pool, -1)
         for j in np.unique(pool[pool >= 0]).tolist():
             mine = pool == j
-            largest = int(most[mine].sum())
             if reserve.lost is not None:
-                table = [(reserve.lost, largest)]
+                table = [(reserve.lost, int(load[mine].sum()) + reserve.lost)]
             else:
                 assert reserve.survive_probability is not None
                 miss = (1 - reserve.survive_probability) / reserve.pools
-                table = largest_pools(float(points.unavailable[mine].max()), miss, largest)
+                table = largest_pools(float(points.unavailable[mine].max()), miss, int(load[mine].sum()))
             rows += [(j, k, lost, size) for k, (lost, size) in enumerate(table)]
     return pool, np.array(rows or np.empty((0, 4)), dtype=np.intp)
 

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from scipy.special import bdtrc
 
+from optmodels.errors import InputError, Mistake
 
-def largest_pools(unavailable: float, miss: float, most: int, levels: int = 60) -> list[tuple[int, int]]:
-    """(k, N_k): the largest pool of which more than k deployments are lost with probability at most `miss`.
+MOST_SPARES = 20_000  # of a pool; a reserve that needs more is refused, not cut
+
+
+def spares(size: int, unavailable: float, miss: float) -> int:
+    """Fewest k such that of `size` deployments more than k are lost with probability at most `miss`.
 
     Deployments are lost independently, each a share `unavailable` of the time, so the losses are binomial.
+    """
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if float(bdtrc(middle, size, unavailable)) <= miss:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int, int]]:
+    """(k, N_k): the largest pool that k spare deployments protect, see `spares`; none is larger than load + k.
+
+    A pool with a load of `load` deployments needs no more than that and its spare ones, so the table ends with the
+    first k that protects so many.
 
     Args:
         unavailable: q of one deployment.
         miss: probability allowed.
-        most: no pool is larger.
-        levels: at most so many k; larger pools are then excluded.
+        load: deployments that the largest load of the pool takes, without spare ones.
+
+    Raises:
+        InputError: more than `MOST_SPARES` would be needed.
     """
-    if unavailable <= 0:
-        return [(0, most)]
+    if unavailable <= 0 or load <= 0:
+        return [(0, load)]
     table: list[tuple[int, int]] = []
-    k = size = 0
-    while size < most and len(table) < levels:
-        low, high = max(size, k), most
+    size = 0
+    for k in range(MOST_SPARES + 1):
+        low, high = max(size, k), load + k
         while low < high:  # P(more than k lost) grows with the pool
             middle = (low + high + 1) // 2
             if k >= middle or float(bdtrc(k, middle, unavailable)) <= miss:
@@ -31,7 +53,7 @@ def largest_pools(unavailable: float, miss: float, most: int, levels: int = 60) 
         size = low
         if size > k:  # otherwise every one of the pool may be lost
             table.append((k, size))
-        k += 1
-        if k > most + levels:
-            break
-    return table
+        if size >= load + k:
+            return table
+    expected = f"a probability that {MOST_SPARES:,} spare deployments of a pool can give"
+    raise InputError(Mistake(None, "reserve.survive_probability", 1 - miss, expected))

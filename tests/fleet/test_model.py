@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pyomo.environ as pyo
 import pytest
 from fleet_cases import brute_force, fleet, random_fleet
+from scipy.optimize import linprog
+from scipy.stats import binom
 
 import optmodels
 from formulations.fleet.check import check
@@ -395,3 +398,51 @@ def test_machines_for_attention_are_lines_of_their_own(include, family):
     assert result.status == "optimal" and result.check.ok, result.check
     for line in result.plan["periods"][0]["deployments"]:
         assert [m["role"] for m in line["machines"]] == ["main", "ao"]
+
+
+# ------------------------------------------------------------------------------- reserves against plain enumeration
+
+
+def cheapest_with_reserve(problem, t, most):
+    """Least USD/h over all counts up to `most`, by enumeration: loads fit before and after the losses."""
+    points, r, rates = t.points, problem.reserve, t.rates[0]
+    pairs = [(w, p) for w in range(len(rates)) for p in range(len(points)) if np.isfinite(t.load[w, p])]
+    served = np.array([[float(w == v) for w, _ in pairs] for v in range(len(rates))])
+    loads = np.array([[rates[w] * t.load[w, p] * (p == q) for w, p in pairs] for q in range(len(points))])
+    pools = [np.flatnonzero(points.pool == j) for j in np.unique(points.pool[points.spot])]
+    after = [(loads[mine] * points.rho[mine, None]).sum(axis=0) for mine in pools]
+    best = np.inf
+    for n in itertools.product(range(most + 1), repeat=len(points)):
+        usd, n = float(np.dot(n, points.usd_per_hour)), np.array(n)
+        used = sum(n[mine].sum() > 0 for mine in pools)
+        if usd >= best or (r.lost is None and used > r.pools):
+            continue
+        room = []
+        for mine in pools:
+            size, q = int(n[mine].sum()), float(points.unavailable[mine].max())
+            lost = r.lost
+            if lost is None:
+                miss = (1 - r.survive_probability) / r.pools
+                lost = next(k for k in range(size + 1) if binom.sf(k, size, q) <= miss)
+            room.append(r.load_after_loss * (size - lost) if size else 0.0)
+        found = linprog(np.zeros(len(pairs)), A_ub=np.vstack([loads, *after]), b_ub=np.append(n, room), A_eq=served,
+                        b_eq=np.ones(len(rates)), bounds=(0, 1))  # fmt: skip
+        if found.status == 0:
+            best = usd
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_reserves_are_those_of_enumeration(seed):
+    g = np.random.default_rng(seed)
+    reserve = {"load_after_loss": float(g.choice([1.0, 0.7, 0.4]))}
+    reserve |= {"lost": int(g.integers(1, 3))} if seed % 2 else {"survive_probability": 0.99, "pools": 3}
+    problem = fleet(
+        g.uniform(0.5, 1.5, 2).tolist(), g.uniform(0.7, 3.0, (2, 3)).tolist(), g.uniform(1, 4, 3).round(2).tolist(),
+        max_load=float(g.choice([1.0, 0.8])), p0={"market": "spot"}, p1={"market": "spot"},
+        p2={"machine": "m0", "market": "spot"}, reserve=reserve, interruptions=[{"per_hour": 0.3, "recovery_s": 600}],
+    )  # fmt: skip
+    tables, outcome = solved(problem)
+    assert outcome.status == "optimal"
+    assert outcome.plan.total_usd_per_hour == pytest.approx(cheapest_with_reserve(problem, tables, 9))
+    assert check(problem, outcome.plan.model_dump(mode="json")).ok

@@ -98,7 +98,7 @@ MADE = {
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
 CASES = {name: FleetModel(*made) for name, made in MADE.items()}
-NO_POOL = {"_levels": ["line 5: 1 → 2", "line 7: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
+NO_POOL = {"_levels": ["line 8: 1 → 2", "line 10: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
@@ -148,13 +148,13 @@ within_budget[0]: 3 n[0,0] + n[0,1] <= 9
 spot_share[0,0]: x[0,0,0] <= 0.5
 min_replicas[0,0]: n[0,0] + n[0,1] >= 5
 one_level[0,0]: y[0,0,0] <= 1
-pool_size[0,0]: n[0,0] - 5 y[0,0,0] <= 0
+pool_size[0,0]: n[0,0] - 6 y[0,0,0] <= 0
 survives[0,0]: 0.5 x[0,0,0] - n[0,0] + y[0,0,0] <= 0
 starts_limit[0]: up[0,0] + up[0,1] <= 5
 stops_limit[0]: down[0,0] + down[0,1] <= 4
 machine_balance[0,0]: n[0,0] - up[0,0] + down[0,0] = 0
 machine_balance[0,1]: n[0,1] - up[0,1] + down[0,1] = 1
-n[0,0] integer in [0, 5]
+n[0,0] integer in [0, 6]
 n[0,1] integer in [0, 6]
 x[0,0,0] in [0, 1]
 x[0,0,1] in [0, 1]

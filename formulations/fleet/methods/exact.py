@@ -112,6 +112,10 @@ def separate(problem: Fleet, tables: FleetTables) -> list[tuple[Any, Any]]:
     for w, d in enumerate(tables.demands):
         linked[of[d.workload]] |= np.isfinite(tables.load[w])
         groups[w] = of[d.workload]
+    if problem.reserve is not None:  # points of a pool share their spare deployments
+        for j in np.unique(tables.points.pool):
+            pool = np.flatnonzero(tables.points.pool == j)
+            linked[:, pool] |= linked[:, pool].any(axis=1, keepdims=True)
     parts = []
     for workloads, columns in fleet_columns.components(linked):
         inside = set(workloads.tolist())

@@ -17,7 +17,7 @@ from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
 from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
-from formulations.fleet.reserve import largest_pools
+from formulations.fleet.reserve import spares
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
 
@@ -69,8 +69,8 @@ def _spare(problem: Fleet, unavailable: float) -> Callable[[int], int]:
     if r.lost is not None:
         return lambda n: r.lost or 0
     assert r.survive_probability is not None
-    table = largest_pools(unavailable, (1 - r.survive_probability) / r.pools, 10_000)
-    return lambda n: next((k for k, size in table if n <= size), n)
+    miss = (1 - r.survive_probability) / r.pools
+    return lambda n: spares(n, unavailable, miss)
 
 
 def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan) -> list[str]:
