@@ -150,8 +150,7 @@ class Formulation:
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         pictures: `solve` writes the charts as PNG beside the plan, too; ``report --figures`` does it for any.
-        charts: result document → charts of the HTML page, also written as PNG beside the plan
-            (`reporting.charts.Chart`); None: it has none.
+        charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
     name: str

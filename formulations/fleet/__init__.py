@@ -21,7 +21,6 @@ FORMULATION = part.formulation(
     goal=lambda problem: GOALS[problem.objective],
     rebind=part("points:rebind"),
     model=part("model:FleetModel"),
-    build=part("model:build"),
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     objective=part("plan:objective_value"),

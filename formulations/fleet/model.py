@@ -15,7 +15,8 @@ import scipy.sparse as sp
 from formulations.fleet.making import Choice
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
-from formulations.fleet.reserve import largest_pools
+from formulations.fleet.reserve import MOST_SPARES, largest_pools
+from optmodels.errors import InputError, Mistake
 from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
 
 Array = npt.NDArray[np.float64]
@@ -167,6 +168,9 @@ def _levels(problem: Fleet, tables: FleetTables, load: Array) -> tuple[Index, In
     """Pool of every point under the reserve (P,), −1 for others, and rows (pool, k, spare ones, largest pool).
 
     `load` (P,) are the deployments that the largest load of each point takes, without spare ones.
+
+    Raises:
+        InputError: no reasonable number of spare ones gives the probability asked for.
     """
     points, reserve = tables.points, problem.reserve
     rows: list[Any] = []
@@ -181,6 +185,10 @@ def _levels(problem: Fleet, tables: FleetTables, load: Array) -> tuple[Index, In
                 assert reserve.survive_probability is not None
                 miss = (1 - reserve.survive_probability) / reserve.pools
                 table = largest_pools(float(points.unavailable[mine].max()), miss, int(load[mine].sum()))
+                if not table:
+                    expected = f"a probability that {MOST_SPARES:,} spare deployments of a pool can give"
+                    wrong = reserve.survive_probability
+                    raise InputError(Mistake(None, "reserve.survive_probability", wrong, expected))
             rows += [(j, k, lost, size) for k, (lost, size) in enumerate(table)]
     return pool, np.array(rows or np.empty((0, 4)), dtype=np.intp)
 

@@ -29,12 +29,6 @@ class Objective(NamedTuple):
     expression: Expression
 
 
-class Column(NamedTuple):
-    """A column of a compiled model, for those who ask for its name."""
-
-    name: str
-
-
 class Names(Sequence[str]):
     """``name[label]`` of many rows or columns, made when somebody asks: a report needs ten of them, not a million.
 
@@ -70,26 +64,6 @@ class Names(Sequence[str]):
                 yield from (label_name(name, label) for label in zip(*(part.tolist() for part in labels), strict=True))
             else:
                 yield from [name] * n
-
-
-class Columns(Sequence[Column]):
-    """Columns with names made on demand."""
-
-    def __init__(self, names: Names) -> None:
-        self.names = names
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    @overload
-    def __getitem__(self, i: int) -> Column: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[Column]: ...
-    def __getitem__(self, i: int | slice) -> Column | list[Column]:
-        return Column(self.names[i]) if not isinstance(i, slice) else [Column(name) for name in self.names[i]]
-
-    def __iter__(self) -> Iterator[Column]:
-        return map(Column, self.names)
 
 
 def label_name(name: str, label: tuple[int, ...]) -> str:
@@ -209,10 +183,6 @@ class Model:
         """``capacity[0,3]`` by row."""
         return Names([(name, rows.labels, len(rows)) for name, rows in self._rows.items()])
 
-    def values(self, x: Array) -> dict[str, Array]:
-        """A solution by variable, each (n,) in its order."""
-        return {name: v.of(x) for name, v in self.variables.items()}
-
     def solution(self, block: Any) -> Array:
         """(columns,) values of the variables on a block that the model was attached to; NaN where one has none."""
         from optmodels.model.pyomo_block import solution
@@ -275,7 +245,7 @@ class Model:
             lower=lower,
             upper=upper,
             integer=integer,
-            variables=Columns(self.column_names),
+            column_names=self.column_names,
             row_names=self.row_names,
         )
 

@@ -29,8 +29,9 @@ class Compiled:
     lower: Array
     upper: Array
     integer: npt.NDArray[np.bool_]
-    variables: Sequence[Any]  # Pyomo variables, or whatever has a ``name``, in column order
+    column_names: Sequence[str]
     row_names: Sequence[str]
+    variables: Sequence[Any] = ()  # Pyomo's, in column order, where it was compiled from a Pyomo model
 
     @property
     def size(self) -> dict[str, int]:
@@ -43,11 +44,6 @@ class Compiled:
             "nonzeros": int(self.A.nnz),
         }
 
-    @property
-    def column_names(self) -> list[str]:
-        """Names of the variables, in column order."""
-        return [v.name for v in self.variables]
-
     def violation(self, x: Array, tolerance: float = 1e-6) -> str | None:
         """The worst violated row, bound or integrality of x beyond `tolerance`, in words; None if there is none."""
         activity = self.A @ x
@@ -55,11 +51,10 @@ class Compiled:
         row_gap = np.maximum(self.row_lower - activity, activity - self.row_upper) / scale
         bound_gap = np.maximum(self.lower - x, x - self.upper) / np.maximum(1.0, np.abs(x))
         integer_gap = np.where(self.integer, np.abs(x - np.round(x)), 0.0)
-        for gap, names in ((row_gap, self.row_names), (bound_gap, None), (integer_gap, None)):
+        for gap, names in ((row_gap, self.row_names), (bound_gap, self.column_names), (integer_gap, self.column_names)):
             if len(gap) and gap.max() > tolerance:
                 worst = int(gap.argmax())
-                name = names[worst] if names is not None else self.variables[worst].name
-                return f"{name} by {gap[worst]:.3g}"
+                return f"{names[worst]} by {gap[worst]:.3g}"
         return None
 
 
@@ -122,6 +117,7 @@ def _arrays(model: Any) -> Compiled:
         upper=upper,
         integer=integer,
         variables=list(form.columns),
+        column_names=[v.name for v in form.columns],
         row_names=[row.constraint.name for row in form.rows],
     )
     if not (

@@ -160,11 +160,6 @@ class Session:
         """Delete rows, ascending; those behind move up."""
         _must(self._h.deleteRows(len(rows), _int32(rows)), "a deletion")
 
-    def delete_columns(self, columns: Indices) -> None:
-        """Delete columns, ascending; those behind move up."""
-        _must(self._h.deleteCols(len(columns), _int32(columns)), "a deletion")
-        self._integer = np.delete(self._integer, columns)
-
     def set_costs(self, cost: Numbers, offset: float | None = None) -> None:
         """Another objective: costs of all columns, (n,), and unless None the offset."""
         _must(self._h.changeColsCost(len(cost), np.arange(len(cost), dtype=np.int32), cost), "the costs")

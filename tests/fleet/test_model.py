@@ -17,10 +17,11 @@ from formulations.fleet.check import check
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.methods.heuristics import lp_rounding_choice
+from formulations.fleet.methods.heuristics import complete, lp_rounding_choice
 from formulations.fleet.methods.melange import MelangeModel, melange
 from formulations.fleet.model import build
 from formulations.fleet.points import build_tables, prune
+from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.solver import solve_compiled, solve_model
 
@@ -446,3 +447,26 @@ def test_reserves_are_those_of_enumeration(seed):
     assert outcome.status == "optimal"
     assert outcome.plan.total_usd_per_hour == pytest.approx(cheapest_with_reserve(problem, tables, 9))
     assert check(problem, outcome.plan.model_dump(mode="json")).ok
+
+
+def test_a_reserve_beyond_reason_is_refused_with_what_was_asked():
+    """Lost 95 % of the time: 5,000 deployments would need some 95,000 spare ones. Refused, not cut."""
+    problem = fleet(
+        [5000.0], [[1.0]], [1.0], p0={"market": "spot"}, reserve={"survive_probability": 0.99, "pools": 2},
+        interruptions=[{"per_hour": 1.0, "recovery_s": 68400}],
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"reserve\.survive_probability: got 0\.99;.*20,000 spare deployments"):
+        exact(problem, build_tables(problem), Options())
+
+
+def test_a_heuristic_buys_as_many_spare_deployments_as_it_takes():
+    """30,000 deployments' load that is lost a seventh of the time: more than 1,000 spare ones."""
+    problem = fleet(
+        [30000.0], [[1.0]], [1.0], p0={"market": "spot"}, reserve={"survive_probability": 0.999, "pools": 1},
+        interruptions=[{"per_hour": 1.0, "recovery_s": 600}],
+    )  # fmt: skip
+    tables = build_tables(problem)
+    bought = int(complete(problem, tables, [(0, 0, 0, 1.0)]).n.sum())
+    q = float(tables.points.unavailable[0])
+    left = [n - int(binom.isf(1e-3, n, q)) for n in (bought - 1, bought)]
+    assert left[0] < 30000 <= left[1]  # one fewer would not do

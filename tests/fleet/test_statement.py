@@ -98,7 +98,7 @@ MADE = {
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
 CASES = {name: FleetModel(*made) for name, made in MADE.items()}
-NO_POOL = {"_levels": ["line 8: 1 → 2", "line 10: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
+NO_POOL = {"_levels": ["line 11: 1 → 2", "line 13: 1 → 2"]}  # a point under no reserve is marked by −2 as well as by −1
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)

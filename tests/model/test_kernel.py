@@ -184,7 +184,7 @@ def test_a_model_without_objective_is_refused():
 def test_solutions_are_read_by_variable():
     m = Transport()
     report = solve_compiled(m.compiled())
-    values = m.values(report.x)
+    values = {name: v.of(report.x) for name, v in m.variables.items()}
     assert {name: len(v) for name, v in values.items()} == {"open": 2, "x": 15, "stock": 9, "late": 1}
     assert values["open"].tolist() == m.open.of(report.x).tolist()
     usd = m.expressions["usd_roads"].value(report.x) + values["open"] @ m.usd_open + 100 * values["late"][0] + 5
@@ -259,21 +259,22 @@ def test_values_are_read_from_a_block():
     assert m.objectives[0].expression.value(x) == pytest.approx(report.objective)
     model.late.set_value(2.0)
     model.x[1, 1, 2].set_value(7.0)
-    values = m.values(m.solution(model))
-    assert values["late"].tolist() == [2.0]
-    assert values["x"][m.x.find([1], [1], [2])].tolist() == [7.0]
+    x = m.solution(model)
+    assert m.variables["late"].of(x).tolist() == [2.0]
+    assert m.x.of(x)[m.x.find([1], [1], [2])].tolist() == [7.0]
 
 
 def test_names_are_those_of_the_statement():
     compiled = Transport(budget=9.0).compiled()
     rows, columns = compiled.row_names, compiled.column_names
     assert len(rows) == compiled.A.shape[0]
-    assert len(columns) == len(compiled.variables) == compiled.A.shape[1]
+    assert len(columns) == compiled.A.shape[1]
     assert [rows[i] for i in range(len(rows))] == list(rows)
-    assert [compiled.variables[i].name for i in range(len(columns))] == columns == [v.name for v in compiled.variables]
+    assert [columns[i] for i in range(len(columns))] == list(columns)
+    assert sorted(columns) == sorted(compile_model(Transport(budget=9.0).pyomo()).column_names)
     assert rows[-1] == "half_returns[1,2]"
     assert rows[:2] == ["demand_met[0,0]", "demand_met[0,1]"]
-    assert compiled.variables[:1][0].name == "open[0]"
+    assert columns[:1] == ["open[0]"]
     assert "budget" in rows
     with pytest.raises(IndexError):
         rows[len(rows)]

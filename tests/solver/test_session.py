@@ -164,13 +164,6 @@ def test_cuts_are_added_and_deleted():
     assert solved(session) == (pytest.approx(-31.5), pytest.approx([3.0, 4.5]))
 
 
-def test_columns_are_deleted():
-    session = wyndor()
-    session.delete_columns(np.array([0]))
-    assert (session.columns, session.nonzeros) == (1, 2)
-    assert solved(session) == (pytest.approx(-30.0), pytest.approx([6.0]))
-
-
 def test_a_new_model_takes_the_place_of_the_old():
     session = wyndor()
     solved(session)
@@ -309,7 +302,6 @@ def test_a_cancelled_lp_stops():
         lambda s: s.set_column_bounds([5], [0.0], [1.0]),
         lambda s: s.set_row_bounds([3], [0.0], [1.0]),
         lambda s: s.delete_rows([7]),
-        lambda s: s.delete_columns([-1]),
         lambda s: s.set_integer([9], on=True),
         lambda s: s.set_option("no_such_option", 1),
         lambda s: s.warm_start({2: 1.0}),

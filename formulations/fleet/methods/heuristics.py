@@ -5,6 +5,7 @@ They plan every period by itself and claim no bound. A plan that breaks a limit 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -49,10 +50,8 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
                 needed = float((used[i, mine] * points.rho[mine]).sum()) / r.load_after_loss
                 at = mine[n[i, mine] > 0][0]
                 spare = _spare(problem, float(points.unavailable[mine].max()))
-                for _ in range(1000):
-                    if int(n[i, mine].sum()) - spare(int(n[i, mine].sum())) >= needed - EDGE:
-                        break
-                    n[i, at] += 1
+                while (short := needed - EDGE - (size := int(n[i, mine].sum())) + spare(size)) > 0:
+                    n[i, at] += math.ceil(short)  # another deployment may need another spare one
     for i in range(T):
         for work in tables.case.workloads:
             rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]

@@ -57,7 +57,7 @@ class RowOracle(Oracle):
         super().__init__(budget, "min" if self.model.signs[0] > 0 else "max")
         self._limits = [self._limit(i, name, said) for i, name in enumerate(self.model.row_names)]
         self._row = {r: i for i, r in enumerate(self._limits)}
-        self._names = names = [v.name for v in self.model.variables]  # the Pyomo model goes
+        self._names = names = list(self.model.column_names)
         costs = self.model.costs[0] * self.model.signs[0]
         self._offers = [
             Offer(("columns", n), float(costs[k]), "", ((), None), 1, n, "", "") for k, n in enumerate(names)
