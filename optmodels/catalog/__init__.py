@@ -23,6 +23,7 @@ __all__ = [
     "Prices",
     "calibration_document",
     "calibrations",
+    "engine_model_document",
     "gpus",
     "latency_model_document",
     "latency_models",
@@ -114,4 +115,10 @@ def latency_models() -> tuple[str, ...]:
 def latency_model_document(name: str) -> dict[str, Any]:
     """One shipped latency model, as read (`latency.fit.document.LatencyModel` gives it a type)."""
     document: dict[str, Any] = _yaml(f"latency_models/{name}.yaml")
+    return document
+
+
+def engine_model_document(name: str) -> dict[str, Any]:
+    """Shipped global coefficients of engines, as read (`latency.engines.document.EngineModel` gives them a type)."""
+    document: dict[str, Any] = _yaml(f"engine_models/{name}.yaml")
     return document

@@ -34,6 +34,7 @@ class Gpu(Entry):
     title: str = ""
     fp16_flops: FlopsPerSecond | None = Field(default=None, description="None: no published figure, cannot be modelled")
     fp8_flops: FlopsPerSecond | None = None
+    fp4_flops: FlopsPerSecond | None = Field(default=None, description="None: fp4 weights are computed in 16 bit")
     mem_bytes_per_s: BytesPerSecond
     vram_gib: Gib
     pcie_bytes_per_s: BytesPerSecond
@@ -53,6 +54,9 @@ class MoE(Entry):
     shared_experts: int = Field(default=0, ge=0)
     shared_ffn: int = Field(default=0, ge=0, description="total width of the shared experts")
     dense_layers: int = Field(default=0, ge=0, description="leading layers with the plain feed-forward")
+    expert_precision: Literal["mxfp4"] | None = Field(
+        default=None, description="of the experts as published, where the other weights have 16 bits"
+    )
 
     @model_validator(mode="after")
     def _active_at_most_experts(self) -> MoE:
@@ -69,6 +73,13 @@ class Mla(Entry):
     qk_nope_head_dim: PositiveInt
     qk_rope_head_dim: PositiveInt
     v_head_dim: PositiveInt
+
+
+class Window(Entry):
+    """Sliding-window attention: in `layers` of the layers a token attends to the last `tokens` tokens only."""
+
+    tokens: PositiveInt
+    layers: PositiveInt
 
 
 class Architecture(Entry):
@@ -89,6 +100,7 @@ class Architecture(Entry):
     params: float | None = Field(default=None, gt=0, description="published parameter count")
     moe: MoE | None = None
     mla: Mla | None = None
+    window: Window | None = None
     checkpoint: str = Field(
         default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
         description="the weights: Hugging Face repository or path, used by `optmodels export`",

@@ -251,7 +251,13 @@ def _records(frame: Any) -> list[dict[str, Any]]:
 
 
 def operating_points(
-    model: Annotated[Path, typer.Argument(help="Model file from `calibrate`, or the name of a shipped model.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Model file from `calibrate`, the name of a shipped model, or default: coefficients fitted over many "
+            "engines, GPUs and LLMs, for --engine, --gpu and --llm."
+        ),
+    ],
     machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
     batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
@@ -262,20 +268,31 @@ def operating_points(
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
     capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
+    engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue.")] = None,
+    llm: Annotated[str | None, typer.Option(help="With default: LLM of the catalogue.")] = None,
+    precision: Annotated[str, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights.")] = "fp16",
+    attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """A fitted model at a workload, as operating points of an instance."""
     from optmodels.io.write import write_frame
+    from optmodels.latency.engines.document import deployed
     from optmodels.latency.fit import operating
     from optmodels.latency.fit.document import read_latency_model
 
     _positive(("--capacity-tokens", capacity_tokens))
     w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))
     counts = {name: _whole(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))}
+    predictor: operating.Predictor
+    if str(model) == "default":
+        predictor = deployed(engine, gpu, llm, precision, tp, attention_ranks)
+    else:
+        predictor = read_latency_model(model)
     frame, said = operating.operating_points(
-        read_latency_model(model), machine, w,
+        predictor, machine, w,
         replicas=counts["--replicas"], passes=counts["--passes"], safety=safety,
     )  # fmt: skip
     if capacity_tokens is None:

@@ -12,17 +12,43 @@ k passes (``multi_pass``, LP 17):
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
-from optmodels.latency.fit.document import LatencyModel
 from optmodels.latency.fit.loads import Values
+from optmodels.latency.fit.measurements import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Array = npt.NDArray[np.float64]
+
+
+class Predictor(Protocol):
+    """What predicts: a fitted `LatencyModel`, or the engines' coefficients `at` a deployment."""
+
+    @property
+    def model(self) -> str:
+        """Its name."""
+
+    @property
+    def measured(self) -> Kind:
+        """What its rows were."""
+
+    @property
+    def targets(self) -> Container[str]:
+        """What it predicts."""
+
+    def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
+        """Seconds, (n,)."""
+
+    def extrapolation(self, values: Values) -> tuple[str, ...]:
+        """What was never measured."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +64,7 @@ class Workload:
 
 
 def operating_points(
-    model: LatencyModel,
+    model: Predictor,
     machine: str,
     w: Workload,
     *,
@@ -91,7 +117,7 @@ def operating_points(
 
 
 def _one_pass(
-    model: LatencyModel, w: Workload, batch: int, safety: float | None
+    model: Predictor, w: Workload, batch: int, safety: float | None
 ) -> tuple[tuple[float | None, float | None, float], tuple[str, ...]]:
     """(TTFT, TBT, E2E) of one pass over `batch` requests."""
     S, out = w.input_tokens, w.output_tokens

@@ -1,0 +1,1 @@
+"""Latencies of serving engines from global coefficients: what to plan with where nothing was measured."""

@@ -1,0 +1,166 @@
+"""The global coefficients as a file, and what they predict of one deployment, with an interval.
+
+The interval says what was never measured. Rows were left out by workload, by LLM, by GPU and by engine; the ratios
+measured/predicted of each leave-out give a quantile, and a prediction takes the widest that applies: of what is unseen
+in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from optmodels import catalog
+from optmodels.catalog.types import Entry
+from optmodels.errors import Mistakes, one_of
+from optmodels.latency.engines.fit import Fitted
+from optmodels.latency.engines.terms import Deployment, Loads, Precision, first_token_terms, step_terms
+from optmodels.latency.fit.document import Errors, quantile_factor
+from optmodels.latency.fit.loads import Values
+
+Array = npt.NDArray[np.float64]
+LeftOut = Literal["workload", "llm", "gpu", "engine"]
+
+
+class EngineTarget(Entry):
+    """Coefficients of one target (`fit.Fitted`), and how wrong they were of what was left out of the fit."""
+
+    coefficients: dict[str, float]
+    adjustments: dict[str, dict[str, dict[str, float]]]
+    factors: dict[str, dict[str, float]]
+    left_out: dict[LeftOut, Errors] = Field(description="errors on rows of a workload, LLM, GPU or engine left out")
+    residual_quantiles: dict[LeftOut, dict[str, float]] = Field(description="level → quantile of measured/predicted")
+
+    @property
+    def fitted(self) -> Fitted:
+        """As the fit gives it."""
+        return Fitted(self.coefficients, self.adjustments, self.factors)
+
+
+class EngineModel(Entry):
+    """Global coefficients over engines, GPUs and LLMs."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    title: str
+    source: str
+    date: str
+    rows: int
+    rows_left_out: dict[str, int] = Field(description="reason → rows of the source that were not fitted")
+    measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
+    together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
+    domain: dict[str, tuple[float, float]]
+    targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
+
+    def at(self, deployment: Deployment) -> Deployed:
+        """What is predicted of one deployment."""
+        return Deployed(self, deployment)
+
+
+def labels(d: Deployment) -> dict[str, str]:
+    """The deployment's level in every grouping of the fit."""
+    llm, gpu = d.llm_name, d.gpu_name
+    return {
+        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.precision,
+        "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.precision}", "llm|gpu": f"{llm}|{gpu}",
+        "version": f"{d.engine}|{d.version}|{llm}",
+        "configuration": f"{d.engine}|{llm}|{gpu}|{d.precision}|{d.gpus}/{d.attention_ranks}",
+    }  # fmt: skip
+
+
+class Deployed:
+    """An engine model of one deployment: predicts as a `LatencyModel` of served requests does."""
+
+    measured: Literal["served"] = "served"
+
+    def __init__(self, model: EngineModel, deployment: Deployment) -> None:
+        self.source, self.deployment = model, deployment
+        self.model = model.title
+        self.targets = model.targets
+
+    @property
+    def unseen(self) -> tuple[LeftOut, ...]:
+        """What of the deployment was never measured; the workload alone where everything was."""
+        d = self.deployment
+        levels: tuple[tuple[LeftOut, str], ...] = (("llm", d.llm_name), ("gpu", d.gpu_name), ("engine", d.engine))
+        found = tuple(what for what, name in levels if name not in self.source.measured[what])  # type: ignore[index]
+        if found or (d.engine, d.llm_name, d.gpu_name) in self.source.together:
+            return found or ("workload",)
+        return tuple(what for what, _ in levels)  # each measured, but not with one another
+
+    def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
+        """Latency in seconds, (n,).
+
+        Args:
+            values: `concurrency`, `input_tokens` and `output_tokens`, (n,) each.
+            target: ``tpot_s`` or ``ttft_s``.
+            safety: probability that a fresh measurement stays below, or None for the central prediction.
+
+        Raises:
+            InputError: no such target, a safety level the measurements do not support.
+        """
+        name = target or "tpot_s"
+        one_of("target", name, self.targets)
+        loads = Loads(values["concurrency"], values["input_tokens"], values["output_tokens"])
+        level = {k: [v] * len(loads.concurrency) for k, v in labels(self.deployment).items()}
+        found = self.targets["tpot_s"].fitted.predict(step_terms(self.deployment, loads), level)
+        if name == "ttft_s":
+            found = self.targets["ttft_s"].fitted.predict(first_token_terms(self.deployment, loads, found), level)
+        quantiles = self.targets[name].residual_quantiles  # type: ignore[index]
+        return found * max(quantile_factor(quantiles[what], safety) for what in self.unseen)
+
+    def extrapolation(self, values: Values) -> tuple[str, ...]:
+        """One sentence on the interval and one for each column that leaves what was measured."""
+        d, said = self.deployment, []
+        for target, what in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
+            t = self.targets[target]  # type: ignore[index]
+            worst = max(self.unseen, key=lambda what: t.residual_quantiles[what]["0.9"])
+            said.append(
+                f"{what} predicted, not measured: {d.llm_name} on {d.gpu_name} under {d.engine}; where the {worst} was "
+                f"left out of the fit the median error was {t.left_out[worst].p50:.0%}, and 9 of 10 measurements "
+                f"stayed below {t.residual_quantiles[worst]['0.9']:.2f}× the prediction"
+            )
+        for what in ("llm", "gpu", "engine"):
+            if what in self.unseen:
+                named = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}[what]
+                known = self.source.measured[what]  # type: ignore[index]
+                if named not in known:
+                    said.append(f"{what} {named} was never measured: physics alone (measured: {', '.join(known)})")
+        for column, (low, high) in self.source.domain.items():
+            if column in values and (np.min(values[column]) < low or np.max(values[column]) > high):
+                said.append(f"{column} from {np.min(values[column]):g} to {np.max(values[column]):g} leaves the "
+                            f"measured range {low:g} to {high:g}: an extrapolation")  # fmt: skip
+        return tuple(said)
+
+
+def read_engine_model(name: str = "default") -> EngineModel:
+    """The shipped global coefficients."""
+    return EngineModel.model_validate(catalog.engine_model_document(name))
+
+
+def deployed(
+    engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1, attention_ranks: int = 1
+) -> Deployed:
+    """The shipped coefficients at a deployment of catalogue entries.
+
+    The cache has 8 bits where the weights have 8 or 4, as the rows they are fitted to are taken to have.
+
+    Raises:
+        InputError: every name that is missing or unknown.
+    """
+    model = read_engine_model()
+    wrong = Mistakes()
+    for option, name, known in (
+        ("--engine", engine, model.measured["engine"]), ("--gpu", gpu, tuple(sorted(catalog.gpus()))),
+        ("--llm", llm, tuple(sorted(catalog.llms()))), ("--precision", precision, get_args(Precision)),
+    ):  # fmt: skip
+        if name not in known:
+            wrong.add(option, name, f"one of {', '.join(known)}")
+    wrong.raise_any()
+    assert engine is not None and gpu is not None and llm is not None
+    return model.at(Deployment(
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision),
+        "fp8" if precision in ("fp8", "fp4") else "fp16", tp * attention_ranks, attention_ranks,
+    ))  # fmt: skip

@@ -1,0 +1,41 @@
+"""What is assumed before any data of the two targets: sizes physics suggests, and how far they may be off.
+
+Coefficients of times at peak are efficiencies (1.2: a fifth slower than the peak), those of counts are microseconds
+(milliseconds for `fixed` and `running` of the first token). Engines differ most in what a prompt does to the others'
+steps and in host overhead; precisions in the efficiency of their kernels.
+"""
+
+from __future__ import annotations
+
+from optmodels.latency.engines.fit import Form
+
+STEP_FORM = Form(
+    prior={
+        "dense": (1.2, 0.3), "experts": (1.2, 0.3), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
+        "attention": (4.0, 1.0), "collective": (1.6, 0.7), "layer": (50.0, 0.7), "moe": (25.0, 0.7),
+        "mla": (30.0, 0.7), "comm": (9.0, 0.7), "running": (12.0, 0.7), "prompt": (100.0, 0.7),
+    },
+    spread={
+        "engine": {"*": 0.05, "prompt": 1.0, "layer": 0.15},
+        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.1, "layer": 0.1},
+    },
+    factors={
+        "engine": 0.1, "gpu": 0.05, "llm": 0.07, "engine|llm": 0.1, "llm|precision": 0.07, "llm|gpu": 0.07,
+        "version": 0.1, "configuration": 0.1,
+    },
+    noise=(0.12, 0.08),
+)  # fmt: skip
+FIRST_TOKEN_FORM = Form(
+    prior={
+        "fixed": (10.0, 1.0), "layer": (100.0, 1.0), "moe": (30.0, 1.0), "comm": (20.0, 1.0), "step": (1.0, 0.7),
+        "weights": (1.0, 0.7), "prefill": (1.6, 0.5), "attention": (5.0, 1.0), "collective": (1.5, 0.7),
+        "burst": (0.15, 1.0), "burst_attention": (0.5, 1.0), "queue": (0.5, 1.0), "running": (0.2, 1.0),
+        "tokens": (3.0, 1.0),
+    },
+    spread={"engine": {"*": 0.7}},
+    factors={
+        "engine": 0.15, "gpu": 0.1, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.15,
+        "version": 0.25, "configuration": 0.2,
+    },
+    noise=(0.25, 0.2),
+)  # fmt: skip

@@ -1,0 +1,193 @@
+"""What a step of a serving engine is made of: times at the hardware's peaks and counts, one named term each.
+
+A closed loop of C requests, each of S_in prompt and S_out output tokens, has the mean step (`latency.fit.loads`)
+
+    decode tokens  C          prompt tokens  P = C·S_in/S_out          context of a decode token  S_in + S_out/2
+
+on n GPUs of which t = n/D share one attention rank (D data-parallel attention ranks). Per GPU and step, in seconds:
+
+    dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
+    experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
+    kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated) / bandwidth
+    decode     FLOPs of C tokens / peak            prefill    FLOPs of P tokens / peak
+    attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
+    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth
+    layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
+    running    requests of one attention rank (1e-6 each)
+    prompt     f·layers·2·S_in/(S_in + 500) (1e-6 each): a step that carries a prompt costs more launches and kernels
+
+f is the share of steps that carry a prompt, min(1, C·⌈S_in/8192⌉/S_out). A fitted coefficient says how many times its
+peak time a term takes, or microseconds a count (`fit`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.catalog.types import Architecture, Gpu
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.work import ACTIVATION_BYTES, layer_work
+
+Array = npt.NDArray[np.float64]
+Precision = Literal["fp16", "fp8", "fp4", "int4"]
+WEIGHT_BYTES = {"fp16": 2.0, "fp8": 1.0, "fp4": 0.5625, "int4": 0.53125, "mxfp4": 0.53125}  # with the blocks' scales
+KV_BYTES = {"fp16": 2.0, "fp8": 1.0}
+CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
+SHORT_PROMPT_TOKENS = 500.0
+MICRO = 1e-6
+
+STEP = (
+    "dense", "experts", "kv", "decode", "prefill", "attention", "collective", "layer", "moe", "mla", "comm", "running",
+    "prompt",
+)  # fmt: skip
+FIRST_TOKEN = (
+    "fixed", "layer", "moe", "comm", "step", "weights", "prefill", "attention", "collective", "burst",
+    "burst_attention", "queue", "running", "tokens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One model instance: an LLM at a precision on some GPUs under an engine.
+
+    Attributes:
+        llm: the shape, with its name in `llm_name`.
+        precision: of the weights and, where the GPU has a peak for it, of the matrix products.
+        kv_precision: of the cache.
+        gpus: of the whole instance, n.
+        attention_ranks: data-parallel attention ranks, D; n/D GPUs share one by tensor parallelism.
+        version: of the engine; measured versions have factors of their own, None for no version in particular.
+    """
+
+    llm: Architecture
+    llm_name: str
+    gpu: Gpu
+    gpu_name: str
+    engine: str
+    precision: Precision = "fp16"
+    kv_precision: Literal["fp16", "fp8"] = "fp16"
+    gpus: int = 1
+    attention_ranks: int = 1
+    version: str | None = None
+
+    def __post_init__(self) -> None:
+        one_of("precision", self.precision, get_args(Precision))
+        if self.gpus < 1 or self.gpus % self.attention_ranks:
+            raise InputError(
+                Mistake(None, "attention_ranks", self.attention_ranks, f"a divisor of the {self.gpus} GPUs")
+            )
+        if self.gpu.fp16_flops is None:
+            raise InputError(Mistake(None, "gpu", self.gpu_name, "a GPU with a published fp16 peak"))
+
+    @property
+    def peak_flops(self) -> float:
+        """Dense FLOP/s of matrix products: the precision's own peak, or the next wider one that the GPU has."""
+        wider = {"fp4": (self.gpu.fp4_flops, self.gpu.fp8_flops), "fp8": (self.gpu.fp8_flops,)}
+        found = [p for p in wider.get(self.precision, ()) if p is not None]
+        if self.precision == "fp4" and self.gpu.fp4_flops is None:
+            found = []  # weights only: products are computed in 16 bit
+        return found[0] if found else float(self.gpu.fp16_flops or 0.0)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Closed loops: `concurrency` requests at once of `input_tokens` and `output_tokens` each, (n,) arrays."""
+
+    concurrency: Array
+    input_tokens: Array
+    output_tokens: Array
+
+
+def step_terms(d: Deployment, loads: Loads) -> dict[str, Array]:
+    """Terms of the mean step, (n,) each, by the names of `STEP`."""
+    return {name: found for name, found in _terms(d, loads).items() if name in STEP}
+
+
+def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, Array]:
+    """Terms of the time to first token, (n,) each, by the names of `FIRST_TOKEN`.
+
+    A prompt waits for the step under way, passes the model once and shares it with prompts that arrive at the same
+    time: of all C at once (burst), or of those that the load ρ = C·pass/(S_out·step) finds before it (queue).
+
+    Args:
+        d: the deployment.
+        loads: closed loops.
+        step_s: predicted (or measured) mean step, seconds, (n,).
+    """
+    t, C = _terms(d, loads), loads.concurrency
+    prompts_per_step = C / loads.output_tokens
+    prefill, attention = t["prefill"] / prompts_per_step, t["attention"] / prompts_per_step
+    one_pass = 1.6 * prefill + 6.0 * attention + t["weights"]
+    return {
+        "fixed": np.full_like(C, 1e-3), "layer": t["layer"], "moe": t["moe"], "comm": t["comm"], "step": step_s,
+        "weights": t["weights"], "prefill": prefill, "attention": attention,
+        "collective": t["collective_token"] * loads.input_tokens, "burst": C * prefill,
+        "burst_attention": C * attention, "queue": np.minimum(1.0, prompts_per_step * one_pass / step_s) * one_pass,
+        "running": C * 1e-3, "tokens": loads.input_tokens * MICRO,
+    }  # fmt: skip
+
+
+def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
+    """Terms of the step, and what the first token's are made of besides."""
+    a, gpu = d.llm, d.gpu
+    work = layer_work(a)  # in 16 bit: bytes are 2 times the numbers of parameters and of cached elements
+    C, S, out = loads.concurrency, loads.input_tokens, loads.output_tokens
+    n, ranks = float(d.gpus), float(d.attention_ranks)
+    t = n / ranks
+    layers = float(a.layers)
+    weight = WEIGHT_BYTES[d.precision]
+    published = a.moe.expert_precision if a.moe is not None else None
+    expert_weight = weight if published is None else min(weight, WEIGHT_BYTES[published])
+    dense_weight = weight if published is None else 2.0  # published so: experts alone are quantised
+    prompts = C * S / out
+    carrying = np.minimum(1.0, C * np.ceil(S / CHUNK_TOKENS) / out)
+    touched = np.zeros_like(C)
+    if a.moe is not None:
+        touched = (1.0 - carrying) * (1.0 - (1.0 - a.moe.active / a.moe.experts) ** C) + carrying
+    head_bytes = work.head_flops_per_token  # 2 bytes a parameter, 2 FLOPs a parameter
+    body_bytes = (work.fixed_weight_bytes - head_bytes) / 2.0 * dense_weight
+    all_experts = layers * work.expert_weight_bytes / 2.0 * expert_weight / n
+    dense = layers * (body_bytes + head_bytes) / t
+    kv_shards = 1.0 if a.mla is not None else min(t, float(a.kv_heads))
+    kv = layers * C / ranks * _seen(a, S + out / 2.0) * work.kv_bytes_per_token / 2.0 * KV_BYTES[d.kv_precision]
+    pair = work.attention_flops_per_pair
+    if a.mla is not None:
+        pair = 2.0 * a.heads * (a.mla.qk_nope_head_dim + a.mla.qk_rope_head_dim + a.mla.v_head_dim)
+    flops = work.linear_flops_per_token * layers
+    reduce_bytes = 2.0 * work.allreduce_bytes_per_token * layers * (2.0 * (t - 1.0) / t) / ranks
+    exchange_bytes = 0.0
+    if a.moe is not None and ranks > 1:
+        exchange_bytes = (layers - a.moe.dense_layers) * 2.0 * a.moe.active * a.hidden * ACTIVATION_BYTES / n
+    per_token = (reduce_bytes + exchange_bytes) / gpu.link_bytes_per_s
+    one = np.ones_like(C)
+    moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
+    return {
+        "dense": one * dense / gpu.mem_bytes_per_s,
+        "experts": touched * all_experts / gpu.mem_bytes_per_s,
+        "kv": kv / kv_shards / gpu.mem_bytes_per_s,
+        "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
+        "prefill": prompts * flops / n / d.peak_flops,
+        "attention": prompts * layers * _seen(a, S / 2.0) * pair / n / float(gpu.fp16_flops or 0.0),
+        "collective": (C + prompts) * per_token,
+        "layer": one * layers * MICRO,
+        "moe": one * moe_layers * MICRO,
+        "mla": one * (layers if a.mla is not None else 0.0) * MICRO,
+        "comm": one * (layers if d.gpus > 1 else 0.0) * MICRO,
+        "running": C / ranks * MICRO,
+        "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
+        "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
+        "collective_token": one * per_token,
+    }
+
+
+def _seen(a: Architecture, context: Array) -> Array:
+    """Mean over the layers of the earlier tokens that a token attends to."""
+    if a.window is None:
+        return context
+    share = a.window.layers / a.layers
+    seen: Array = share * np.minimum(context, a.window.tokens) + (1.0 - share) * context
+    return seen

@@ -1,0 +1,165 @@
+"""Global coefficients of engines: terms by hand, the fit on data with known coefficients, predictions and intervals."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from optmodels import catalog
+from optmodels.errors import InputError
+from optmodels.latency.engines.document import deployed, read_engine_model
+from optmodels.latency.engines.fit import Form, fit
+from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
+
+
+def loads(concurrency=8.0, prompt=1024.0, output=256.0):
+    return Loads(*(np.array([float(x)]) for x in (concurrency, prompt, output)))
+
+
+def at(llm, gpu="h100", **more):
+    return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, "vllm", **more)
+
+
+def test_terms_of_a_dense_model_by_hand():
+    # Llama 3.1 8B in 16 bit on one H100.
+    attention, ffn, head = 4096 * (4096 + 2 * 1024 + 4096), 3 * 4096 * 14336, 128256 * 4096
+    t = {k: float(v[0]) for k, v in step_terms(at("llama-3.1-8b"), loads()).items()}
+    assert set(t) == set(STEP)
+    assert t["dense"] == pytest.approx(2 * (32 * (attention + ffn) + head) / 3.35e12, rel=1e-12)
+    assert t["kv"] == pytest.approx(8 * (1024 + 128) * 32 * 2 * 8 * 128 * 2 / 3.35e12, rel=1e-12)
+    assert t["decode"] == pytest.approx(8 * 2 * (32 * (attention + ffn) + head) / 989.4e12, rel=1e-12)
+    prompts = 8 * 1024 / 256
+    assert t["prefill"] == pytest.approx(prompts * 2 * 32 * (attention + ffn) / 989.4e12, rel=1e-12)
+    assert t["attention"] == pytest.approx(prompts * 32 * 512 * 4 * 4096 / 989.4e12, rel=1e-12)
+    assert t["layer"] == pytest.approx(32e-6) and t["running"] == pytest.approx(8e-6)
+    assert t["prompt"] == pytest.approx(8 / 256 * 32e-6 * 2 * 1024 / 1524)
+    assert t["experts"] == t["collective"] == t["comm"] == t["moe"] == t["mla"] == 0.0
+
+
+def test_tensor_parallelism_divides_weights_and_cache_up_to_the_kv_heads():
+    one, four = (step_terms(at("qwen3-235b-a22b", precision="fp8", gpus=n), loads()) for n in (4, 8))
+    assert four["dense"][0] == pytest.approx(one["dense"][0] / 2)
+    assert four["experts"][0] == pytest.approx(one["experts"][0] / 2)
+    assert four["kv"][0] == pytest.approx(one["kv"][0])  # 4 KV heads: replicated over 8 GPUs
+
+
+def test_latent_cache_is_replicated_and_split_by_attention_ranks():
+    tensor = step_terms(at("deepseek-v3", "b200", precision="fp8", gpus=8), loads())
+    ranks = step_terms(at("deepseek-v3", "b200", precision="fp8", gpus=8, attention_ranks=8), loads())
+    assert tensor["kv"][0] == pytest.approx(8 * (1024 + 128) * 61 * 576 * 2 / 7.7e12)
+    assert ranks["kv"][0] == pytest.approx(tensor["kv"][0] / 8)
+    assert ranks["running"][0] == pytest.approx(tensor["running"][0] / 8)
+    # The causal prompt attention of the unabsorbed form: (128 + 64) for scores, 128 for values, 128 heads.
+    prompts = 8 * 1024 / 256
+    assert tensor["attention"][0] == pytest.approx(prompts * 61 * 512 * 2 * 128 * 320 / 8 / 2250e12)
+
+
+def test_experts_touched_lie_between_the_steps_with_and_without_prompts():
+    some = step_terms(at("qwen3-30b-a3b"), loads(2, 1024, 2048))["experts"][0]
+    every = step_terms(at("qwen3-30b-a3b"), loads(2, 1024, 2))["experts"][0]
+    share = 2 / 2048
+    assert some / every == pytest.approx((1 - share) * (1 - (1 - 8 / 128) ** 2) + share)
+
+
+def test_windows_bound_what_is_seen():
+    full = step_terms(at("gpt-oss-120b"), loads())["kv"][0]
+    a = catalog.llms()["gpt-oss-120b"].model_copy(update={"window": None})
+    d = Deployment(a, "gpt-oss-120b", catalog.gpus()["h100"], "h100", "vllm")
+    assert full / step_terms(d, loads())["kv"][0] == pytest.approx((0.5 * 128 + 0.5 * 1152) / 1152)
+
+
+def test_fourth_bits_compute_at_their_own_peak_where_there_is_one():
+    assert at("qwen3-32b", "b200", precision="fp4").peak_flops == 9000e12
+    assert at("qwen3-32b", "h100", precision="fp4").peak_flops == 989.4e12
+    assert at("qwen3-32b", "h100", precision="fp8").peak_flops == 1978.9e12
+    with pytest.raises(InputError, match="divisor"):
+        at("qwen3-32b", gpus=4, attention_ranks=3)
+
+
+def made_up(noise, seed=0):
+    """Rows of two engines with known coefficients; engine b is 1.3 times as slow per layer, LLM z 1.2 times in all."""
+    rng = np.random.default_rng(seed)
+    n = 400
+    terms = {"memory": rng.uniform(1e-3, 2e-2, n), "layer": rng.choice([32e-6, 64e-6, 80e-6], n)}
+    engine, llm = rng.choice(["a", "b"], n), rng.choice(["x", "y", "z"], n)
+    seconds = 1.5 * terms["memory"] + 60 * terms["layer"] * np.where(engine == "b", 1.3, 1.0)
+    seconds = seconds * np.where(llm == "z", 1.2, 1.0) * np.exp(noise * rng.standard_normal(n))
+    form = Form(
+        {"memory": (1.0, 0.5), "layer": (40.0, 0.7)}, {"engine": {"*": 0.02, "layer": 0.5}}, {"llm": 0.2}, (0.1, 0.05)
+    )
+    return form, terms, seconds, {"engine": engine, "llm": llm}
+
+
+def test_the_fit_finds_what_made_the_data():
+    form, terms, seconds, labels = made_up(0.01)
+    found = fit(form, terms, seconds, labels)
+    again = found.predict(terms, labels)
+    assert np.median(np.abs(again / seconds - 1)) < 0.015
+    slower = np.exp(found.adjustments["engine"]["b"]["layer"] - found.adjustments["engine"]["a"]["layer"])
+    assert slower == pytest.approx(1.3, rel=0.05)
+    assert np.exp(found.factors["llm"]["z"] - found.factors["llm"]["x"]) == pytest.approx(1.2, rel=0.02)
+    fresh = found.predict({k: v[:1] for k, v in terms.items()}, {"engine": ["c"], "llm": ["w"]})
+    assert fresh[0] == pytest.approx(sum(found.coefficients[k] * terms[k][0] for k in terms))  # nothing but physics
+
+
+def test_outliers_pull_little():
+    form, terms, seconds, labels = made_up(0.01)
+    spoiled = seconds.copy()
+    spoiled[::20] *= 8.0
+    clean, robust = (fit(form, terms, y, labels).coefficients for y in (seconds, spoiled))
+    for name in clean:
+        assert robust[name] == pytest.approx(clean[name], rel=0.03)
+
+
+def test_a_prompt_costs_more_the_longer_it_is_and_the_more_arrive():
+    d = at("qwen3-32b", precision="fp8", gpus=2)
+    short, long, crowd = (first_token_terms(d, load, np.array([0.02]))
+                          for load in (loads(prompt=512), loads(prompt=4096), loads(64.0)))  # fmt: skip
+    assert long["prefill"][0] == pytest.approx(8 * short["prefill"][0])
+    assert long["attention"][0] == pytest.approx(64 * short["attention"][0])
+    assert crowd["burst"][0] == pytest.approx(64 * crowd["prefill"][0])
+
+
+def test_shipped_coefficients_state_source_errors_and_what_was_left_out():
+    model = read_engine_model()
+    assert model.source and model.date and model.rows > 1000 and sum(model.rows_left_out.values()) > 0
+    for target in model.targets.values():
+        assert set(target.left_out) == set(target.residual_quantiles) == {"workload", "llm", "gpu", "engine"}
+        assert all(v > 0 for v in target.coefficients.values())
+        for quantiles in target.residual_quantiles.values():
+            levels = sorted(quantiles, key=float)
+            assert all(quantiles[a] <= quantiles[b] for a, b in itertools.pairwise(levels))
+
+
+def test_a_deployment_that_was_never_seen_has_the_wider_interval():
+    values = {"concurrency": np.array([16.0]), "input_tokens": np.array([1024.0]), "output_tokens": np.array([512.0])}
+    seen = deployed("trtllm", "h100", "qwen3-32b", "fp8", 2)
+    unseen = deployed("trtllm", "a100-80g", "qwen2.5-72b", "fp16", 4)
+    assert seen.unseen == ("workload",) and set(unseen.unseen) == {"llm", "gpu"}
+    for target in ("tpot_s", "ttft_s"):
+        wide, narrow = (
+            float(d.predict(values, target, safety=0.9)[0] / d.predict(values, target)[0]) for d in (unseen, seen)
+        )
+        assert wide > narrow > 1.0
+    assert any("a100-80g was never measured" in said for said in unseen.extrapolation(values))
+    # All three were measured, but never with one another: a transfer too.
+    assert set(deployed("sglang", "h100", "deepseek-r1", "fp8", 8).unseen) == {"llm", "gpu", "engine"}
+
+
+def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
+    command = [sys.executable, "-m", "optmodels", "operating-points", "default", "--machine", "p5.4xlarge", "--batch",
+               "16", "--input-tokens", "1024", "--output-tokens", "256"]  # fmt: skip
+    asked = [*command, "--engine", "vllm", "--gpu", "h100", "--llm", "llama-3.1-70b", "--precision", "fp8", "--tp", "2",
+             "--safety", "0.9", "--out", str(tmp_path / "points.csv"), "--json"]  # fmt: skip
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    (point,) = document["operating_points"]
+    assert 0.005 < point["tbt_s"] < 0.05 and point["ttft_s"] > point["tbt_s"] and point["source"]
+    assert any("predicted, not measured" in w for w in document["warnings"])
+    assert (tmp_path / "points.csv").is_file()
+    done = subprocess.run([*command, "--engine", "vlm", "--gpu", "h100"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--engine" in done.stderr and "--llm" in done.stderr
