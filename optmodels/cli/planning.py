@@ -174,7 +174,15 @@ def check(
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok:
-        show(["[green]ok[/green]: every requirement holds and every figure is reproduced"])
+        trusted = {line.path: line.why for line in report.trusted}
+        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted else ""
+        rebuilt = plain(", ".join(report.rebuilt))
+        show([
+            f"[green]ok[/green]: plan verified{claimed}",
+            *([f"made again by the same program, found equal: {rebuilt}"] if rebuilt else []),
+            *(["[dim]on trust:[/dim]"] if trusted else []),
+            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in trusted.items()),
+        ])  # fmt: skip
     else:
         show(["[red]violated[/red]:"])
         show([plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in report.violations])
