@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ CAREFUL: dict[str, Any] = {
     "presolve": "off", "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9,
     "dual_feasibility_tolerance": 1e-9, "small_matrix_value": 1e-12,
 }  # fmt: skip
+DUAL = 1e-7  # HiGHS' tolerance of reduced costs
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
 NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
 UNCONFIRMED = "Infeasible by one run of HiGHS, which nothing confirms"
@@ -72,8 +74,8 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
     * A point is verified against our own arrays, every row by its own size (`verify`).
     * "Infeasible" is proved in our own arithmetic (`infeasible.refute`). Where that takes too long, a second run,
       without presolve and with another seed, has to come to it too, and the message says so; else it is not reported.
-    * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`). A MIP's is the tree's, and no point
-      may be better.
+    * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
+      without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
       extreme even when scaled (`scaling.extremes`): the better of the points counts, and the weaker of the bounds.
 
@@ -149,7 +151,8 @@ class _Solve:
             ended, limit, message = session.run(), session.limit, session.message
             x, bound, nodes = session.point(), session.bound, session.nodes
             if lp and ended == "optimal":
-                bound = least_value(seen.model, seen.model.costs[0], session.row_duals()) + float(seen.model.offsets[0])
+                duals = session.row_duals()
+                bound = least_value(seen.model, seen.model.costs[0], duals, DUAL) + float(seen.model.offsets[0])
             if x is not None:
                 try:
                     x = verify(self.model, x * seen.column)
@@ -165,8 +168,8 @@ class _Solve:
     def record(self, objective: float, bound: float | None, nodes: int) -> None:
         """Keep an event if it brings news; values as HiGHS sees them, scaled."""
         unit = float(self.model.signs[0]) / float(self.seen.objective[0])
-        values = (unit * v if v is not None and math.isfinite(v) else None for v in (objective, bound))
-        event = Event(time.perf_counter() - self.began, *values, nodes)
+        value, proved = (unit * v if v is not None and math.isfinite(v) else None for v in (objective, bound))
+        event = Event(time.perf_counter() - self.began, value, proved, nodes)
         if not self.events or (self.events[-1].objective, self.events[-1].bound) != (event.objective, event.bound):
             self.events.append(event)
             if self.settings.on_event is not None:
@@ -196,9 +199,8 @@ class _Solve:
 
     def _patience(self) -> float:
         """Seconds for a proof of infeasibility: as long again as the run took, or a little."""
-        return min(
-            max(PATIENCE_S, time.perf_counter() - self.began), np.inf if (left := self._left()) is None else left
-        )
+        patience, left = max(PATIENCE_S, time.perf_counter() - self.began), self._left()
+        return patience if left is None else min(patience, left)
 
     def _value(self, x: Array | None) -> float:
         """The first objective, as minimised."""
@@ -218,7 +220,7 @@ class _Solve:
             cost, at = seen.model.costs[:1], first.x / seen.column
             top = cost[0] @ at + NEAR * (np.abs(cost[0]) @ np.abs(at))
             cut = replace(
-                seen.model, A=sp.vstack((seen.model.A, cost), format="csc"),
+                seen.model, A=sp.vstack((seen.model.A, sp.csr_matrix(cost)), format="csc"),
                 row_lower=np.append(seen.model.row_lower, -np.inf), row_upper=np.append(seen.model.row_upper, top),
             )  # fmt: skip
             bounds = propagated(cut, seen.model.lower, seen.model.upper)
@@ -243,9 +245,9 @@ class _Solve:
                 return second._replace(message="Infeasible by two runs of HiGHS, with presolve and without")
         elif second.ended == "infeasible":
             words = None if x is not None else refute(self.seen.model, self._patience())
-            return (
-                second._replace(message=words) if words else second._replace(ended="error", message=CONTRADICTION, x=x)
-            )
+            if words is None:
+                return second._replace(ended="error", message=CONTRADICTION, x=x)
+            return second._replace(message=words)
         if x is None and problem is not None:
             if self.extreme is None:
                 raise SolverError(problem)
@@ -302,7 +304,7 @@ def verify(model: Compiled, x: Array) -> Array:
     problem = model.violation(x)
     if problem is None:
         return x
-    for found in (_onto_bounds(model, x), *_completions(model, x)):
+    for found in chain([_onto_bounds(model, x)], _completions(model, x)):
         if model.violation(found) is None:
             return found
     raise SolverError(f"HiGHS returned an infeasible point: {problem}")

@@ -54,7 +54,7 @@ def refute(model: Compiled, seconds: float, most_nodes: int = MOST_NODES) -> str
             ended = session.run(left)
             if ended == "infeasible":
                 ray = session.dual_ray()
-                if ray is None or not any(least_value(model, none[0], y, lower, upper) > 0 for y in (ray, -ray)):
+                if ray is None or not any(least_value(model, none[0], y, 0.0, lower, upper) > 0 for y in (ray, -ray)):
                     return None
                 continue
             if ended != "optimal":

@@ -20,8 +20,9 @@ SLACK = 1e-9  # relative, by which an implied bound is looser than computed
 
 
 def least_value(
-    model: Compiled, cost: Array, y: Array, lower: Array | None = None, upper: Array | None = None
-) -> float:
+    model: Compiled, cost: Array, y: Array, tolerance: float = 0.0, lower: Array | None = None,
+    upper: Array | None = None,
+) -> float:  # fmt: skip
     """A number that cost·x is not below at any point of the relaxation; −∞ if y says nothing.
 
     Columns without a bound that y needs get the one that the rows imply.
@@ -30,6 +31,8 @@ def least_value(
         model: rows, and columns unless others are given.
         cost: (n,).
         y: multipliers of rows, (m,), of any sign.
+        tolerance: a reduced cost that has the wrong sign by no more than this part of its terms counts as zero where
+            the column has no bound; 0: never.
         lower, upper: other bounds of columns, (n,).
     """
     lower = model.lower if lower is None else lower
@@ -40,8 +43,10 @@ def least_value(
         rows = np.where(y > 0, y * model.row_lower, np.where(y < 0, y * model.row_upper, 0.0))
     reduced = cost - model.A.T @ y
     terms = int(np.diff(model.A.indptr).max(initial=0)) + 4
-    error = terms * EPS * (abs(model.A).T @ np.abs(y) + np.abs(cost))
+    size = abs(model.A).T @ np.abs(y) + np.abs(cost)
+    error = terms * EPS * size
     columns = _least_terms(reduced, error, lower, upper)
+    columns[np.isneginf(columns) & (np.abs(reduced) <= tolerance * size)] = 0.0
     if np.isneginf(columns).any():
         implied = propagated(model, lower, upper)
         if implied is None:

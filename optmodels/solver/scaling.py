@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from optmodels.solver.compile import Compiled
 
 Array = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
 
 ROWS = (1e-3, 1e6)  # sizes of rows that are left as they are
 COLUMNS = (1e-4, 1e6)  # a continuous column all of whose coefficients lie below or above is scaled
@@ -69,7 +70,7 @@ def _power_of_two(size: Array, keep: npt.NDArray[np.bool_]) -> Array:
     return found
 
 
-def _row_factors(model: Compiled, i: Array, j: Array, a: Array, column: Array) -> Array:
+def _row_factors(model: Compiled, i: Ints, j: Ints, a: Array, column: Array) -> Array:
     """Of rows by their size: the right-hand side, or else the largest coefficient of a column's unit or whole range."""
     ends = np.maximum(*(np.abs(np.where(np.isfinite(b), b, 0.0)) for b in (model.row_lower, model.row_upper)))
     unit = np.minimum(1.0, _range(model) / column)
@@ -79,7 +80,7 @@ def _row_factors(model: Compiled, i: Array, j: Array, a: Array, column: Array) -
     return _power_of_two(size, (size == 0) | ((size >= ROWS[0]) & (size <= ROWS[1])))
 
 
-def _column_factors(model: Compiled, i: Array, j: Array, a: Array) -> Array:
+def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
     """Of continuous columns whose coefficients are all tiny or all huge; a range is not made smaller than one."""
     most, least = np.zeros(len(model.lower)), np.full(len(model.lower), np.inf)
     np.maximum.at(most, j, a)
@@ -128,6 +129,6 @@ def extremes(model: Compiled) -> str | None:
     cost = np.abs(model.costs[0])
     used = cost > 0
     if used.any() and cost.max() > MOST * cost[used].min():
-        least, most_ = (model.column_names[k] for k in (np.where(used, cost, np.inf).argmin(), cost.argmax()))
+        least, most_ = (model.column_names[int(k)] for k in (np.where(used, cost, np.inf).argmin(), cost.argmax()))
         return f"the costs of {least} and {most_} are {cost[used].min():.2g} and {cost.max():.2g}"
     return None
