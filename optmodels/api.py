@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,7 @@ from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.claims import digest
-from optmodels.plan.outcome import DocumentReport, Outcome, Result
+from optmodels.plan.outcome import DocumentReport, Outcome, Result, fault
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
@@ -113,6 +114,9 @@ def _result(
     seconds["total"] = time.perf_counter() - began
     sense, unit = form.goal_of(problem)
     inlined = _inlined(problem)
+    wrong = fault(objective, outcome.bound, sense, verdict)
+    if wrong is not None:
+        outcome = replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
@@ -404,8 +408,6 @@ def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
     try:
         return _problem(dict(embedded))
     except InputError as error:
-        from dataclasses import replace
-
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None

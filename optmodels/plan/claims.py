@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic_core import from_json, to_json
 
 from optmodels.plan.findings import TOLERANCE, Findings
-from optmodels.plan.outcome import CheckReport, Result
+from optmodels.plan.outcome import CheckReport, Result, fault
 from optmodels.solver.highs import PROVED, relative_gap
 
 # Paths of a result whose truth the document cannot show.
@@ -78,10 +78,8 @@ def check_result(
         found.require("gap exactly where there are objective and bound", true is gap, gap, true)
     elif gap != true:
         found.close("gap between objective and bound", gap, true, scale=1e-6)
-    if r.bound is not None and r.objective is not None:
-        beyond = (r.bound - r.objective) * (1 if sense == "min" else -1)
-        right = beyond <= PROVED * max(abs(r.objective), abs(r.bound))
-        found.require("no plan is better than the bound", right, r.objective, r.bound)
+    right = fault(r.objective, r.bound, sense, None) is None
+    found.require("no plan is better than the bound", right, r.objective, r.bound)
     if r.status == "optimal":
         proved = true is not None and true <= PROVED * (1 + TOLERANCE)
         found.require("optimal: the bound proves it", proved, true, PROVED)

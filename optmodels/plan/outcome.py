@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from optmodels.solver.highs import Event, Limit, Status
+from optmodels.solver.highs import PROVED, Event, Limit, Status
 
 P = TypeVar("P")
 
@@ -76,6 +77,21 @@ class DocumentReport(CheckReport):
     trusted: list[Trusted] = Field(default=[], description="everything else that is neither recomputed nor rebuilt")
 
 
+def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:
+    """Why an answer is wrong whatever its method says: the plan fails its check, or is better than the bound.
+
+    Returns:
+        The reason in words, for an answer of status ``error``; None: nothing speaks against it.
+    """
+    if check is not None and not check.ok:
+        return f"the plan fails its check: {check.violations[0].requirement}"
+    if objective is not None and bound is not None:
+        better = objective - bound if sense == "max" else bound - objective
+        if math.isfinite(bound) and better > PROVED * max(abs(objective), abs(bound)):
+            return f"the plan is better than the bound: {objective:.9g} against {bound:.9g}"
+    return None
+
+
 class Result(Document):
     """A solve document: at least the contract's keys; `report` holds what the formulation adds."""
 
@@ -122,6 +138,6 @@ class Result(Document):
     @property
     def exit_status(self) -> int:
         """0 a checked plan, 1 a fault, 3 proved infeasible, 4 nothing found (see the command-line contract)."""
-        if self.plan is not None:
+        if self.plan is not None and self.status != "error":
             return 0 if self.check is not None and self.check.ok else 1
         return {"infeasible": 3, "no_solution_found": 4}.get(self.status, 1)
