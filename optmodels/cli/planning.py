@@ -85,10 +85,13 @@ def _certificate(result: Any) -> list[Any]:
     from optmodels.reporting.text import plain
 
     lines: list[Any] = [""]
+    of = f" for {plain(result.certifies)}"
     if result.objective is not None:
         bound = "no bound" if result.bound is None else f"bound {result.bound:,.6g}"
-        gap = "" if result.gap is None else f", gap {result.gap:.2g}"
+        gap = "" if result.gap is None else f", gap {result.gap:.2g},{of}"
         lines.append(f"[bold]Certificate:[/bold] objective {result.objective:,.6g} {result.unit}, {bound}{gap}")
+    elif result.status == "infeasible":
+        lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
     if result.check is not None:
         verdict = "[green]passed[/green]" if result.check.ok else "[red]FAILED[/red]"
         lines.append(f"Independent check: {verdict}")
@@ -178,7 +181,15 @@ def check(
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok:
-        show(["[green]ok[/green]: every requirement holds and every figure is reproduced"])
+        trusted = {line.path: line.why for line in report.trusted}
+        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted else ""
+        rebuilt = plain(", ".join(report.rebuilt))
+        show([
+            f"[green]ok[/green]: plan verified{claimed}",
+            *([f"made again by the same program, found equal: {rebuilt}"] if rebuilt else []),
+            *(["[dim]on trust:[/dim]"] if trusted else []),
+            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in trusted.items()),
+        ])  # fmt: skip
     else:
         show(["[red]violated[/red]:"])
         show([plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in report.violations])

@@ -61,6 +61,22 @@ class CheckReport(Document):
     violations: list[Violation] = []
 
 
+class Trusted(Document):
+    """A part of a document that its check does not recompute."""
+
+    path: str = Field(description="of the part, all below it included; [] for every entry of a list")
+    why: str
+
+
+class DocumentReport(CheckReport):
+    """Verdict on a whole solve document and the tables beside it."""
+
+    rebuilt: list[str] = Field(
+        default=[], description="parts and files found as the program that writes them makes them again"
+    )
+    trusted: list[Trusted] = Field(default=[], description="everything else that is neither recomputed nor rebuilt")
+
+
 def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:
     """Why an answer is wrong whatever its method says: the plan fails its check, or is better than the bound.
 
@@ -91,6 +107,7 @@ class Result(Document):
     unit: str
     bound: float | None = None
     gap: float | None = None
+    certifies: str = Field(default="", description="what the bound, or the proof of infeasibility, holds for")
     seconds: dict[str, float] = {}
     size: dict[str, int] = {}
     plan: dict[str, Any] | None = None
@@ -99,6 +116,7 @@ class Result(Document):
     log: dict[str, Any] = {}
     events: list[dict[str, float | int | None]] = []
     problem: dict[str, Any] = {}
+    problem_sha256: str = Field(default="", description="of `problem` (`claims.digest`): a slip in it is noticed")
     optmodels_version: str = ""
 
     _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
