@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.solver.cancel import cancelled
+from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
@@ -124,16 +124,20 @@ class _Solve:
         self.began = time.perf_counter()
 
     def report(self, start: dict[int, float] | None) -> Report:
-        """See `solve_compiled`."""
+        """See `solve_compiled`; Ctrl-C ends all its runs."""
+        with caught_interrupt():
+            return self._told(self._answer(start))
+
+    def _answer(self, start: dict[int, float] | None) -> _Run:
         limit = self.settings.time_limit
         if self.extreme and limit is not None:
             limit /= 2  # the rest is for the second run
         first = self.run(self.seen, replace(self.settings, time_limit=limit), start, self.record)
         infeasible = first.ended == "infeasible"
         if first.ended == "unbounded" or not (self.extreme or infeasible or self._doubtful(first)):
-            return self._told(first)
+            return first
         if infeasible and (words := refute(self.seen.model, self._patience())) is not None:
-            return self._told(first._replace(message=words))
+            return first._replace(message=words)
         runs, answer = [first], self._agreed([first])
         while len(runs) < MOST_RUNS and not self._settled(answer) and self._left() != 0 and not cancelled():
             runs.append(self._careful(answer.x, len(runs)))
@@ -143,7 +147,7 @@ class _Solve:
                 raise SolverError(answer.problem)
             expected = "numbers less far apart: no answer could be verified"
             raise InputError(Mistake(None, "model", f"{self.extreme}; {answer.problem}", expected))
-        return self._told(answer)
+        return answer
 
     def run(
         self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None
@@ -390,8 +394,9 @@ def relaxation(
         relaxed = replace(relaxed, costs=model.costs[:1] + prefer, offsets=model.offsets[:1])
     seen = scaled(relaxed)
     session = Session(seen.model, replace(settings, options=options))
-    if session.run() != "optimal":
-        return Relaxed(None, None, None)
+    with session.watched():
+        if session.run() != "optimal":
+            return Relaxed(None, None, None)
     x, y = session.values() * seen.column, session.row_duals() * seen.row / seen.objective[0]
     bound = least_value(relaxed, relaxed.costs[0], y) + float(model.offsets[0]) - (most if prefer is not None else 0.0)
     sign = float(model.signs[0])

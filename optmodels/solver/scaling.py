@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int32]
 
 ROWS = (1e-3, 1e6)  # sizes of rows that are left as they are
 PASSES = 10  # over rows and columns
+COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exceeds
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
 NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
@@ -44,9 +45,9 @@ class Scaled:
 
 
 def scaled(model: Compiled) -> Scaled:
-    """Scale rows of no ordinary size, and all where that is not enough; the median cost of every objective becomes one.
+    """Scale rows of no ordinary size, rows and columns where that is not enough, and every objective.
 
-    That keeps the gap meaningful, as HiGHS' tolerances are absolute.
+    Its median cost becomes one, and the least cost is not below what HiGHS' tolerance of reduced costs leaves alone.
     """
     i, j, a = _entries(model)
     column = np.ones(len(model.lower))
@@ -56,9 +57,14 @@ def scaled(model: Compiled) -> Scaled:
         column = _column_factors(model, i, j, a)
         row = _row_factors(model, i, j, a * column[j], column, (1.0, 1.0))
         found = _by(model, row, column)
-    objective = np.array([1.0 / float(np.median(np.abs(c[c != 0]))) if c.any() else 1.0 for c in found.costs])
+    objective = np.array([_objective_factor(np.abs(c[c != 0])) if c.any() else 1.0 for c in found.costs])
     found = replace(found, costs=found.costs * objective[:, None], offsets=found.offsets * objective)
     return Scaled(found, row, column, objective)
+
+
+def _objective_factor(cost: Array) -> float:
+    unit, least, most = float(np.median(cost)), float(cost.min()), float(cost.max())
+    return max(1.0 / unit, min(COSTS[0] / least, COSTS[1] / most))
 
 
 def _entries(model: Compiled) -> tuple[Ints, Ints, Array]:
@@ -104,15 +110,18 @@ def _power_of_two(size: Array, keep: npt.NDArray[np.bool_]) -> Array:
 
 
 def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
-    """Of continuous columns, by which every row and column has coefficients around one: geometric means in turn."""
+    """Of continuous columns, by which every row and column has coefficients around one: geometric means in turn.
+
+    No column's range becomes smaller than one.
+    """
     m, n = model.A.shape
     row, column = np.zeros(m), np.zeros(n)  # logarithms to base two
     size = np.log2(a)
-    fixed = model.integer
     for _ in range(PASSES):
         row = -_middle(i, size + column[j], m)
-        column = np.where(fixed, 0.0, -_middle(j, size + row[i], n))
-    return 2.0 ** np.round(column)
+        column = np.where(model.integer, 0.0, -_middle(j, size + row[i], n))
+    found: Array = 2.0 ** np.round(np.minimum(column, np.log2(np.where(model.integer, 1.0, _range(model)))))
+    return found
 
 
 def _middle(at: Ints, size: Array, n: int) -> Array:
@@ -166,7 +175,7 @@ def extremes(model: Compiled) -> str | None:
             return f"the whole number {model.column_names[large[0]]} may be {bound[large[0]]:.2g}"
     cost = np.abs(model.costs[0])
     used = cost > 0
-    if used.any() and cost.max() > MOST * cost[used].min():
+    if used.any() and cost.max() > COSTS[1] / COSTS[0] * cost[used].min():
         least, most_ = (model.column_names[int(k)] for k in (np.where(used, cost, np.inf).argmin(), cost.argmax()))
         return f"the costs of {least} and {most_} are {cost[used].min():.2g} and {cost.max():.2g}"
     return None

@@ -153,6 +153,15 @@ def test_what_is_extreme_is_named():
     assert "costs of x[1] and x[0]" in extremes(compiled([1e6, 1e-6], [[1.0, 1.0]], 1.0, INF, 0.0, INF, False))
 
 
+@pytest.mark.parametrize("most", [1e3, 1e7])
+def test_small_costs_beside_a_large_one_still_count(most):
+    """With the median cost at one the others are below 10⁻⁷, HiGHS' tolerance of reduced costs."""
+    cost = [2.0, 1.0, 3.0, most * 1e3, most * 1e3, most * 1e3, most * 1e3]
+    model = compiled(cost, np.ones((1, 7)), 4.5, INF, 0.0, 9.0, [True, False, True, False, False, False, False])
+    found = solve_compiled(model)
+    assert (found.status, found.objective) == ("optimal", pytest.approx(4.5))
+
+
 # ------------------------------------------------------------------------------------------------------- safe bounds
 
 
