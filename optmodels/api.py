@@ -9,7 +9,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.claims import digest
-from optmodels.plan.outcome import DocumentReport, Outcome, Result, fault
+from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
@@ -114,9 +113,7 @@ def _result(
     seconds["total"] = time.perf_counter() - began
     sense, unit = form.goal_of(problem)
     inlined = _inlined(problem)
-    wrong = fault(objective, outcome.bound, sense, verdict)
-    if wrong is not None:
-        outcome = replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
+    outcome = judged(outcome, objective, sense, verdict)
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
@@ -408,6 +405,8 @@ def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
     try:
         return _problem(dict(embedded))
     except InputError as error:
+        from dataclasses import replace
+
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from optmodels.solver.highs import PROVED, Event, Limit, Status
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 
 P = TypeVar("P")
 
@@ -81,15 +81,29 @@ def fault(objective: float | None, bound: float | None, sense: str, check: Check
     """Why an answer is wrong whatever its method says: the plan fails its check, or is better than the bound.
 
     Returns:
-        The reason in words, for an answer of status ``error``; None: nothing speaks against it.
+        The reason in words; None: nothing speaks against it.
     """
     if check is not None and not check.ok:
         return f"the plan fails its check: {check.violations[0].requirement}"
-    if objective is not None and bound is not None:
+    if objective is not None and bound is not None and math.isfinite(bound):
         better = objective - bound if sense == "max" else bound - objective
-        if math.isfinite(bound) and better > PROVED * max(abs(objective), abs(bound)):
+        if better > PROVED * max(abs(objective), abs(bound)):
             return f"the plan is better than the bound: {objective:.9g} against {bound:.9g}"
     return None
+
+
+def judged(outcome: Outcome[P], objective: float | None, sense: str, check: CheckReport | None) -> Outcome[P]:
+    """The outcome with the status that check and bound leave it, whatever its method says.
+
+    One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
+    than the bound is ``feasible``.
+    """
+    wrong, gap = fault(objective, outcome.bound, sense, check), relative_gap(objective, outcome.bound)
+    if wrong is not None:
+        return replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
+    if outcome.status == "optimal" and gap is not None and gap > PROVED:
+        return replace(outcome, status="feasible", limit="gap")
+    return outcome
 
 
 class Result(Document):

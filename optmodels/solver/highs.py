@@ -13,9 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.solver.cancel import cancelled
+from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
+from optmodels.solver.linking import linked
 from optmodels.solver.safe import least_value, propagated
 from optmodels.solver.scaling import Scaled, extremes, scaled
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
@@ -62,6 +63,7 @@ CAREFUL: dict[str, Any] = {
     "dual_feasibility_tolerance": 1e-9, "small_matrix_value": 1e-12,
 }  # fmt: skip
 DUAL = 1e-7  # HiGHS' tolerance of reduced costs
+MOST_RUNS = 3  # until two agree
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
 NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
 UNCONFIRMED = "Infeasible by one run of HiGHS, which nothing confirms"
@@ -122,21 +124,30 @@ class _Solve:
         self.began = time.perf_counter()
 
     def report(self, start: dict[int, float] | None) -> Report:
-        """See `solve_compiled`."""
+        """See `solve_compiled`; Ctrl-C ends all its runs."""
+        with caught_interrupt():
+            return self._told(self._answer(start))
+
+    def _answer(self, start: dict[int, float] | None) -> _Run:
         limit = self.settings.time_limit
         if self.extreme and limit is not None:
             limit /= 2  # the rest is for the second run
         first = self.run(self.seen, replace(self.settings, time_limit=limit), start, self.record)
-        if first.ended == "infeasible":
-            refuted = refute(self.seen.model, self._patience())
-            if refuted is not None:
-                return self._told(first._replace(message=refuted))
-        elif first.ended == "unbounded" or not (self.extreme or first.problem or self._contradicts(first)):
-            return self._told(first)
-        if self._left() == 0 or cancelled():
-            unconfirmed = first._replace(ended="limit", limit=first.limit or "time", bound=None)
-            return self._told(unconfirmed._replace(message=UNCONFIRMED) if first.ended == "infeasible" else unconfirmed)
-        return self._told(self._agreed(first, self._careful(first)))
+        infeasible = first.ended == "infeasible"
+        if first.ended == "unbounded" or not (self.extreme or infeasible or self._doubtful(first)):
+            return first
+        if infeasible and (words := refute(self.seen.model, self._patience())) is not None:
+            return first._replace(message=words)
+        runs, answer = [first], self._agreed([first])
+        while len(runs) < MOST_RUNS and not self._settled(answer) and self._left() != 0 and not cancelled():
+            runs.append(self._careful(answer.x, len(runs)))
+            answer = self._agreed(runs)
+        if answer.x is None and answer.problem is not None and answer.ended != "infeasible" and self._left() != 0:
+            if self.extreme is None:
+                raise SolverError(answer.problem)
+            expected = "numbers less far apart: no answer could be verified"
+            raise InputError(Mistake(None, "model", f"{self.extreme}; {answer.problem}", expected))
+        return answer
 
     def run(
         self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None
@@ -213,50 +224,59 @@ class _Solve:
         value = self._value(run.x)
         return run.bound - value > PROVED * max(abs(value), abs(run.bound))
 
-    def _careful(self, first: _Run) -> _Run:
-        """A second run by other ways (`CAREFUL`), on what cannot be worse than the first one's point."""
+    def _doubtful(self, run: _Run) -> bool:
+        """Whether the run's point is refuted, or its bound, or what it calls optimal has a gap: tolerances hid it."""
+        unproved = run.ended == "optimal" and run.bound is not None and not self._settled(run)
+        return run.problem is not None or self._contradicts(run) or unproved
+
+    def _settled(self, run: _Run) -> bool:
+        """Whether another run has nothing to add."""
+        gap = relative_gap(self._value(run.x), run.bound)
+        return run.ended == "infeasible" or (gap is not None and gap <= max(PROVED, 1.01 * self.settings.gap))
+
+    def _careful(self, known: Array | None, number: int) -> _Run:
+        """A run by other ways (`CAREFUL`), with all the room that a point as good as the known one can need."""
         seen = self.seen
-        if first.x is not None:
-            cost, at = seen.model.costs[:1], first.x / seen.column
+        small = linked(seen.model)
+        if known is not None:
+            cost, at = small.costs[:1], known / seen.column
             top = cost[0] @ at + NEAR * (np.abs(cost[0]) @ np.abs(at))
             cut = replace(
-                seen.model, A=sp.vstack((seen.model.A, sp.csr_matrix(cost)), format="csc"),
-                row_lower=np.append(seen.model.row_lower, -np.inf), row_upper=np.append(seen.model.row_upper, top),
+                small, A=sp.vstack((small.A, sp.csr_matrix(cost)), format="csc"),
+                row_lower=np.append(small.row_lower, -np.inf), row_upper=np.append(small.row_upper, top),
             )  # fmt: skip
-            bounds = propagated(cut, seen.model.lower, seen.model.upper)
+            bounds = propagated(cut, small.lower, small.upper)
             if bounds is not None:
-                seen = replace(seen, model=replace(seen.model, lower=bounds[0], upper=bounds[1]))
-        settings = replace(self.settings, time_limit=self._left(), seed=(self.settings.seed + 1) % 2**31,
-                           options=self.settings.options | CAREFUL)  # fmt: skip
-        return self.run(seen, settings, None)
+                small = replace(small, lower=bounds[0], upper=bounds[1])
+        options = self.settings.options | CAREFUL | {"presolve": "off" if number == 1 else "on"}
+        seed = (self.settings.seed + number) % 2**31
+        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options)
+        return self.run(replace(seen, model=small), settings, None)
 
-    def _agreed(self, first: _Run, second: _Run) -> _Run:
-        """What both runs say.
+    def _agreed(self, runs: list[_Run]) -> _Run:
+        """What runs say together: the best of their points, and a bound that no point refutes.
 
-        Raises:
-            InputError, SolverError: no point found is feasible.
+        A point refutes that there is none. Where numbers are extreme, a bound is one that two runs have reached.
         """
-        x = min(first.x, second.x, key=self._value)
-        problem = second.problem or first.problem
-        if first.ended == "infeasible":
-            if second.ended != "infeasible" and second.problem is None:
-                return second
-            if second.ended == "infeasible":
-                return second._replace(message="Infeasible by two runs of HiGHS, with presolve and without")
-        elif second.ended == "infeasible":
-            words = None if x is not None else refute(self.seen.model, self._patience())
-            if words is None:
-                return second._replace(ended="error", message=CONTRADICTION, x=x)
-            return second._replace(message=words)
-        if x is None and problem is not None:
-            if self.extreme is None:
-                raise SolverError(problem)
-            expected = "numbers less far apart: no answer could be verified"
-            raise InputError(Mistake(None, "model", f"{self.extreme}; {problem}", expected))
-        bounds = [run.bound for run in (first, second) if run.bound is not None]
-        ended = next((run for run in (second, first) if run.ended == "optimal"), second)
-        bound, nodes = min(bounds) if len(bounds) == 2 else None, first.nodes + second.nodes
-        return ended._replace(x=x, bound=bound, nodes=nodes, problem=None)
+        x = min((run.x for run in runs), key=self._value)
+        no_point = [run for run in runs if run.ended == "infeasible"]
+        if x is None and len(no_point) > 1:
+            return no_point[-1]._replace(message="Infeasible by two runs of HiGHS, with presolve and without")
+        others = [run._replace(x=x) for run in runs if run.ended != "infeasible"]
+        if not others:
+            return no_point[0]._replace(ended="limit", limit="time", message=UNCONFIRMED)
+        bounds = sorted(
+            (run.bound for run in others if run.bound is not None and not self._contradicts(run)), reverse=True
+        )
+        refuted = not bounds and any(map(self._contradicts, others))
+        bound = None if len(bounds) <= (self.extreme is not None) else bounds[self.extreme is not None]
+        run = next((r for r in others if r.ended == "optimal"), others[-1])
+        if refuted or (x is None and no_point):
+            run = run._replace(ended="error", message=CONTRADICTION)
+        elif bound is None and run.ended == "optimal" and self.model.integer.any():
+            run = run._replace(ended="limit", limit=run.limit or "gap")
+        problem = next((r.problem for r in reversed(runs) if r.problem is not None), None)
+        return run._replace(bound=bound, nodes=sum(r.nodes for r in runs), problem=problem)
 
     def _told(self, run: _Run) -> Report:
         """The report of a run."""
@@ -374,8 +394,9 @@ def relaxation(
         relaxed = replace(relaxed, costs=model.costs[:1] + prefer, offsets=model.offsets[:1])
     seen = scaled(relaxed)
     session = Session(seen.model, replace(settings, options=options))
-    if session.run() != "optimal":
-        return Relaxed(None, None, None)
+    with session.watched():
+        if session.run() != "optimal":
+            return Relaxed(None, None, None)
     x, y = session.values() * seen.column, session.row_duals() * seen.row / seen.objective[0]
     bound = least_value(relaxed, relaxed.costs[0], y) + float(model.offsets[0]) - (most if prefer is not None else 0.0)
     sign = float(model.signs[0])
