@@ -236,7 +236,8 @@ def _schedule(
             return None
         admitted.setdefault((k, j), np.zeros(T))[b] += m
         started.setdefault((k, j), np.zeros(T))[b] += x
-    slack = 1e-6 * max(1.0, sum(q.requests for q in groups) ** 0.5)
+    N = sum(q.requests for q in groups)
+    slack = 1e-6 * (N**0.5 if N > 1 else N)
     busy = np.zeros((len(known), T + 2))
     for k, q in enumerate(groups):
         mine = {j: curve for (i, j), curve in admitted.items() if i == k}

@@ -221,9 +221,21 @@ def test_a_document_with_the_names_of_0_1_is_still_read():
     """Schema 1 said ``worth`` where schema 2 says ``shadow_prices``."""
     document = optmodels.solve(SCARCE).model_dump(mode="json", by_alias=True)
     assert document["schema"] == 2
-    old = copy.deepcopy(document) | {"schema": 1}
+    old = copy.deepcopy(document) | {"schema": 1, "optmodels_version": "0.1.0"}
     old["plan"]["worth"] = old["plan"].pop("shadow_prices")
     assert old["plan"]["worth"]
     assert optmodels.check(old).ok
     old["plan"]["worth"][0]["unit"] = "GPU"
     assert not optmodels.check(old).ok
+    assert not optmodels.check(document | {"schema": 1}).ok  # of this version, it says
+
+
+def test_a_longest_service_time_of_zero_is_none_that_anything_keeps(solved):
+    problem, plan = solved
+    forged = copy.deepcopy(plan)
+    for d in forged["periods"][0]["deployments"]:
+        d["service_cap_s"] = 0.0
+        for line in d["serves"]:
+            line["wait_s"] = 0.0
+    violations = check(problem, forged).violations
+    assert any("what waiting is planned for" in v.requirement for v in violations), violations
