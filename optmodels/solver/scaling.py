@@ -120,7 +120,8 @@ def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
     for _ in range(PASSES):
         row = -_middle(i, size + column[j], m)
         column = np.where(model.integer, 0.0, -_middle(j, size + row[i], n))
-    found: Array = 2.0 ** np.round(np.minimum(column, np.log2(np.where(model.integer, 1.0, _range(model)))))
+    within = np.log2(np.where(model.integer, 1.0, _range(model)))
+    found: Array = np.exp2(np.round(np.minimum(column, within)))
     return found
 
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import caught_interrupt, current
 from optmodels.solver.compile import Compiled
+from optmodels.solver.otherwise import way
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any] | Sequence[float]
@@ -108,8 +109,9 @@ class Session:
         self._integer = np.zeros(0, dtype=bool)  # by column
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
-            "random_seed": self.settings.seed, "mip_rel_gap": self.settings.gap, "mip_abs_gap": 0.0,
-        } | self.settings.options  # fmt: skip
+            "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
+            "mip_abs_gap": 0.0,
+        } | self.settings.options | dict(way().options)  # fmt: skip
         for name, value in options.items():
             self.set_option(name, value)
         if model is not None:
@@ -274,7 +276,7 @@ class Session:
             h.setOptionValue("presolve", "off")
             h.run()
             status = h.getModelStatus()
-            h.setOptionValue("presolve", self.settings.options.get("presolve", "choose"))
+            h.setOptionValue("presolve", (self.settings.options | dict(way().options)).get("presolve", "choose"))
         self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
         self.message = h.modelStatusToString(status)
         self.limit = _LIMITS.get(status)
