@@ -65,7 +65,8 @@ def verify(
     if form.plan is None:
         trusted["objective"] = "this formulation states no schema of its plans"
     if not own:
-        trusted |= dict.fromkeys(("problem", "check", "report"), "of the document's own instance, not of this one")
+        parts = ("problem", "check", "report", "certifies", "*.csv")
+        trusted |= dict.fromkeys(parts, "of the document's own instance, not of this one")
         return _report(verdict, found, [], trusted)
     rebuilt: list[str] = []
     check_verdict(found, result.check, verdict)
@@ -73,10 +74,12 @@ def verify(
     same_program = result.optmodels_version == version()
     old = result.optmodels_version.startswith("0.1.")
     found.require("schema of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
-    if plan is not None and same_program:
+    if not same_program:
+        why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
+        trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
+    elif plan is not None:
+        found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
         rebuilt = _rebuild(found, form, problem, plan, result, folder)
-    elif not same_program:
-        trusted["report"] = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again"
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)

@@ -24,6 +24,7 @@ FORMULATION = part.formulation(
     other=part("methods.whole:whole"),
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
+    trusted=part("check:TRUSTED"),
     objective=part("plan:objective_value"),
     certifies="every fleet of the operating points considered, at their planned loads",
 )

@@ -16,6 +16,7 @@ FORMULATION = part.formulation(
     objective=lambda plan: plan.score.total,
     certifies="every plan of the linear model (class means, divisible requests, full-batch rates);"
     " a replay may attain more",
+    trusted=part("check:TRUSTED"),
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")
