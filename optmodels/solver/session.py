@@ -17,6 +17,7 @@ from typing import Any, Literal
 import highspy
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import caught_interrupt, current
@@ -201,6 +202,20 @@ class Session:
     def nonzeros(self) -> int:
         """Of the matrix."""
         return int(self._h.getNumNz())
+
+    def compiled(self) -> Compiled:
+        """The model as it is now, as minimised; without names."""
+        lp = self._h.getLp()
+        sign = 1.0 if lp.sense_ == highspy.ObjSense.kMinimize else -1.0
+        m, n, matrix = self.rows, self.columns, lp.a_matrix_
+        parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
+        by_column = matrix.format_ == highspy.MatrixFormat.kColwise
+        A = sp.csc_matrix(parts, shape=(m, n)) if by_column else sp.csr_matrix(parts, shape=(m, n)).tocsc()
+        return Compiled(
+            sign * np.array([lp.col_cost_]), np.array([sign * lp.offset_]), np.array([sign]), A,
+            np.array(lp.row_lower_), np.array(lp.row_upper_), np.array(lp.col_lower_), np.array(lp.col_upper_),
+            self._integer.copy(), [f"x[{j}]" for j in range(n)], [f"row[{i}]" for i in range(m)],
+        )  # fmt: skip
 
     def write(self, path: Path, column_names: Iterable[str], row_names: Iterable[str]) -> None:
         """Write the model as MPS or LP, by the file's ending."""
