@@ -152,6 +152,8 @@ class Formulation:
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
             error, for the verb ``tables``; None: the tables hold points only.
+        other: a method that proves by another form of the problem than ``exact``, on tables that nothing was pruned
+            from; ``check --prove`` derives bounds anew by it. None: there is no other form.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         pictures: `solve` writes the charts as PNG beside the plan, too; ``report --figures`` does it for any.
@@ -187,6 +189,7 @@ class Formulation:
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None
+    other: Method | None = None
 
     def __getattribute__(self, name: str) -> Any:
         """The field; a part is imported now and kept."""

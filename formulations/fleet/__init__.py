@@ -21,6 +21,7 @@ FORMULATION = part.formulation(
     goal=lambda problem: GOALS[problem.objective],
     rebind=part("points:rebind"),
     model=part("model:FleetModel"),
+    other=part("methods.whole:whole"),
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),

@@ -11,6 +11,7 @@ FORMULATION = part.formulation(
     sense="max",
     unit="score",
     model=part("model:model"),
+    other=part("literal:literal"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
     certifies="every plan of the linear model (class means, divisible requests, full-batch rates);"

@@ -26,7 +26,8 @@ COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exce
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
 NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
-NOISE = 1e-12  # a term that is never a larger part of its row is rounding
+NEGLIGIBLE = 1e-7  # a term that is never a larger part of its row's right-hand side matters to no tolerance
+NOISE = 1e-12  # of rows without one: a term that is never a larger part of the largest is rounding
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,17 @@ def _row_factors(
 
 def _row_sizes(model: Compiled, i: Ints, j: Ints, a: Array, column: Array) -> Array:
     """The right-hand side, or where there is none the largest coefficient of a column's unit or whole range, (m,)."""
-    ends = np.maximum(*(np.abs(np.where(np.isfinite(b), b, 0.0)) for b in (model.row_lower, model.row_upper)))
+    ends = _ends(model)
     unit = np.minimum(1.0, _range(model) / column)
     size = np.zeros(len(ends))
     np.maximum.at(size, i, a * unit[j])
     return np.where(ends > 0, ends, size)
+
+
+def _ends(model: Compiled) -> Array:
+    """The larger right-hand side of every row, 0 without one, (m,)."""
+    found: Array = np.maximum(*(np.abs(np.where(np.isfinite(b), b, 0.0)) for b in (model.row_lower, model.row_upper)))
+    return found
 
 
 def _power_of_two(size: Array, keep: npt.NDArray[np.bool_]) -> Array:
@@ -120,7 +127,8 @@ def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
     for _ in range(PASSES):
         row = -_middle(i, size + column[j], m)
         column = np.where(model.integer, 0.0, -_middle(j, size + row[i], n))
-    found: Array = 2.0 ** np.round(np.minimum(column, np.log2(np.where(model.integer, 1.0, _range(model)))))
+    within = np.log2(np.where(model.integer, 1.0, _range(model)))
+    found: Array = np.exp2(np.round(np.minimum(column, within)))
     return found
 
 
@@ -150,8 +158,10 @@ def extremes(model: Compiled) -> str | None:
         most = np.zeros(len(model.row_lower))
         np.maximum.at(most, i, a)
         span = _range(model)[j]
+        ends = _ends(model)
+        negligible = np.where(ends > 0, NEGLIGIBLE * ends, NOISE * np.minimum(1.0, most))
         with np.errstate(invalid="ignore"):
-            counts = ~(a * span <= NOISE * np.minimum(1.0, most[i]))
+            counts = ~(a * span <= negligible[i])
         odd = counts & ((a < LEAST) | (a > MOST) | (most[i] > MOST * a))
         if odd.any():
             worst = int(np.flatnonzero(odd)[np.argmax((most[i] / a)[odd])])

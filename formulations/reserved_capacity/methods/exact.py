@@ -23,10 +23,12 @@ from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import relative_gap
+from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
 
 PROOF = 1e-6
 GROUPS = 160
+CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
@@ -96,7 +98,8 @@ class Master:
         session.set_option("mip_rel_gap", gap)
         status = session.run(None if seconds is None else max(0.01, seconds))
         if status == "infeasible":
-            return status, None, None
+            known = confirmed(session, CONFIRM_S if seconds is None else min(CONFIRM_S, max(0.01, seconds)))
+            return ("infeasible" if known else "limit"), None, None
         x, bound = session.point(), session.bound
         if x is not None:
             x = self.model.counts(x)
