@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 
 def report_mistakes(error: InputError) -> None:
-    """Every mistake on its own line of stderr."""
-    for mistake in error.mistakes:
-        sys.stderr.write(f"{mistake}\n")
+    """The mistakes on stderr, each on its own line."""
+    sys.stderr.write(f"{error}\n")
 
 
 def show(items: list[Any]) -> None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.io import tables
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -221,19 +222,9 @@ def read_frame(path: Path) -> pd.DataFrame:
     """A CSV or Parquet file as a table.
 
     Raises:
-        InputError: not there, or unreadable.
+        InputError: not there, unreadable, or over a limit of `io.tables`.
     """
-    import pandas as pd
-
-    name = str(path)
-    if not path.is_file():
-        raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", "a CSV or Parquet file"))
-    try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, comment="#")
-    except Exception as error:
-        raise InputError(
-            Mistake(name, "", str(error).split("\n")[0], "a CSV or Parquet file with a header row")
-        ) from None
+    frame = tables.read_frame(path)
     frame.columns = [str(c).strip() for c in frame.columns]
     return frame
 
