@@ -167,14 +167,16 @@ def report(
 
     given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
     found = page.articles(given)
-    text = page.render(found, title)
-    if kind not in FORMATS:
-        raise InputError(Mistake(None, "kind", kind, f"one of {', '.join(FORMATS)}"))
-    if figures is not None:
-        for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
-            of = "" if len(found) == 1 else f"{article.title}: "
-            name = safe_name(f"{of}{picture.title}".lower(), 60)
-            save_chart(picture, Path(figures) / f"{number:02d}-{name}.{kind}", article.title, overwrite=overwrite)
+    one_of("kind", kind, FORMATS)
+    files = [str(g) for g in given if isinstance(g, str | PathLike)]
+    with page.as_written(files[0]) if files else contextlib.nullcontext():
+        text = page.render(found, title)
+        if figures is not None:
+            for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
+                of = "" if len(found) == 1 else f"{article.title}: "
+                name = safe_name(f"{of}{picture.title}".lower(), 60)
+                target = Path(figures) / f"{number:02d}-{name}.{kind}"
+                save_chart(picture, target, article.title, overwrite=overwrite)
     if out is not None:
         write_text(Path(out), text, overwrite=overwrite)
     return text

@@ -77,9 +77,10 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         return InputError(Mistake(name, "", value, expected, line))
 
     text = read_text(path, "a YAML or JSON instance file", shown=name)
+    node = None
     try:
         if path.suffix == ".json":
-            data, node = json.loads(text, object_pairs_hook=_no_duplicates), None
+            data = parsed_json(text, name)
         else:
             loader = _Loader(text)
             node = loader.get_single_node()
@@ -90,17 +91,11 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         raise wrong(error.problem or "a syntax error", "valid YAML with every key once", at) from None
     except yaml.YAMLError as error:
         raise wrong(str(error).split("\n")[0], "valid YAML") from None
-    except json.JSONDecodeError as error:
-        raise wrong(error.msg, "valid JSON", error.lineno) from None
-    except _DuplicateKeyError as error:
-        raise wrong(f"the key {error} a second time", "valid JSON with every key once") from None
     except _TooLargeError:
         expected = f"at most {MAX_YAML_VALUES:,} values, aliases written out: write larger ones as JSON"
         raise wrong("a large YAML file", expected) from None
     except RecursionError:
         raise wrong("deeply nested sections", _SHALLOW) from None
-    except ValueError as error:  # more digits than Python converts
-        raise wrong(str(error).split(":")[0][:100], f"whole numbers below {MAX_INTEGER:.2e}") from None
     if not isinstance(data, dict):
         raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
 
@@ -216,6 +211,32 @@ def _numbers(values: list[Any] | tuple[Any, ...]) -> bool:
     """Whether a list holds numbers of usual size only: nothing to look for in a long one."""
     kinds = set(map(type, values))
     return kinds <= {int, float} and (kinds <= {float} or -MAX_INTEGER < min(values) <= max(values) < MAX_INTEGER)
+
+
+def parsed_json(text: str, name: str) -> Any:
+    """JSON text as data.
+
+    Args:
+        text: one JSON value.
+        name: of its file, for messages.
+
+    Raises:
+        InputError: bad syntax, duplicate keys, nested too deeply, more digits than Python reads.
+    """
+
+    def wrong(value: object, expected: str, line: int | None = None) -> InputError:
+        return InputError(Mistake(name, "", value, expected, line))
+
+    try:
+        return json.loads(text, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as error:
+        raise wrong(error.msg, "valid JSON", error.lineno) from None
+    except _DuplicateKeyError as error:
+        raise wrong(f"the key {error} a second time", "valid JSON with every key once") from None
+    except RecursionError:
+        raise wrong("deeply nested sections", _SHALLOW) from None
+    except ValueError:
+        raise wrong("a number of thousands of digits", f"whole numbers below {MAX_INTEGER:.2e}") from None
 
 
 class _DuplicateKeyError(Exception):

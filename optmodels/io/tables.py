@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 
 from optmodels.errors import InputError, Mistake, Mistakes, printable
@@ -143,8 +146,6 @@ def read_frame(path: Path, what: str = "a CSV or Parquet file") -> pd.DataFrame:
     Raises:
         InputError: not there, unreadable, no table, or over a limit (`read_parquet`, `open_text`, `MAX_COLUMNS`).
     """
-    import pandas as pd
-
     if path.suffix == ".parquet":
         return read_parquet(path)
     name = str(path)
@@ -152,12 +153,53 @@ def read_frame(path: Path, what: str = "a CSV or Parquet file") -> pd.DataFrame:
         check_columns(text, name)
     try:
         with open_text(path, what) as text:
-            return pd.read_csv(text, comment="#")
+            return parsed_csv(text)
     except InputError:
         raise
     except Exception as error:  # pandas' own kinds of error
         said = printable(str(error).split("\n")[0], 100)
         raise InputError(Mistake(name, "", said, f"{what} with a header row")) from None
+
+
+def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:
+    """CSV text as pandas reads it, but for rows longer than the header, whose first cells pandas takes for names.
+
+    Args:
+        text: a stream.
+        options: of `pandas.read_csv`.
+
+    Raises:
+        ParserError: of pandas; rows of more cells than the header has.
+    """
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            found: pd.DataFrame = pd.read_csv(text, comment="#", index_col=False, **options)
+        except pd.errors.ParserWarning:
+            raise pd.errors.ParserError("rows of more cells than the header has") from None
+    return found
+
+
+def numbers(values: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """A column as floats; NaN where a cell is no number, as a truth value is none."""
+    import pandas as pd
+
+    plain = values if values.dtype != object else values.where(~values.map(lambda v: isinstance(v, bool)))
+    if values.dtype == bool:
+        return np.full(len(values), np.nan)
+    try:
+        return pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    except (OverflowError, TypeError):  # more digits than a float holds; lists and the like
+        return np.array([_float(v) for v in plain], dtype=np.float64)
+
+
+def _float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (OverflowError, TypeError, ValueError):
+        return float("nan")
 
 
 def check_columns(text: io.TextIOBase, name: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
-from optmodels.io.tables import MAX_COLUMNS, open_text, read_parquet, too_large
+from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large
 from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _csv(path: Path, text: Any, skipped: int) -> Trace:
 
     file = str(path)
     try:
-        frame = pd.read_csv(text, comment="#", skip_blank_lines=False, skipinitialspace=True, low_memory=False)
+        frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False)
     except pd.errors.ParserError as error:
         found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
         if found is None:
@@ -232,13 +232,10 @@ class _Check:
 
     def numbers(self, column: str, values: pd.Series, expected: str, good: Callable[[Floats], Any]) -> Floats:
         """A column of numbers that are `good`; 1 where they are not."""
-        import pandas as pd
-
-        plain = values if values.dtype != object else values.where(~values.map(lambda v: isinstance(v, bool)))
-        numbers = pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-        fine = good(numbers) & (values.dtype != bool)
+        found = numbers(values)
+        fine = good(found)
         self.bad(column, values, ~fine, expected)
-        return np.where(fine, numbers, 1.0)
+        return np.where(fine, found, 1.0)
 
     def tokens(self, column: str, values: pd.Series) -> Ints:
         """A column of token counts."""

@@ -292,8 +292,6 @@ def _build(
 
 
 def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, name: str) -> Array:
-    import pandas as pd
-
     theirs, factor = (spec, 1.0) if spec is not None else (ours, 1.0)
     if theirs not in frame and ":" in theirs:
         theirs, _, unit = theirs.rpartition(":")
@@ -318,12 +316,12 @@ def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, n
                     hint=f"map yours with --column {ours}=THEIRS:unit",
                 )
             ) from None
-    numbers = np.asarray(pd.to_numeric(frame[theirs], errors="coerce"), dtype=float) * factor
+    numbers = tables.numbers(frame[theirs]) * factor
     bad = ~np.isfinite(numbers) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
     if bad.any():
         raise InputError(
             [
-                Mistake(name, f"row {frame.index[i] + 1}.{theirs}", frame[theirs].iloc[i], column.expected)
+                Mistake(name, f"row {i + 1}.{theirs}", frame[theirs].iloc[i], column.expected)
                 for i in np.flatnonzero(bad)[:MAX_MISTAKES]
             ]
         )
