@@ -17,7 +17,7 @@ from optmodels import formulation as registry
 from optmodels import shipped as ours
 from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
+from optmodels.io.write import check_folder, keeping, new_folder, refuse_existing, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem import Problem
@@ -75,8 +75,10 @@ def solve(
 
     Raises:
         InputError: the instance or an argument is wrong.
+        NotWrittenError: the result, which it carries, could not be written.
     """
     began = time.perf_counter()
+    check_folder(None if out is None else Path(out))
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
@@ -90,7 +92,8 @@ def solve(
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
-        save(result, form, table, outcome.plan, Path(out))
+        with keeping(result):
+            save(result, form, table, outcome.plan, Path(out))
     return result
 
 
@@ -134,10 +137,10 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
-    for name, frame in form.frames(table, plan).items():
-        write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
     result.log["folder"] = str(folder)
-    write_text(folder / "plan.json", result.to_json())
+    write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
+    for name, frame in form.frames(table, plan).items():
+        write_frame(folder / f"{safe_name(name)}.csv", frame)
     page.write_page(result, folder, pictures=form.pictures)
     return folder
 
@@ -295,6 +298,7 @@ def explain(
     from optmodels.reporting.page import write_page
     from optmodels.study.explanation import run
 
+    check_folder(None if out is None else Path(out))
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
     form = registry.get(problem.formulation)
     seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
@@ -307,9 +311,10 @@ def explain(
     )  # fmt: skip
     document.optmodels_version, document.problem = _version(), _inlined(problem)
     if out is not None:
-        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
-        write_text(folder / "explanation.json", document.to_json())
-        write_page(document.model_dump(mode="json", by_alias=True), folder)
+        with keeping(document):
+            folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+            write_text(folder / "explanation.json", document.to_json())
+            write_page(document.model_dump(mode="json", by_alias=True), folder)
     return document
 
 
@@ -461,6 +466,7 @@ def replay(
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
+    check_folder(None if out is None else Path(out))
     one_of("speed", speed, SPEEDS)
     if queue is not None:
         one_of("queue", queue, QUEUES)
@@ -496,7 +502,8 @@ def replay(
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
     }  # fmt: skip
     if out is not None:
-        found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+        with keeping(found):
+            found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
     return found
 
 
@@ -521,13 +528,11 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     """Write replay.json and every run's requests into a new folder below `parent`."""
     import pandas as pd
 
-    from optmodels.io.write import write_frame
-
     name = Path(str(found["instance"] or found["formulation"])).stem
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
-    write_text(folder / "replay.json", to_json(found))
     return folder
 
 

@@ -84,6 +84,18 @@ class InputError(OptmodelsError):
         return "\n".join([*lines, f"and {more:,} more mistakes"] if more else lines)
 
 
+class NotWrittenError(InputError):
+    """Something was found and could not be written; it is not lost.
+
+    Attributes:
+        result: what the call would have returned.
+    """
+
+    def __init__(self, mistakes: Iterable[Mistake] | Mistake, result: Any = None) -> None:
+        super().__init__(mistakes)
+        self.result = result
+
+
 class SolverError(OptmodelsError):
     """The solver or the compilation of a model failed: a fault of the program, not of the user."""
 

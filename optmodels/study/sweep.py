@@ -24,7 +24,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
 from optmodels.io.paths import Location, Place, find, put, value_at
 from optmodels.io.read import read_document, validate
-from optmodels.io.write import new_folder, safe_name, write_frame, write_text
+from optmodels.io.write import keeping, new_folder, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.study.design import Point, Vary, axes, points
@@ -366,6 +366,7 @@ def sweep(
 
     Raises:
         InputError: the instance, a path, a value or an argument is wrong; before the first solve.
+        NotWrittenError: the tables could not be written; it carries them, and the folder can be resumed.
         SweepInterrupted: Ctrl-C; the folder can be resumed.
     """
     folder = None if out is None else lambda: Path(out)
@@ -408,7 +409,8 @@ def run_sweep(
             journal.close()
     done = replace(found, keys=keys, pareto=() if wish is None else wish.aims)
     if where is not None:
-        _save(done, where, _vary_texts(vary), options)
+        with keeping(done):
+            _save(done, where, _vary_texts(vary), options)
     return done
 
 

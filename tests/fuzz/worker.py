@@ -128,7 +128,7 @@ def _place(error: BaseException) -> str:
 
 def main() -> None:
     """Answer with one JSON line for each number."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))  # drawing reserves more addresses than it uses
     os.environ["OPTMODELS_DEBUG"] = "1"
     out = Path(sys.argv[1])
     for line in sys.stdin:
