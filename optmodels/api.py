@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Outcome, Result
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
+from optmodels.solver.deadline import deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
+MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
 Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
@@ -66,7 +69,9 @@ def solve(
     Args:
         source: instance file, mapping or loaded problem.
         method: ``exact`` or any other of the formulation's methods.
-        time_limit: seconds; the incumbent and bound at that time are returned.
+        time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
+            count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
+            left out and named in ``log.left_out``; checking and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
@@ -86,9 +91,12 @@ def solve(
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    with cancellable(cancel):
-        outcome = run(problem, table, options)
-    result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
+    with cancellable(cancel), deadline(left) as left_out:
+        outcome = run(problem, table, replace(options, time_limit=left))
+        result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    if left_out:
+        result.log["left_out"] = left_out
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
@@ -414,8 +422,6 @@ def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
     try:
         return _problem(dict(embedded))
     except InputError as error:
-        from dataclasses import replace
-
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from typing import Any
 
@@ -85,7 +86,8 @@ def _fault(error: Exception) -> int:
 
 
 def main() -> None:
-    """Entry point of the ``optmodels`` command."""
+    """Entry point of the ``optmodels`` command; SIGTERM stops it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run())
 
 
@@ -96,6 +98,7 @@ def solve_script(formulation: Formulation) -> None:
     """
     from optmodels.cli.planning import check_formulation
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     register(formulation)
     arguments = sys.argv[1:]
     if arguments and arguments[0] in typer.main.get_group(app).commands:

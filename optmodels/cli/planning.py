@@ -102,6 +102,8 @@ def _certificate(result: Any) -> list[Any]:
     counts = result.log.get("pruning")
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
+    if left_out := result.log.get("left_out"):
+        lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
