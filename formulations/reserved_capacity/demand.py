@@ -18,7 +18,7 @@ from pydantic import Field
 from optmodels.catalog import geography
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.io.tables import read_frame
+from optmodels.io.tables import numbers, read_frame
 from optmodels.problem import Problem
 from optmodels.units import Fraction
 
@@ -227,7 +227,9 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
         stamp = pd.to_datetime(long[hour], format="ISO8601", utc=hour == "hour_start_utc")
     except (ValueError, TypeError) as error:
         raise mistake(hour, str(error)[:80], "ISO 8601 times such as 2026-03-01 13:00") from None
-    value = pd.to_numeric(long["value"], errors="coerce").to_numpy(dtype=float)
+    if stamp.isna().any():
+        raise mistake(hour, None, "a time in every row")
+    value = numbers(long["value"])
     wrong = ~np.isfinite(value) | (value < 0)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -331,7 +333,7 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
         start = begin.isoformat()
         hour = ((stamp - begin).dt.total_seconds() // 3600).to_numpy(dtype=np.intp)
     else:
-        seconds = pd.to_numeric(frame[clock], errors="coerce").to_numpy(dtype=float)
+        seconds = numbers(frame[clock])
         if not np.isfinite(seconds).all() or (seconds < 0).any():
             raise InputError(Mistake(str(path), clock, "a value that is no time", "seconds ≥ 0 in every row"))
         hour = (seconds // 3600).astype(np.intp)

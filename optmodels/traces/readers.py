@@ -183,6 +183,8 @@ def _mooncake(path: Path, text: Any, skipped: int) -> Trace:
             counts.append(len(blocks))
         except json.JSONDecodeError as error:
             raise InputError(Mistake(file, "", error.msg, "one JSON object a line", number)) from None
+        except (RecursionError, ValueError):  # more digits than Python reads
+            raise InputError(Mistake(file, "", line.strip()[:60], "one flat JSON object a line", number)) from None
         except KeyError as error:
             raise InputError(Mistake(file, str(error.args[0]), None, "this key in every line", number)) from None
         except (TypeError, AttributeError):

@@ -32,6 +32,7 @@ Array = npt.NDArray[np.float64]
 Kind = Literal["step", "static", "served", "pairs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_MISTAKES = 20
+MOST = 1e12  # of any measured number
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Column:
     @property
     def expected(self) -> str:
         """In words."""
-        return f"a finite number {'>' if self.strict else '≥'} {self.minimum:g} {self.unit}".rstrip()
+        unit = f" {self.unit}" if self.unit else ""
+        return f"a number {'>' if self.strict else '≥'} {self.minimum:g}{unit}, at most {MOST:g}"
 
 
 _TP = Column("", 1.0, default=1.0)
@@ -317,7 +319,7 @@ def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, n
                 )
             ) from None
     numbers = tables.numbers(frame[theirs]) * factor
-    bad = ~np.isfinite(numbers) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
+    bad = ~(numbers <= MOST) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
     if bad.any():
         raise InputError(
             [
