@@ -15,7 +15,7 @@ from typing import Any
 
 from optmodels.errors import printable
 from optmodels.formulation import Formulation
-from optmodels.io.write import safe_name
+from optmodels.io.write import csv_text, safe_name
 from optmodels.plan.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport, DocumentReport, Result, Trusted
@@ -33,7 +33,7 @@ def version() -> str:
 
 def csv_files(form: Formulation, tables: Any, plan: Any) -> dict[str, str]:
     """The tables written beside a plan: text by file name."""
-    return {f"{safe_name(name)}.csv": frame.to_csv(index=False) for name, frame in form.frames(tables, plan).items()}
+    return {f"{safe_name(name)}.csv": csv_text(frame) for name, frame in form.frames(tables, plan).items()}
 
 
 def verify(

@@ -23,8 +23,8 @@ from optmodels.plan.outcome import CheckReport
 SLACK = 1e-6
 TRUSTED = {
     "plan.periods[].deployments[].name": "a label: every fact in it is a field of its own",
-    "plan.periods[].deployments[].service_cap_s": "any time at least the longest service may be planned for; the waiting"
-    " stated is that of the one stated",
+    "plan.periods[].deployments[].service_cap_s": "any time at least the longest service may be planned for; the"
+    " waiting stated is that of the one stated",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 

@@ -139,6 +139,8 @@ class FleetWorkload(Entry):
                 raise ValueError(f"each bucket once: {twice!r} is there twice")
             if any(b.share is not None for b in self.buckets) and self.requests_per_s is None:
                 raise ValueError("requests_per_s of the workload, of which the buckets have shares")
+        if self.requests_per_s is not None and not any(b.share is not None for b in self.buckets or ()):
+            raise ValueError("requests_per_s only where buckets have shares of it: other demand has rates of its own")
         return self
 
 

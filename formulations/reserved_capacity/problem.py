@@ -17,6 +17,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
+from optmodels.io.tables import csv_lines
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
@@ -487,19 +488,17 @@ def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
 
 
 def _matrix_file(p: ReservedCapacity, name: str) -> dict[str, dict[str, float]]:
-    import csv
-
     path = p.beside(name, "network.file")
-    with path.open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.reader(line for line in handle if not line.startswith("#")))
+    rows, lines = csv_lines(path)
     head = rows[0][1:] if rows else []
     table: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(rows[1:], 2):
+    for number, row in zip(lines[1:], rows[1:], strict=True):
         try:
             table[row[0]] = {b: float(v) for b, v in zip(head, row[1:], strict=True) if v.strip()}
         except ValueError:
             expected = f"{len(head)} numbers in ms after the region's name"
-            raise InputError(Mistake(str(path), f"row {number}", ",".join(row)[:60], expected, line=number)) from None
+            found = ",".join(row)[:60]
+            raise InputError(Mistake(str(path), f"line {number}", found, expected, line=number)) from None
     return table
 
 
@@ -571,27 +570,26 @@ def _unit_mix_up(row: Array, path: str, wrong: Mistakes) -> None:
 
 def _price_file(p: ReservedCapacity, m: MachineType, where: str) -> dict[str, Prices]:
     """Prices by region of one machine from a CSV whose columns say per hour or per month (730 h)."""
-    import csv
-
     path = p.beside(m.prices_file or "", f"{where}.prices_file")
     found: dict[str, Prices] = {}
-    with path.open(encoding="utf-8", newline="") as handle:
-        reader = csv.DictReader(line for line in handle if not line.startswith("#"))
-        columns = reader.fieldnames or []
-        known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
-        extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
-        if "machine" not in columns or "region" not in columns or extra:
-            expected = f"columns machine, region and some of {', '.join(known)}"
-            raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
-        for number, row in enumerate(reader, 2):
-            if row["machine"] != m.machine:
-                continue
-            try:
-                found[row["region"]] = Prices(**{known[c][0]: float(v) / known[c][1] for c, v in row.items()
-                                                 if c in known and v})  # fmt: skip
-            except ValueError as error:
-                text = str(error).split("\n")[0]
-                raise InputError(Mistake(str(path), f"row {number}", text, "prices > 0", line=number)) from None
+    rows, lines = csv_lines(path)
+    columns = rows[0] if rows else []
+    known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
+    extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
+    if "machine" not in columns or "region" not in columns or extra:
+        expected = f"columns machine, region and some of {', '.join(known)}"
+        raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
+    for line, cells in zip(lines[1:], rows[1:], strict=True):
+        row = dict(zip(columns, cells, strict=False))
+        if row.get("machine") != m.machine:
+            continue
+        try:
+            found[row.get("region", "")] = Prices(
+                **{known[c][0]: float(v) / known[c][1] for c, v in row.items() if c in known and v}
+            )
+        except ValueError as error:
+            text = str(error).split("\n")[0]
+            raise InputError(Mistake(str(path), f"line {line}", text, "prices > 0", line=line)) from None
     if not found:
         raise InputError(Mistake(str(path), f"{where}.machine", m.machine, "a machine with rows in this file"))
     return found

@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import MARKETS, Architecture, Entry, Gpu, Machine, Market, Prices
 from optmodels.errors import Mistakes
-from optmodels.io.read import read_model, read_table
+from optmodels.io.read import read_model
+from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work

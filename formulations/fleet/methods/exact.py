@@ -23,6 +23,7 @@ from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
+from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import Event, Limit, Status
 from optmodels.study.explanation import named
 
@@ -279,8 +280,11 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
     }
     if "budget" in binding:
         groups["budget"] = model.positions("within_budget")
+    seconds = seconds_for("shadow prices", 10.0) if groups else 0.0
+    if not seconds:
+        return []
     exact_ = solved.seconds["solve"] <= QUICK_S
-    gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=10.0),
+    gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=seconds),
                         solved.report.objective if exact_ else None)  # fmt: skip
     return [ShadowPrice(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
 
@@ -295,13 +299,17 @@ def explain(solved: _Solved, options: Options) -> dict[str, Any]:
     """Buckets and limits that cannot hold together, for the log; with a budget among them, the least cost without."""
     model = solved.model
     problem, tables = model.problem, model.tables
-    log = named.conflict(solved.compiled, named.groups(model, model.words), options.time_limit or 30.0,
+    seconds = seconds_for("limits that cannot hold together", options.time_limit or 30.0)
+    if not seconds:
+        return {}
+    log = named.conflict(solved.compiled, named.groups(model, model.words), seconds,
                          order=lambda words: (words.startswith("bucket "), words))  # fmt: skip
     if any(words.startswith("budget") for words in log.get("conflict", [])) and problem.objective == "min_cost":
         free = problem.model_copy(update={"budget_usd_per_hour": None})
         freed = replace(tables, case=replace(tables.case, problem=free))
-        again = _solve(free, freed, Settings(10.0, 1e-4), None).report
-        if again.bound is not None:
+        seconds = seconds_for("the least cost without the budget", 10.0)
+        again = _solve(free, freed, Settings(seconds, 1e-4), None).report if seconds else None
+        if again is not None and again.bound is not None:
             log["reason"] += f". Without the budget the cheapest fleet costs {again.bound:.4f} USD/h or more"
     return log
 
