@@ -23,6 +23,7 @@ the prediction of the column form, whose requests are divisible.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -80,15 +81,24 @@ class Named:
 _REMEMBERED: dict[bytes, Named] = {}
 
 
-def name_requests(t: OrchestrationTables, p: OrchestrationPlan) -> Named | None:
-    """Every request of the trace on an instance of the plan, or refused; None where there are none or too many."""
+def name_requests(
+    t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = lambda: False
+) -> Named | None:
+    """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
+
+    None, too, where `over` says so before all have a name.
+    """
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
     key = _digest(t, p)
     if key not in _REMEMBERED:
         n = len(t.case.trace)
         found = Named(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf), 0, 0.0)
-        parts = [_of_model(t, p, m, found) for m in range(len(t.case.models))]
+        parts = []
+        for m in range(len(t.case.models)):
+            if over():
+                return None
+            parts.append(_of_model(t, p, m, found))
         while len(_REMEMBERED) >= MOST_REMEMBERED:
             del _REMEMBERED[next(iter(_REMEMBERED))]
         meant, most = sum(x for x, _ in parts), sum(x for _, x in parts)
