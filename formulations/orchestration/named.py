@@ -86,7 +86,7 @@ def name_requests(
 ) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
-    None, too, where `over` says so before all have a name.
+    When `over` says so, schedules are not improved further, and no further model is begun: then it is None.
     """
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
@@ -98,7 +98,7 @@ def name_requests(
         for m in range(len(t.case.models)):
             if over():
                 return None
-            parts.append(_of_model(t, p, m, found))
+            parts.append(_of_model(t, p, m, found, over))
         while len(_REMEMBERED) >= MOST_REMEMBERED:
             del _REMEMBERED[next(iter(_REMEMBERED))]
         meant, most = sum(x for x, _ in parts), sum(x for _, x in parts)
@@ -119,7 +119,9 @@ def _digest(t: OrchestrationTables, p: OrchestrationPlan) -> bytes:
     return found.digest()
 
 
-def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named) -> tuple[int, float]:
+def _of_model(
+    t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named, over: Callable[[], bool]
+) -> tuple[int, float]:
     """Fill in the requests of one model; returns how many the flow found a configuration for, and the most in time."""
     trace = t.case.trace
     assert trace is not None and t.deadline_s is not None and t.class_of is not None
@@ -146,7 +148,7 @@ def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named
     gain = _gain(t, mine, output)
 
     def placed(choice: Ints, tries: int = 0) -> tuple[Ints, Array]:
-        return schedule(arrival, latest, service, gain, choice, kind, cost, tries)
+        return schedule(arrival, latest, service, gain, choice, kind, cost, tries, over=over)
 
     served = placed(choice)[0] >= 0
     each = np.bincount(kind, minlength=len(used))

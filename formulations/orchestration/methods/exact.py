@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.clock import Clock
+from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, metrics
 from formulations.orchestration.making import counts_of, make_plan
 from formulations.orchestration.methods.assign import reserve
@@ -52,7 +52,8 @@ from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, r
 Ints = npt.NDArray[np.int64]
 MOST_TRIED = 500_000  # requests in a trial of the heuristics, where there is no time limit to stop them
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
-BEGIN, SEARCH = 0.4, 0.85  # of the time: until the heuristics end, until the search for instances does
+SEARCH = 0.85  # of the time: until the search for instances ends
+HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
 FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # what it begins with
 OTHERS: tuple[Method, ...] = (alpaserve, selective_replication, round_robin, maaso_printed, lp_rounding)  # if need be
 
@@ -128,8 +129,9 @@ class _Search:
             self.log.setdefault("failed", []).append(f"{phase}: {error}")
         self.seconds[phase] = self.seconds.get(phase, 0.0) + clock.seconds - before
 
-    def heuristics(self, methods: Sequence[Method], clock: Clock, limit: Clock) -> list[Ints]:
-        """Their instances, each with the best schedule; they stop with `limit`, scheduling with `clock`."""
+    def heuristics(self, methods: Sequence[Method], clock: Clock) -> list[Ints]:
+        """Their instances, each with the best schedule."""
+        limit = clock.part(max(HEURISTICS, min(1.0, HEURISTICS_S / max(clock.left, LEAST_S))))
         made: list[Ints] = []
         for method in methods:
             if limit.over:
@@ -209,7 +211,7 @@ def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     if tried > MOST_TRIED and not clock.limited:
         search.log["heuristics"] = f"left out: {tried:,} requests a trial"
         return
-    starts += search.heuristics(FIRST, clock, clock.part(BEGIN))
+    starts += search.heuristics(FIRST, clock)
 
 
 def _fewest(t: OrchestrationTables) -> Ints:
@@ -248,7 +250,7 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
 
 def _others(search: _Search, clock: Clock) -> list[Ints]:
     """The heuristics that it does not begin with, for a while."""
-    return search.heuristics(OTHERS, clock, clock.part(BEGIN))
+    return search.heuristics(OTHERS, clock)
 
 
 def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
