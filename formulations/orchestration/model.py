@@ -52,7 +52,7 @@ class FlowModel(Model):
         given: the instances are not chosen.
         pooled: a few stocks for each class; otherwise one for each pair.
         bins: T.
-        arrivals, one: (K, T) in units of `one` requests (`flow.demand`).
+        arrivals, requests, slots, one: (K, T), (K,), (C,) of an instance, in units of `one` requests (`flow.demand`).
         weights: of a unit.
         k, c: (P,) class and configuration of the pairs whose requests may be in time.
         pair: (K, C) which of them; −1: none.
@@ -73,6 +73,7 @@ class FlowModel(Model):
         super().__init__(p.name or p.formulation)
         self.t, self.bins = t, t.bins
         self.arrivals, self.one = demand(t)
+        self.requests, self.slots = self.arrivals.sum(axis=1), t.slots_of / self.one
         w = weights(t)
         self.weights = replace(w, satisfaction=w.satisfaction * self.one, throughput=w.throughput * self.one,
                                first_token=w.first_token * self.one, latency=w.latency * self.one,
@@ -359,14 +360,14 @@ def occupancy(m: FlowModel) -> Rows:
     pair = m.pair[k, c]
     start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
     busy = m.x.at(start, (c[start], t[start] + later), m.busy[pair[start], later], ("c", "t"))
-    return at_most(0.0, busy - (m.n * (m.t.slots_of / m.one))[np.unique(m.c)].across(t=m.bins + 1))
+    return at_most(0.0, busy - (m.n * m.slots)[np.unique(m.c)].across(t=m.bins + 1))
 
 
 def whole(m: FlowModel) -> Rows:
     """Σ_t x_kct ≤ φ_kc·requests_k·n_c: tightens the relaxation."""
     if m.given:
         return no_rows()
-    most = m.t.share[m.k, m.c] * m.arrivals.sum(axis=1)[m.k]
+    most = m.t.share[m.k, m.c] * m.requests[m.k]
     return at_most(0.0, m.x.by("k", "c") - m.n.at(m.c, (m.k, m.c), most, ("k", "c")))
 
 
