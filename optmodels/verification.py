@@ -78,7 +78,8 @@ def verify(
         trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
     elif plan is not None:
         found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
-        timed = {} if result.options.get("time_limit") is None else form.timed
+        limited = result.options.get("time_limit") is not None or result.limit is not None
+        timed = form.timed if limited else {}
         trusted |= timed
         rebuilt = _rebuild(found, form, problem, plan, result, folder, {*form.trusted, *timed})
     if folder is not None and verdict.ok and form.check_files is not None:
