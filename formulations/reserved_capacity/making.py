@@ -16,6 +16,7 @@ from formulations.reserved_capacity.plan import (
     Unserved,
 )
 from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM
 
 
 def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *, pooled: bool = True) -> ReservedPlan:
@@ -47,13 +48,13 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     unserved = Unserved(
         scenario=t.scenario[h].tolist(), quarter=t.quarter[h].tolist(), hour=t.hour[h].tolist(),
         region=[names[x] for x in t.source_region[i]], service=[p.services[x].service for x in t.source_service[i]],
-        requests_per_second=found.unserved[h, i].tolist(),
+        requests_per_second=(t.unit * found.unserved[h, i]).tolist(),
     )  # fmt: skip
     R = len(names)
     mean, peak = np.zeros((R, R)), np.zeros((R, R))
     pairs = (t.source_region[:, None], t.sink_region[None, :])
-    np.add.at(mean, pairs, found.flow)
-    np.add.at(peak, pairs, found.peak_flow)
+    np.add.at(mean, pairs, t.unit * found.flow)
+    np.add.at(peak, pairs, t.unit * found.peak_flow)
     egress = np.zeros((R, R))
     np.add.at(egress, pairs, found.egress_usd_per_month(t))
     flows = [
@@ -65,16 +66,36 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     ]  # fmt: skip
     by_option, short = found.usd_per_month(t)
     spot = np.array([m == "spot" for m in t.option_market], dtype=bool)
-    reserved = float(counts @ t.column_usd_per_month) if len(counts) else 0.0
-    parts = (reserved, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
+    within = t.column_active.sum(axis=1)
+    terms = np.array([QUARTERS_OF_TERM[term] for term in t.column_term], dtype=float)
+    usd = counts * t.column_usd_per_hour * HOURS_PER_MONTH  # a month, by column
+    reserved = float(usd @ within) / t.quarters
+    charged = (float(counts @ t.column_usd_per_month) if len(counts) else 0.0) - reserved
+    committed = MONTHS_PER_QUARTER * float(usd @ terms)
+    beyond = MONTHS_PER_QUARTER * float(usd @ (terms - within)) if p.growth else 0.0
+    parts = (reserved, charged, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
         forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
         cost=CostLines(
-            reserved_usd_per_month=parts[0], on_demand_usd_per_month=parts[1], spot_usd_per_month=parts[2],
-            unserved_usd_per_month=parts[3], egress_usd_per_month=parts[4], total_usd_per_month=sum(parts),
+            reserved_usd_per_month=parts[0], beyond_horizon_usd_per_month=parts[1], on_demand_usd_per_month=parts[2],
+            spot_usd_per_month=parts[3], unserved_usd_per_month=parts[4], egress_usd_per_month=parts[5],
+            total_usd_per_month=sum(parts), committed_usd=committed, committed_beyond_horizon_usd=beyond,
         ),
     )  # fmt: skip
+
+
+def counts_of(t: ReservedTables, plan: ReservedPlan) -> Array:
+    """Machines of every column, (C,), that a plan reserves."""
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    column = {
+        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
+        for c, j in enumerate(t.column_sink)
+    }
+    counts = np.zeros(len(t.column_sink))
+    for x in plan.reservations:
+        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
+    return counts
 
 
 def extract(model: Any, tables: ReservedTables) -> ReservedPlan:

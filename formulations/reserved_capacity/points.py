@@ -1,7 +1,8 @@
 """The reserved-capacity problem as arrays: sources of demand, sinks of capacity, purchases, and what must survive.
 
-Every method reads these tables. Units: demand in requests per second, capacity in machines, money in USD/month
-(730 h) averaged over the horizon.
+Every method reads these tables. Units: demand in requests per second (where machines serve less than 0.01 or more than
+10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small beside the numbers as elsewhere),
+capacity in machines, money in USD/month (730 h) averaged over the horizon.
 
     source i  (region r, service k, whether its demand may leave the region)
     sink j    (region s, machine type)
@@ -26,7 +27,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
+from formulations.reserved_capacity.problem import (
+    HOURS_PER_MONTH,
+    QUARTERS_OF_TERM,
+    ReservedCapacity,
+    ReservedCase,
+    quarters_charged,
+)
 from optmodels.catalog.types import MARKETS, Market
 
 Array = npt.NDArray[np.float64]
@@ -37,7 +44,11 @@ MOST_SETS = 30_000
 
 @dataclass(frozen=True)
 class Guard:
-    """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity."""
+    """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity.
+
+    A forwarding ceiling does not hold users in a region that is lost: what stays at home else counts as the demand of
+    the source beside it that may leave, `moved`.
+    """
 
     name: str
     keep: float
@@ -45,6 +56,15 @@ class Guard:
     extra: Array  # (J,) machines bought by the hour that may be counted on
     deviation: float = 0.0
     budget: int = 0  # regions that may deviate at once
+    moved: Index | None = None  # (I,), source as whose each source's demand counts; None: its own
+
+    def demand(self, demand: Array) -> Array:
+        """Demand (H, I) as it arises after the loss, all of it."""
+        if self.moved is None:
+            return demand
+        after = np.zeros_like(demand)
+        np.add.at(after.T, self.moved, demand.T)
+        return after
 
 
 @dataclass(frozen=True)
@@ -68,7 +88,7 @@ class ReservedTables:
     column_term: tuple[Market, ...]
     column_quarter: Index
     column_active: Array  # (C, Q)
-    column_usd_per_month: Array  # (C,)
+    column_usd_per_month: Array  # (C,), with the share charged of what follows the horizon
     column_usd_per_hour: Array
     column_most: Array  # (C,), counts
     column_step: Index
@@ -81,6 +101,15 @@ class ReservedTables:
     penalty: Array  # (I,), USD per hour per request/s unserved; infinite: must be served
     egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
     guards: tuple[Guard, ...]
+    unit: float = 1.0  # requests/s that one unit of demand is
+
+    @property
+    def shortfall(self) -> float:
+        """USD/h per unit of demand that marks what cannot be served at all: far above any way to serve or forgo it."""
+        usd = np.concatenate([self.option_usd_per_hour, self.column_usd_per_hour, [0.0]]).max()
+        forgone = self.penalty[np.isfinite(self.penalty)].max(initial=0.0)
+        dearest = float(usd * self.work.max(initial=0.0) + self.egress.max(initial=0.0) + forgone)
+        return 1e4 * dearest if dearest else 1.0
 
     @cached_property
     def pure(self) -> tuple[Array, Array] | None:
@@ -173,6 +202,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
 
     # Sources: a service's users in a region; the share that may not leave is a source of its own.
     regions, services, shares, stays = [], [], [], []
+    losses = p.resilience.lose_any_region_keep is not None
     for k, service in enumerate(p.services):
         for r in range(R):
             if not case.demand_rps[:, r, k].any():
@@ -180,7 +210,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
             parts = [(1.0, False)] if service.forwarding_ceiling >= 1 else [
                 (1 - service.forwarding_ceiling, True), (service.forwarding_ceiling, False)]  # fmt: skip
             for share, stays_here in parts:
-                if share > 0:
+                if share > 0 or (losses and not stays_here):  # after a loss, who else stays may leave
                     regions.append(r)
                     services.append(k)
                     shares.append(share)
@@ -215,7 +245,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
             hour.append(np.arange(T))
 
     # Purchases.
-    sinks, terms, first, active, usd, most, step, minimum = [], [], [], [], [], [], [], []
+    sinks, terms, first, active, charged, usd, most, step, minimum = [], [], [], [], [], [], [], [], []
     o_sink, o_market, o_usd, o_most = [], [], [], []
     for j in range(J):
         i, s = int(sink_machine[j]), int(sink_region[j])
@@ -232,6 +262,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
                     terms.append(t)
                     first.append(q)
                     active.append(on)
+                    charged.append(quarters_charged(growth, t, q))
                     usd.append(price)
                     most.append(case.reservable[i, s])
                     step.append(m.step)
@@ -249,26 +280,33 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     penalty = np.array([
         np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
     ])  # fmt: skip
+    unit = _unit(rate[reach])
     by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
-    egress = np.where(reach, 3600.0 * by_pair, 0.0)
+    egress = np.where(reach, 3600.0 * by_pair, 0.0) * unit
     tables = ReservedTables(
         case=case, source_region=source_region, source_service=source_service,
-        demand=np.concatenate(blocks), weight=np.concatenate(weights),
+        demand=np.concatenate(blocks) / unit, weight=np.concatenate(weights),
         quarter=np.concatenate(quarter).astype(np.intp), scenario=np.concatenate(scenario).astype(np.intp),
         hour=np.concatenate(hour).astype(np.intp), quarters=Q,
-        sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work,
+        sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work * unit,
         column_sink=np.array(sinks, dtype=np.intp), column_term=tuple(terms),
         column_quarter=np.array(first, dtype=np.intp), column_active=column_active,
-        column_usd_per_month=per_hour * column_active.mean(axis=1) * HOURS_PER_MONTH if len(sinks) else per_hour,
+        column_usd_per_month=per_hour * np.array(charged) / Q * HOURS_PER_MONTH,
         column_usd_per_hour=per_hour, column_most=np.array(most, dtype=float),
         column_step=np.array(step, dtype=np.intp), column_minimum=np.array(minimum, dtype=np.intp),
         sink_most=case.reservable[sink_machine, sink_region],
         option_sink=np.array(o_sink, dtype=np.intp), option_market=tuple(o_market),
         option_usd_per_hour=np.array(o_usd, dtype=float), option_most=np.array(o_most, dtype=float),
-        penalty=penalty, egress=egress, guards=(),
+        penalty=penalty * unit, egress=egress, guards=(), unit=unit,
     )  # fmt: skip
     object.__setattr__(tables, "guards", _guards(tables))
     return tables
+
+
+def _unit(rates: Array) -> float:
+    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves."""
+    fastest = float(rates.max(initial=0.0))
+    return 1.0 if fastest <= 0 or 0.01 <= fastest <= 1e4 else 2.0 ** round(np.log2(fastest))
 
 
 def _guards(t: ReservedTables) -> tuple[Guard, ...]:
@@ -286,7 +324,7 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
             alive = (t.sink_region != s).astype(float)
             if not alive.all() or not len(alive):
                 guards.append(Guard(f"loss of {name}", p.resilience.lose_any_region_keep, alive,
-                                    np.where(alive > 0, counted, 0.0)))  # fmt: skip
+                                    np.where(alive > 0, counted, 0.0), moved=_leaving(t, s)))  # fmt: skip
     if p.resilience.lose_spot_keep is not None:
         guards.append(Guard("loss of all spot machines", p.resilience.lose_spot_keep, np.ones(J), on_demand))
     worst = p.uncertainty.worst_case
@@ -295,6 +333,16 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
         name = f"any {whose[0]} {worst.deviation:.0%} above {whose[1]} demand"
         guards.append(Guard(name, 1.0, np.ones(J), everything, worst.deviation, worst.regions))
     return tuple(guards)
+
+
+def _leaving(t: ReservedTables, region: int) -> Index | None:
+    """`Guard.moved` where a region is lost: the users who stay in it as those who may leave; None if nobody stays."""
+    wide = t.reach.sum(axis=1)
+    moved = np.arange(len(wide))
+    for i in np.flatnonzero(t.source_region == region):
+        twins = np.flatnonzero((t.source_region == region) & (t.source_service == t.source_service[i]))
+        moved[i] = twins[wide[twins].argmax()]
+    return moved if (moved != np.arange(len(wide))).any() else None
 
 
 def deviations(t: ReservedTables, guard: Guard) -> list[Array]:

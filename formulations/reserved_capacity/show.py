@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
 from optmodels.catalog.types import MARKETS
 from optmodels.reporting.text import plain, titled
 
@@ -28,9 +29,13 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
     Growth and scenarios: the mean over rows for autoscaling, the largest row for reservations.
     """
     case = t.case
-    reserve = case.usd_per_hour[
-        :, :, [MARKETS.index(m) for m in ("reserved_1y", "reserved_3y") if m in case.problem.terms]
+    terms = [m for m in ("reserved_1y", "reserved_3y") if m in case.problem.terms]
+    growth = case.problem.growth
+    renewed = [  # USD/h a machine held throughout costs for each of its price
+        sum(quarters_charged(growth, m, q) for q in range(0, t.quarters, QUARTERS_OF_TERM[m])) / t.quarters
+        for m in terms
     ]
+    reserve = case.usd_per_hour[:, :, [MARKETS.index(m) for m in terms]] * np.array(renewed)
     with np.errstate(all="ignore"):
         cheapest = np.where(np.isnan(reserve), np.inf, reserve).min(axis=2, initial=np.inf)  # (I, R)
     hourly = np.nan_to_num(case.usd_per_hour[:, :, MARKETS.index("on_demand")], nan=np.inf)
@@ -53,7 +58,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
     for i in np.unique(t.sink_machine):
         rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
         if (rate > 0).all() and np.isfinite(cheapest[i].min()):
-            need = float((t.demand @ (1 / rate)).max(initial=0.0))
+            need = t.unit * float((t.demand @ (1 / rate)).max(initial=0.0))
             best_global = min(best_global, float(np.ceil(need - 1e-9) * cheapest[i].min()))
     total["global_peak"] = best_global * HOURS_PER_MONTH if np.isfinite(best_global) else None
     return total
@@ -83,15 +88,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 
 def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
     """Reserved machines by sink and quarter, (J, Q), of a plan."""
-    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
-    column = {
-        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
-        for c, j in enumerate(t.column_sink)
-    }
-    counts = np.zeros(len(t.column_sink))
-    for x in plan.reservations:
-        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
-    return t.reserved(counts)
+    return t.reserved(counts_of(t, plan))
 
 
 def _saving(other: float | None, plan: ReservedPlan) -> float | None:
@@ -102,7 +99,7 @@ def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     rows = []
     for r, name in enumerate(t.case.regions):
         mine = np.flatnonzero(t.source_region == r)
-        own = t.demand[:, mine].sum(axis=1)
+        own = t.unit * t.demand[:, mine].sum(axis=1)
         sent = sum(f.mean_requests_per_second for f in plan.flows if f.origin == name and f.server != name)
         taken = sum(f.mean_requests_per_second for f in plan.flows if f.server == name and f.origin != name)
         rows.append({
@@ -136,7 +133,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out.append(_reservation_table(p))
         out += ["", _region_table(extra.get("regions", []))]
         out += _purchase_lines(p) + _flow_lines(p)
-        out += ["", _cost_table(p, extra.get("comparisons", {}))]
+        out += ["", _cost_table(p, extra.get("comparisons", {})), *_commitment_lines(p)]
         out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
     out += [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
     return out
@@ -208,6 +205,21 @@ def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
     return table
 
 
+def _commitment_lines(p: ReservedPlan) -> list[str]:
+    """What the reservations commit to, and how much of it the plan's cost leaves out."""
+    c = p.cost
+    if not c.committed_usd:
+        return []
+    line = f"committed until the last term ends: {c.committed_usd:,.0f} USD"
+    if c.committed_beyond_horizon_usd:
+        charged = c.beyond_horizon_usd_per_month
+        line += (
+            f", of it {c.committed_beyond_horizon_usd:,.0f} USD after the horizon, of which the plan is charged"
+            f" {charged:,.0f} USD/month"
+        )
+    return [line]
+
+
 def _binding_lines(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for c in found.get("caps", [])[:6]:
@@ -246,7 +258,7 @@ def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
     names = t.case.regions
     columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
     for r, name in enumerate(names):
-        columns[f"{name} demand req/s"] = t.demand[:, t.source_region == r].sum(axis=1)
+        columns[f"{name} demand req/s"] = t.unit * t.demand[:, t.source_region == r].sum(axis=1)
     if plan is None:
         return {"demand": pd.DataFrame(columns).head(MAX_ROWS)}
     held = machines_held(t, plan)

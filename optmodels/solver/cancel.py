@@ -1,4 +1,4 @@
-"""Stopping a solve from elsewhere: Ctrl-C, or an event that belongs to one call, not to the process.
+"""Stopping a solve from elsewhere: Ctrl-C, SIGTERM, or an event that belongs to one call, not to the process.
 
 The event travels in a context variable, so that every solver run inside a call sees it, in whatever formulation, and
 other threads and tasks do not.
@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _EVENT: ContextVar[threading.Event | None] = ContextVar("optmodels_cancel", default=None)
+_FLAG: ContextVar[threading.Event | None] = ContextVar("optmodels_interrupt", default=None)
 
 
 @contextmanager
@@ -33,27 +34,41 @@ def current() -> threading.Event | None:
 
 def cancelled() -> bool:
     """Whether this call is to stop."""
-    event = _EVENT.get()
-    return event is not None and event.is_set()
+    return any(event is not None and event.is_set() for event in (_EVENT.get(), _FLAG.get()))
 
 
 @contextmanager
 def caught_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag (a second one interrupts as usual); only possible in the main thread."""
+    """Turn the first Ctrl-C or SIGTERM into a flag (a second one ends as usual); only possible in the main thread.
+
+    A signal that somebody has a handler of their own for stays theirs, as SIGTERM does in the processes of a sweep.
+    Inside another one the flag is that one's: a method of many solves catches signals once, between its solves too.
+    """
+    around = _FLAG.get()
+    if around is not None:
+        yield around
+        return
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
-    previous = signal.getsignal(signal.SIGINT)
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    if previous[signal.SIGTERM] not in usual:
+        del previous[signal.SIGTERM]
 
     def handler(signum: int, frame: Any) -> None:
         if flag.is_set():
-            signal.signal(signal.SIGINT, previous)
-            raise KeyboardInterrupt
+            signal.signal(signum, previous[signal.Signals(signum)])
+            signal.raise_signal(signum)
         flag.set()
 
-    signal.signal(signal.SIGINT, handler)
+    for caught in previous:
+        signal.signal(caught, handler)
+    token = _FLAG.set(flag)
     try:
         yield flag
     finally:
-        signal.signal(signal.SIGINT, previous)
+        _FLAG.reset(token)
+        for caught, before in previous.items():
+            signal.signal(caught, before)

@@ -45,7 +45,8 @@ def growth():
                   serves={"chat": {"requests_per_second": 4.0, "prefill_s": 0.1}})  # fmt: skip
     return tables(
         services=service(kappa=1.5, demand=hours(west=[8.0], east=[2.0])), machines=box,
-        terms=["reserved_1y", "on_demand"], growth={"quarters": 2, "factor_per_quarter": 1.5},
+        terms=["reserved_1y", "on_demand"],
+        growth={"quarters": 2, "factor_per_quarter": 1.5, "beyond_horizon_charged": 0.5},
         resilience={"lose_any_region_keep": 0.5, "count_on_demand": True},
     )  # fmt: skip
 
@@ -151,8 +152,9 @@ def test_costs_by_hand():
     assert cost["u[2,0]"] == pytest.approx(0.001 * 3600 * 730 / 4)
     # West to east 10 kB at 0.1 USD/GB, back 40 kB at 0.2: 9e-6 USD a request.
     assert cost["f[0,1,0]"] == pytest.approx(9e-6 * 3600 * 730 / 4)
-    # A one-year reservation from the second of two quarters on is paid for half of the horizon.
-    assert statement(CASES["growth"]).objectives["cost"].coefficients["k[1]"] == pytest.approx(2 * 2.0 * 730 / 2)
+    # A one-year reservation from the second of two quarters on: a quarter of it, and half of the three after them.
+    paid = 2 * 2.0 * 730 * (1 + 0.5 * 3) / 2
+    assert statement(CASES["growth"]).objectives["cost"].coefficients["k[1]"] == pytest.approx(paid)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -192,7 +194,7 @@ def test_the_lp_of_a_row_is_the_flow_model_with_machines_given():
         demand_met[1,0]: f[1,0,0] + f[1,1,0] + u[1,0] = 2
         capacity[0,0]: 0.25 f[0,0,0] + 0.375 f[1,0,0] - x[0,0] <= 0
         capacity[1,0]: 0.375 f[0,1,0] + 0.25 f[1,1,0] - x[1,0] <= 0
-        minimise cost: 3 x[0,0] + 3 x[1,0] + 1e7 u[0,0] + 1e7 u[1,0]
+        minimise cost: 3 x[0,0] + 3 x[1,0] + 11250 u[0,0] + 11250 u[1,0]
     """)
     lp = RowLp(TABLES["growth"], tie_break=False)
     assert differences(expected, statement(lp.model)) == []

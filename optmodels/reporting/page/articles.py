@@ -123,6 +123,8 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
+    if document.get("certifies"):
+        rows.append(("What the bound holds for", str(document["certifies"])))
     rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
     rows.append(("Stopped early", f"by the {document['limit']} limit" if document.get("limit") else "no"))
     verdict = document.get("check")
@@ -145,7 +147,9 @@ def _promise(document: Mapping[str, Any]) -> str:
     if verdict is not None and not verdict["ok"]:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
     if status == "optimal":
-        checked = " An independent checker, sharing no code with the solver, recomputed every figure of the plan."
+        checked = (
+            " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's."
+        )
         proof = (
             f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."
         )
