@@ -19,7 +19,7 @@ from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
 from optmodels.solver.otherwise import way
 from optmodels.solver.safe import least_value, propagated
-from optmodels.solver.scaling import Scaled, extremes, scaled
+from optmodels.solver.scaling import Scaled, scaled
 from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
@@ -82,7 +82,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
     * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
-      extreme even when scaled (`scaling.extremes`): the better of the points counts, and the weaker of the bounds.
+      extreme even when scaled (`scaling.extremes`): the best of the points counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -122,7 +122,7 @@ class _Solve:
     def __init__(self, model: Compiled, settings: Settings) -> None:
         self.model, self.settings = model, settings
         self.seen = scaled(model)
-        self.extreme = extremes(self.seen.model)
+        self.extreme = self.seen.extreme
         self.events: list[Event] = []
         self.began = time.perf_counter()
 
