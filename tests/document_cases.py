@@ -25,7 +25,6 @@ POINTS = {"operating_points": [
 ]}  # fmt: skip
 
 
-
 def _reserved(**changes):
     """Three futures' costs in one: growth, scenarios, purchases by the hour, egress, demand given up at a price."""
     document = two_regions(

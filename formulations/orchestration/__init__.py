@@ -17,6 +17,7 @@ FORMULATION = part.formulation(
     certifies="every plan of the linear model (class means, divisible requests, full-batch rates);"
     " a replay may attain more",
     trusted=part("check:TRUSTED"),
+    timed=part("check:TIMED"),
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -29,13 +29,17 @@ Key = tuple[str, str, int, int, int, int]  # model, GPU type, tp, pp, dp, batch
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
 TRUSTED = {
-    "instances[].name": "a label, each once: every fact in it is a field of its own",
-    "instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
-    "instances[].subcluster": DECISION,
-    "classes[].label": "a label: every fact that the plan rests on is a field of its own",
-    "dispatcher": DECISION,
-    "online": DECISION,
+    "plan.instances[].name": "a label, each once: every fact in it is a field of its own",
+    "plan.instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
+    "plan.instances[].subcluster": DECISION,
+    "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
+    "plan.dispatcher": DECISION,
+    "plan.online": DECISION,
 }
+TIMED = dict.fromkeys(
+    ("report.replay", "requests.csv"),
+    "requests were named against the clock; each row of the table is checked, not that none is refused in vain",
+)
 
 
 def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:

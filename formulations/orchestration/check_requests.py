@@ -44,6 +44,9 @@ def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -
         table = pd.read_csv(path, keep_default_na=False, na_values=blank)
         if missing := [name for name in wanted if name not in table]:
             raise ValueError(f"no column {', '.join(missing)}")
+        for name in ("instance", "model"):  # written with ' before what a spreadsheet takes for a formula
+            if name in table:
+                table[name] = table[name].astype(str).str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True)
     except ValueError as error:
         raise InputError(Mistake(str(path), "", printable(str(error), 200), f"columns {', '.join(wanted)}")) from None
     return check_requests(problem, plan, table)

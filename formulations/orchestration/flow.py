@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.problem import MOST_BINS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
+ROUNDING = 1e-12  # relative, of sums
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,10 @@ class Metrics:
 def busy_shares(service_s: float, bin_s: float) -> Array:
     """Mean slots kept busy in the bin of the start and each one after it, by one start at a uniform time of its bin.
 
-    Read-only: a search asks for the same hundreds of times.
+    Read-only: a search asks for the same hundreds of times. What is beyond the most bins that there can be, and the one
+    after them, is nobody's and left out.
     """
-    z = bin_s * np.arange(int(np.ceil(service_s / bin_s - 1e-12)) + 2, dtype=np.float64)
+    z = bin_s * np.arange(np.ceil(min(service_s / bin_s, MOST_BINS + 1) - 1e-12) + 2, dtype=np.float64)
 
     def started_before(v: Array) -> Array:  # mean of max(v − u, 0) over u uniform in the bin
         v = np.maximum(v, 0.0)
@@ -116,6 +120,49 @@ def latency_threshold(t: OrchestrationTables) -> float:
     prefill = np.array([[x.prefill_s_per_token * s for x in t.configurations] for s in t.classes.prompt_tokens])
     longest = np.where(t.admissible, t.wait_s + prefill.reshape(t.wait_s.shape), 0.0).max(initial=0.0)
     return float(longest) or 1.0
+
+
+class Demand(NamedTuple):
+    """Arrivals as the model counts them: no more than all GPUs can start, in a unit of which there are one or more.
+
+    Attributes:
+        arrivals: (K, T) in units.
+        unit: requests; 1, or the power of two below them where they are fewer.
+    """
+
+    arrivals: Array
+    unit: float
+
+
+def demand(t: OrchestrationTables) -> Demand:
+    """What may arrive. Of more than all GPUs could start from the first bin to the last, what is beyond changes no row:
+
+    φ·a is at least that many for the least share φ, too.
+    """
+    q, able = t.classes, t.admissible
+    each = np.zeros(len(t.case.gpu_types))
+    if len(t.configurations):
+        np.maximum.at(each, t.gpu_of, t.slots_of / t.gpus_of)
+    slot_s = float(each @ t.case.free_gpus) * (t.bins + 1) * t.bin_s
+    least_s = np.where(able, t.service_s, np.inf).min(axis=1, initial=np.inf)
+    least = np.where(able, t.share, 1.0).min(axis=1, initial=1.0)
+    with np.errstate(divide="ignore", over="ignore"):
+        most = np.where(least_s > 0, slot_s / (least_s * least), np.inf)
+    arrivals = np.minimum(q.arrivals, np.where(able.any(axis=1), most, np.inf)[:, None])
+    total = float(arrivals[able.any(axis=1)].sum())
+    unit = 2.0 ** np.floor(np.log2(total)) if 0 < total < 1 else 1.0
+    return Demand(arrivals / unit, unit)
+
+
+def ceiling(t: OrchestrationTables) -> float:
+    """No plan scores more: all requests that some configuration serves in time are, without a wait; nothing is paid."""
+    w, q, o = weights(t), t.classes, t.case.problem.objective
+    allowed = t.admissible & (q.count > 0)[:, None]
+    able = np.where(allowed, t.share, 0.0).max(axis=1, initial=0.0) * q.count
+    first = np.where(allowed, w.latency - w.first_token, 0.0).max(axis=1, initial=0.0)
+    S, T, L = float(w.satisfaction @ able), min(1.0, float(w.throughput @ able)), float(first @ able)
+    best = {"attainment": S, "throughput": T, "latency": L}
+    return (o.score(S, T, L) if o.kind == "score" else best[o.order[0]]) * (1 + ROUNDING)
 
 
 def kept_models(t: OrchestrationTables) -> list[int]:

@@ -46,19 +46,22 @@ def solve(
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     from optmodels import api, formulation
-    from optmodels.cli.console import progress, show
+    from optmodels.cli.console import attempted, progress, show
 
     target = out if out is not None else (None if as_json else Path("results"))
     with progress(not as_json) as on_event:
-        result = api.solve(
+        result, unwritten = attempted(lambda: api.solve(
             instance, method, time_limit=time_limit, gap=gap, seed=seed, out=target, on_event=on_event
-        )  # fmt: skip
+        ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
-        return result.exit_status
-    form = formulation.get(result.formulation)
-    show([*_headline(result), *form.summary(result.model_dump(mode="json", by_alias=True)), *_certificate(result)])
-    return result.exit_status
+    else:
+        form = formulation.get(result.formulation)
+        found = result.model_dump(mode="json", by_alias=True)
+        show([*_headline(result), *form.summary(found), *_certificate(result)])
+    if unwritten is not None:
+        raise unwritten
+    return int(result.exit_status)
 
 
 def _headline(result: Any) -> list[Any]:
@@ -103,6 +106,8 @@ def _certificate(result: Any) -> list[Any]:
     if result.status == "error":
         file = Path(result.log["folder"]) / "plan.json" if "folder" in result.log else "the document (--out writes it)"
         lines.append(f"[red]Nothing is proved.[/red] Please report this with {plain(str(file))}")
+    if left_out := result.log.get("left_out"):
+        lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
@@ -121,8 +126,10 @@ def compare(
     """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""
     from optmodels import api
     from optmodels.cli.console import counted, show
+    from optmodels.io.write import check_folder
     from optmodels.study.compare import comparison_table, save_comparison
 
+    check_folder(out)
     files = _expand(instances)
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     several = None if seeds is None else _whole_numbers(seeds, "--seeds")
@@ -131,13 +138,13 @@ def compare(
             files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row,
             on_skip=lambda text: sys.stderr.write(f"{text}\n"),
         )  # fmt: skip
-    if out is not None:
-        folder = save_comparison(rows, out)
     if as_json:
         sys.stdout.write(api.to_json(rows) + "\n")
     else:
         show(comparison_table(rows))
-        if out is not None:
+    if out is not None:
+        folder = save_comparison(rows, out)
+        if not as_json:
             show([f"[dim]Files: {folder}[/dim]"])
     statuses = {r["status"] for r in rows}
     failed = any(r["check"] is not None and not r["check"]["ok"] for r in rows) or "error" in statuses

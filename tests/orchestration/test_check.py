@@ -14,7 +14,7 @@ from orchestration_cases import two_models
 
 import optmodels
 from formulations.orchestration.check import check
-from formulations.orchestration.check_requests import check_requests
+from formulations.orchestration.check_requests import check_files
 from formulations.orchestration.packing import pack
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.replay import cluster_of, replay, requests_of, shares_of
@@ -145,15 +145,15 @@ def test_a_table_of_requests_that_says_all_are_refused_is_found(tmp_path):
     result = optmodels.solve(two_models(24, 2), "greedy_dp", out=tmp_path)
     folder = Path(result.log["folder"])
     assert optmodels.check(folder).ok
-    table = pd.read_csv(folder / "requests.csv", keep_default_na=False)
+    table = pd.read_csv(folder / "requests.csv", keep_default_na=False, dtype=str)
     served = table["start_s"] != ""
     assert served.any()
-    for column, value in (("due_s", 1e6), ("output_tokens", 1), ("prompt_tokens", 999), ("model", "mistral-7b"),
-                          ("first_token_s", 0.0), ("arrival_s", 0.0)):  # fmt: skip
-        other = table.assign(**{column: value})
-        violations = check_requests(load(two_models(24, 2)), result.plan, other).violations
+    for column, value in (("due_s", "1e6"), ("output_tokens", "1"), ("prompt_tokens", "999"), ("model", "mistral-7b"),
+                          ("first_token_s", "0.0"), ("arrival_s", "0.0")):  # fmt: skip
+        (folder / "requests.csv").write_text(table.assign(**{column: value}).to_csv(index=False))
+        violations = check_files(load(two_models(24, 2)), result.plan, folder).violations
         assert any(v.requirement.startswith(column) for v in violations), column
-    table.loc[served, ["instance", "slot", "start_s", "first_token_s", "finish_s"]] = ["", -1, "", "", ""]
+    table.loc[served, ["instance", "slot", "start_s", "first_token_s", "finish_s"]] = ["", "-1", "", "", ""]
     (folder / "requests.csv").write_text(table.to_csv(index=False))
     report = optmodels.check(folder)
     assert not report.ok

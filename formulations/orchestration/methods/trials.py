@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
 from formulations.orchestration.methods.slots import pooled
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.formulation import Options
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Speed, simulate
 
 Array = npt.NDArray[np.float64]
@@ -22,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Goal = tuple[float, float, float]  # weights of S, T and L
 BOTH, STRICT, RELAXED = -1, 0, 1
-MOST_SIMULATED = 60_000
+MOST_SIMULATED, MOST_DRAWN = 60_000, 500_000
 MOST_STEPS = 512  # GPUs of a type in the dynamic programme
 
 
@@ -62,7 +64,10 @@ def scale(t: OrchestrationTables) -> int:
 
 
 def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
-    """The trace's requests, or Poisson arrivals of the classes; thinned evenly where they are too many."""
+    """The trace's requests, or Poisson arrivals of the classes; thinned evenly where they are too many.
+
+    Where there are too many for the GPUs, thinned or not, `MOST_DRAWN` stand for what fills these anyway.
+    """
     thinned, trace = scale(t), t.case.trace
     if trace is not None:
         assert t.class_of is not None and t.deadline_s is not None
@@ -75,7 +80,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
         return Sample(requests, t.case.slo_factor[chosen], thinned)
     rng = np.random.default_rng(seed)
     q = t.classes
-    number = rng.poisson(q.arrivals / thinned)
+    number = rng.poisson(q.arrivals * min(1.0 / thinned, MOST_DRAWN / max(float(q.count.sum()), 1.0)))
     k, b = np.nonzero(number)
     times = number[k, b]
     k, b = np.repeat(k, times), np.repeat(b, times)
@@ -103,12 +108,13 @@ def split(slo_factor: Array) -> float:
 
 
 class Trials:
-    """Trials on one sample under one policy."""
+    """Trials on one sample under one policy; whoever makes them stops when `clock` is over."""
 
     def __init__(
-        self, t: OrchestrationTables, drawn: Sample, policy: Policy, *, protect: bool = True, speed: Speed = "load"
-    ) -> None:
-        self.t, self.drawn = t, drawn
+        self, t: OrchestrationTables, drawn: Sample, policy: Policy, clock: Clock | None = None, *,
+        protect: bool = True, speed: Speed = "load",
+    ) -> None:  # fmt: skip
+        self.t, self.drawn, self.clock = t, drawn, clock or Clock.of(Options())
         self.policy, self.protect, self.speed = policy, protect, speed
         w, n = weights(t), len(drawn.requests)
         k = drawn.requests.klass
