@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,12 +18,13 @@ from optmodels import formulation as registry
 from optmodels import shipped as ours
 from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
+from optmodels.io.write import check_folder, keeping, new_folder, refuse_existing, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
+from optmodels.solver.deadline import deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
+MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
 Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Result
@@ -62,7 +65,9 @@ def solve(
     Args:
         source: instance file, mapping or loaded problem.
         method: ``exact`` or any other of the formulation's methods.
-        time_limit: seconds; the incumbent and bound at that time are returned.
+        time_limit: seconds, once the instance is read; the incumbent and bound at that time are returned. Tables
+            count: the method has what they leave, or `MOMENT_S`. Reports that cost solves and have no time left are
+            left out and named in ``log.left_out``; checking and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
@@ -71,8 +76,10 @@ def solve(
 
     Raises:
         InputError: the instance or an argument is wrong.
+        NotWrittenError: the result, which it carries, could not be written.
     """
     began = time.perf_counter()
+    check_folder(None if out is None else Path(out))
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
@@ -80,13 +87,17 @@ def solve(
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    with cancellable(cancel):
-        outcome = run(problem, table, options)
-    result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
+    with cancellable(cancel), deadline(left) as left_out:
+        outcome = run(problem, table, replace(options, time_limit=left))
+        result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    if left_out:
+        result.log["left_out"] = left_out
     result._frames = lambda: form.frames(table, outcome.plan)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if out is not None:
-        save(result, form, table, outcome.plan, Path(out))
+        with keeping(result):
+            save(result, form, table, outcome.plan, Path(out))
     return result
 
 
@@ -131,10 +142,10 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
+    result.log["folder"] = str(folder)
+    write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
     for name, text in csv_files(form, table, plan).items():
         write_text(folder / name, text)
-    result.log["folder"] = str(folder)
-    write_text(folder / "plan.json", result.to_json())
     page.write_page(result, folder, pictures=form.pictures)
     return folder
 
@@ -164,14 +175,16 @@ def report(
 
     given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
     found = page.articles(given)
-    text = page.render(found, title)
-    if kind not in FORMATS:
-        raise InputError(Mistake(None, "kind", kind, f"one of {', '.join(FORMATS)}"))
-    if figures is not None:
-        for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
-            of = "" if len(found) == 1 else f"{article.title}: "
-            name = safe_name(f"{of}{picture.title}".lower(), 60)
-            save_chart(picture, Path(figures) / f"{number:02d}-{name}.{kind}", article.title, overwrite=overwrite)
+    one_of("kind", kind, FORMATS)
+    files = [str(g) for g in given if isinstance(g, str | PathLike)]
+    with page.as_written(files[0]) if files else contextlib.nullcontext():
+        text = page.render(found, title)
+        if figures is not None:
+            for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
+                of = "" if len(found) == 1 else f"{article.title}: "
+                name = safe_name(f"{of}{picture.title}".lower(), 60)
+                target = Path(figures) / f"{number:02d}-{name}.{kind}"
+                save_chart(picture, target, article.title, overwrite=overwrite)
     if out is not None:
         write_text(Path(out), text, overwrite=overwrite)
     return text
@@ -290,6 +303,7 @@ def explain(
     from optmodels.reporting.page import write_page
     from optmodels.study.explanation import run
 
+    check_folder(None if out is None else Path(out))
     problem = source if isinstance(source, Problem) else load(source, limits_may_fail=True)
     form = registry.get(problem.formulation)
     seconds = checked_options(time_limit=time_limit).time_limit or run.TIME_LIMIT
@@ -302,9 +316,10 @@ def explain(
     )  # fmt: skip
     document.optmodels_version, document.problem = version(), _inlined(problem)
     if out is not None:
-        folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
-        write_text(folder / "explanation.json", document.to_json())
-        write_page(document.model_dump(mode="json", by_alias=True), folder)
+        with keeping(document):
+            folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+            write_text(folder / "explanation.json", document.to_json())
+            write_page(document.model_dump(mode="json", by_alias=True), folder)
     return document
 
 
@@ -354,21 +369,34 @@ def export(
     return made
 
 
-def check(source: PlanSource, instance: Source | None = None) -> DocumentReport:
+def check(
+    source: PlanSource, instance: Source | None = None, *, prove: bool = False, time_limit: float | None = None
+) -> DocumentReport:
     """Verify a result file (or document) and the tables beside it against the instance it carries, or another one.
 
     Args:
         source: plan.json, the folder it is in, a document or a result; a mapping of ``plan`` alone, or with
-            ``problem``, claims nothing else.
+            ``problem``, claims nothing else. With `prove` also a document that says there is no plan.
         instance: judge the plan by this instance, not by the one in the file.
+        prove: derive the bound anew, by another form and another solver, if everything else is right.
+        time_limit: seconds for that (default 60).
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
+    from optmodels.study.prove import TIME_LIMIT, proved
+
+    seconds = checked_options(time_limit=time_limit).time_limit or TIME_LIMIT
+    document, name = _document(source)
+    if prove and document.get("plan") is None and document.get("status") == "infeasible":
+        problem = _embedded(document, name) if instance is None else _problem(instance)
+        return proved(DocumentReport(ok=True), registry.get(problem.formulation), problem, document, seconds)
     problem, _, document = _planned(source, instance)
     path = Path(source) if isinstance(source, str | PathLike) else None
     folder = path if path is None or path.is_dir() else path.parent
-    return verify(registry.get(problem.formulation), problem, document, folder, own=instance is None)
+    form = registry.get(problem.formulation)
+    report = verify(form, problem, document, folder, own=instance is None)
+    return proved(report, form, problem, document, seconds) if prove and report.ok else report
 
 
 def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:
@@ -405,8 +433,6 @@ def _embedded(document: Mapping[str, Any], name: str | None) -> Problem:
     try:
         return _problem(dict(embedded))
     except InputError as error:
-        from dataclasses import replace
-
         raise InputError(
             replace(m, file=name, path=f"problem.{m.path}") if m.file is None else m for m in error.mistakes
         ) from None
@@ -457,6 +483,7 @@ def replay(
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
 
+    check_folder(None if out is None else Path(out))
     one_of("speed", speed, SPEEDS)
     if queue is not None:
         one_of("queue", queue, QUEUES)
@@ -492,7 +519,8 @@ def replay(
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
-        found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
+        with keeping(found):
+            found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))
     return found
 
 
@@ -517,13 +545,11 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     """Write replay.json and every run's requests into a new folder below `parent`."""
     import pandas as pd
 
-    from optmodels.io.write import write_frame
-
     name = Path(str(found["instance"] or found["formulation"])).stem
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
+    write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
-    write_text(folder / "replay.json", to_json(found))
     return folder
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+MOST_SHOWN = 50  # mistakes that are written out; the others are counted
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -55,6 +57,10 @@ class _Short(reprlib.Repr):
         self.maxlist = self.maxtuple = self.maxset = self.maxdict = 4
         self.maxstring = self.maxother = self.maxlong = 120
 
+    def repr_int(self, x: int, level: int) -> str:
+        """As it is written, unless Python refuses to write so many digits."""
+        return super().repr_int(x, level) if x.bit_length() < 10_000 else "a whole number of thousands of digits"
+
 
 def shorten(value: object, limit: int = 80) -> str:
     """`repr` of a value, cut to `limit` characters and free of control characters."""
@@ -70,7 +76,24 @@ class InputError(OptmodelsError):
 
     def __init__(self, mistakes: Iterable[Mistake] | Mistake) -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
-        super().__init__("\n".join(str(m) for m in self.mistakes))
+        super().__init__(self.mistakes)
+
+    def __str__(self) -> str:
+        lines = [str(m) for m in self.mistakes[:MOST_SHOWN]]
+        more = len(self.mistakes) - len(lines)
+        return "\n".join([*lines, f"and {more:,} more mistakes"] if more else lines)
+
+
+class NotWrittenError(InputError):
+    """Something was found and could not be written; it is not lost.
+
+    Attributes:
+        result: what the call would have returned.
+    """
+
+    def __init__(self, mistakes: Iterable[Mistake] | Mistake, result: Any = None) -> None:
+        super().__init__(mistakes)
+        self.result = result
 
 
 class SolverError(OptmodelsError):

@@ -143,7 +143,8 @@ class Formulation:
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
-        trusted: what of a plan `check` takes on trust: path → why, as of `plan.outcome.Trusted`.
+        trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
+        timed: the same for parts, tables by file name, that depend on the clock where a time limit was set or something stopped the method.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
@@ -151,6 +152,8 @@ class Formulation:
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
             error, for the verb ``tables``; None: the tables hold points only.
+        other: a method that proves by another form of the problem than ``exact``, on tables that nothing was pruned
+            from; ``check --prove`` derives bounds anew by it. None: there is no other form.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
         pictures: `solve` writes the charts as PNG beside the plan, too; ``report --figures`` does it for any.
@@ -178,6 +181,7 @@ class Formulation:
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
     plan: type[Any] | None = None
     trusted: Mapping[str, str] = field(default_factory=dict)
+    timed: Mapping[str, str] = field(default_factory=dict)
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     pictures: bool = False
@@ -185,6 +189,7 @@ class Formulation:
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None
+    other: Method | None = None
 
     def __getattribute__(self, name: str) -> Any:
         """The field; a part is imported now and kept."""

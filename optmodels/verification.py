@@ -15,7 +15,7 @@ from typing import Any
 
 from optmodels.errors import printable
 from optmodels.formulation import Formulation
-from optmodels.io.write import safe_name
+from optmodels.io.write import csv_text, safe_name
 from optmodels.plan.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport, DocumentReport, Result, Trusted
@@ -33,7 +33,7 @@ def version() -> str:
 
 def csv_files(form: Formulation, tables: Any, plan: Any) -> dict[str, str]:
     """The tables written beside a plan: text by file name."""
-    return {f"{safe_name(name)}.csv": frame.to_csv(index=False) for name, frame in form.frames(tables, plan).items()}
+    return {f"{safe_name(name)}.csv": csv_text(frame) for name, frame in form.frames(tables, plan).items()}
 
 
 def verify(
@@ -49,8 +49,7 @@ def verify(
         own: the instance is the document's own; another one says nothing about report, tables and verdict.
     """
     verdict = form.check(problem, document["plan"])
-    trusted = dict(on_trust(document["plan"], form.trusted))
-    trusted = {f"plan.{path}": why for path, why in trusted.items()}
+    trusted = dict(on_trust(document, form.trusted))
     found = Findings()
     if PLAN_ONLY.issuperset(document):
         return _report(verdict, found, [], trusted)
@@ -65,7 +64,8 @@ def verify(
     if form.plan is None:
         trusted["objective"] = "this formulation states no schema of its plans"
     if not own:
-        trusted |= dict.fromkeys(("problem", "check", "report"), "of the document's own instance, not of this one")
+        parts = ("problem", "check", "report", "certifies", "*.csv")
+        trusted |= dict.fromkeys(parts, "of the document's own instance, not of this one")
         return _report(verdict, found, [], trusted)
     rebuilt: list[str] = []
     check_verdict(found, result.check, verdict)
@@ -73,10 +73,15 @@ def verify(
     same_program = result.optmodels_version == version()
     old = result.optmodels_version.startswith("0.1.")
     found.require("schema of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
-    if plan is not None and same_program:
-        rebuilt = _rebuild(found, form, problem, plan, result, folder)
-    elif not same_program:
-        trusted["report"] = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again"
+    if not same_program:
+        why = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again by this one"
+        trusted |= dict.fromkeys(("report", "certifies", "*.csv"), why)
+    elif plan is not None:
+        found.require("certifies", result.certifies == form.certifies, result.certifies, form.certifies)
+        limited = result.options.get("time_limit") is not None or result.limit is not None
+        timed = form.timed if limited else {}
+        trusted |= timed
+        rebuilt = _rebuild(found, form, problem, plan, result, folder, {*form.trusted, *timed})
     if folder is not None and verdict.ok and form.check_files is not None:
         found.violations += form.check_files(problem, document["plan"], folder).violations
     return _report(verdict, found, rebuilt, trusted)
@@ -105,15 +110,17 @@ def _about_problem(
 
 
 def _rebuild(
-    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None
+    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None, skip: set[str]
 ) -> list[str]:
-    """Compare report and tables with those made anew; the names of what is there."""
+    """Compare report and tables with those made anew, but for parts to `skip`; the names of what is there."""
     tables = form.tables(problem)
-    compare(found, "report", plain(result.report), plain(form.report(tables, plan)))
+    stated, true = ({k: v for k, v in plain(data).items() if f"report.{k}" not in skip}
+                    for data in (result.report, form.report(tables, plan)))  # fmt: skip
+    compare(found, "report", stated, true)
     rebuilt = ["report"]
     if folder is not None:
         for name, text in csv_files(form, tables, plan).items():
-            if (folder / name).is_file():
+            if name not in skip and (folder / name).is_file():
                 _table(found, folder / name, text)
                 rebuilt.append(name)
     return rebuilt

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import yaml
 from conftest import tiny_problem
-
-from optmodels import formulation
-
-
-def template(name):
-    return yaml.safe_load(formulation.get(name).template)
+from fleet_cases import BASE, DAY, MEASURED, SCARCE
+from orchestration_cases import two_models
+from reserved import machine, service, two_regions
 
 
 def _cost(family, **changes):
@@ -18,8 +14,8 @@ def _cost(family, **changes):
         strategies={"families": [family], "replicas": [1, 2], "multi_pass": [2], "parallel": [2], "shared": [2]},
         slo={"kind": "real_time", "tps": 50.0, "ttft_s": 5.0, "tbt_s": 0.5},
     )  # fmt: skip
-    for machine in document["pool"]["machines"]:
-        machine["net_gbps"] = 100
+    for each in document["pool"]["machines"]:
+        each["net_gbps"] = 100
     return document | changes
 
 
@@ -28,15 +24,57 @@ POINTS = {"operating_points": [
     {"name": "two", "family": "ao", "main": "mid", "ao": "small", "alpha": 0.7, "tps": 110.0},
 ]}  # fmt: skip
 
+
+def _reserved(**changes):
+    """Three futures' costs in one: growth, scenarios, purchases by the hour, egress, demand given up at a price."""
+    document = two_regions(
+        terms=["reserved_3y", "on_demand", "spot"],
+        services=[
+            service(request_kb=5.0, answer_kb=80.0, unserved_usd_per_request=0.0004)[0],
+            service(service="mail", demand={"kind": "inline", "unit": "requests_per_second",
+                                            "by_region": {"west": [1.0, 3.0], "east": [2.0, 0.5]}})[0],
+        ],
+        machines=machine(
+            prices={"on_demand": 3.0, "reserved_3y": 1.0, "spot": 1.2}, spot_lost_share=0.1, spot_available=2,
+            serves={s: {"requests_per_second": 1.0, "prefill_s": 0.1} for s in ("chat", "mail")},
+        ),
+        growth={"quarters": 2, "factor_per_quarter": 1.3},
+        uncertainty={"scenarios": [{"scenario": "a", "probability": 0.6},
+                                   {"scenario": "b", "probability": 0.4, "factor": 1.4}]},
+    )  # fmt: skip
+    document["network"]["egress"] = {"usd_per_gb": {"west": 0.05, "east": 0.09}}
+    return document | changes
+
+
+RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
+CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
+SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
+ONE_BOX = {"servers": [{"server": "box", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]}
+
 # By formulation and name: the instance, and the method.
 CASES = {
     "cost_efficiency": {
-        "template": (template("cost_efficiency"), "exact"),
+        "offloading": (_cost("kvo_ram"), "exact"),
         "a shared machine for attention": (_cost("ao_shared"), "exact"),
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
     },
-    "fleet": {"template": (template("fleet"), "exact")},
-    "orchestration": {"template": (template("orchestration"), "greedy_dp")},
-    "reserved_capacity": {"template": (template("reserved_capacity"), "exact")},
-}
+    "fleet": {
+        "template": (BASE, "exact"),
+        "periods, prices, limits": (DAY, "exact"),
+        "shadow prices": (SCARCE, "exact"),
+        "measured": (MEASURED, "exact"),
+    },
+    "orchestration": {
+        "shortfalls": (
+            two_models(60, 1, cluster=ONE_BOX, models=SHORT, slo={"shortfall_penalty": 0.1}), "greedy_dp_exchange",
+        ),
+        "sub-clusters": (two_models(24, 3), "maaso_star"),
+        "changes": (two_models(24, 2, change=CHANGES), "config_tree"),
+    },
+    "reserved_capacity": {
+        "two regions": (two_regions(), "exact"),
+        "futures": (_reserved(), "full"),
+        "by themselves": (two_regions(), "region_local"),
+    },
+}  # fmt: skip

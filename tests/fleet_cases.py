@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import yaml
 from scipy.optimize import linprog
 
+from formulations.fleet import FORMULATION
 from formulations.fleet.problem import Fleet
 
 
@@ -95,3 +97,22 @@ def brute_force(problem, tables, most=6):
             value = float((weight * tokens) @ served) * 3600 / cost
             best = value if best is None else max(best, value)
     return best
+
+
+BASE = yaml.safe_load(FORMULATION.template)
+DAY = BASE | {
+    "reserve": {"lost": 1, "machines": "spot"},
+    "budget_usd_per_hour": 3.0, "quota": [{"machine": "*", "at_most": 8, "unit": "gpus"}],
+    "periods": [{"name": "day", "hours": 14}, {"name": "night", "hours": 10, "rate_factor": 0.2}],
+    "change": {"start_usd": 0.5, "stop_usd": 0.1, "max_starts": 10}, "running": [],
+    "workloads": [
+        BASE["workloads"][0] | {"spot_share_max": 0.8, "min_replicas": 1},
+        BASE["workloads"][1] | {"unserved_usd_per_1000_requests": 0.05, "serve_at_least": 0.2},
+    ],
+}  # fmt: skip
+SCARCE = BASE | {"reserve": None, "quota": [], "stock": [{"machine": "g6*", "market": "spot", "at_most": 1}]}
+MEASURED = fleet(
+    [2.0, 1.0], [[1.5, 4.0], [2.0, 0.0]], [1.0, 2.5], p0={"market": "spot", "slots": 4},
+    interruptions=[{"per_hour": 0.1}], w0={"slo": {"deadline_s": {"at_most": 30.0, "percentile": 0.9}}},
+    w1={"min_replicas": 1}, queueing={"model": "mmc"}, quota=[{"at_most": 20}],
+).model_dump(mode="json", by_alias=True, exclude_unset=True)  # fmt: skip

@@ -61,8 +61,8 @@ def pattern(path):
     return "".join("[]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def sampled(paths, most=3):
-    """Of the paths of one pattern the first, the last and some between."""
+def sampled(paths, most=2):
+    """Of the paths of one pattern the first, the last and, with `most` above 2, some between."""
     by = {}
     for path in paths:
         by.setdefault(pattern(path), []).append(path)
@@ -96,7 +96,7 @@ def mutants(document):
     """(what, path, document with one thing changed), for every kind of place in the document.
 
     Every scalar gets other values, every key is left out, every entry of a list left out and doubled; of many equal
-    places (entries of a list) the first, the last and one between.
+    places (entries of a list) the first and the last.
     """
     for path in sampled(leaves(document)):
         for wrong in lies(path, value_at(document, path)):
@@ -107,7 +107,7 @@ def mutants(document):
         yield f"{pattern(path)} left out", path, without(document, path)
     for path in sampled(sorted(lists, key=pattern)):
         entries = value_at(document, path)
-        for i in {0, len(entries) // 2, len(entries) - 1} if entries else ():
+        for i in {0, len(entries) - 1} if entries else ():
             yield f"{pattern(path)}[{i}] left out", path, without(document, (*path, i))
             yield f"{pattern(path)}[{i}] doubled", path, replaced(document, path, [*entries[: i + 1], *entries[i:]])
 
@@ -115,12 +115,12 @@ def mutants(document):
 def table_mutants(rows):
     """(what, rows with one thing changed) of a CSV file as lists of text: every column, some rows."""
     body = range(1, len(rows))
-    some = sorted({1, len(rows) // 2, len(rows) - 1} & set(body))
+    some = sorted({len(rows) // 2, len(rows) - 1} & set(body))
     for column in range(len(rows[0])):
         yield f"heading {rows[0][column]}", replaced(rows, (0, column), rows[0][column] + "x")
         for i in some:
             cell = rows[i][column]
-            for wrong in ("", "other", "-1", "7.25", f"-{cell}"):
+            for wrong in ("", "7.25", f"-{cell}"):
                 if wrong != cell and not (_number(cell) == _number(wrong) is not None):
                     yield f"{rows[0][column]} = {wrong!r} in row {i}", replaced(rows, (i, column), wrong)
     for i in some:

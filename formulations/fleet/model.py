@@ -13,14 +13,15 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import FleetTables, changes_matter
+from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake
-from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
+from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+SMALL = 1e-2  # of a row of `capacity`: shares with smaller coefficients have rows of their own
 
 
 class Parameters(Model):
@@ -63,6 +64,8 @@ class FleetModel(Parameters):
             model, in which max_ce is no objective and need not run anything.
     """
 
+    n: Variable
+
     def __init__(self, problem: Fleet, tables: FleetTables, ratio: float | None = 0.0) -> None:
         super().__init__(problem, tables)
         case, c = tables.case, problem.change
@@ -88,15 +91,17 @@ class FleetModel(Parameters):
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
         self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
-        # Beyond `most` deployments none helps: the peak load, after a loss too, and what runs now if stopping costs; of
-        # a pool under the reserve, all that it can need and its spare ones, on any of its points.
-        peak = (self.rates.max(axis=0)[:, None] * np.where(possible, self.load, 0.0)).sum(axis=0)
-        kept = (self.use > 0) @ self.before[0]
-        most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0))) + kept
+        # Beyond `most` deployments none helps: the peak load, after a loss too; of a pool under the reserve, all that
+        # it can need and its spare ones, on any of its points. Where changes matter, idle ones may keep machines.
+        load = np.where(possible, self.load, 0.0)
+        self.full = np.minimum(self.rates @ load, 1.0)  # (T, P), S
+        peak = self.rates.max(axis=0) @ load
+        most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0)))
         survived = np.maximum(most, np.ceil(peak * self.rho / self.after_loss - 1e-9))
         self.pool, levels = _levels(problem, tables, survived)  # (P,), −1: under no reserve
         for j in np.unique(levels[:, 0]):
             most[self.pool == j] = survived[self.pool == j].sum() + levels[levels[:, 0] == j, 2].max()
+        most = np.full(P, MOST_DEPLOYMENTS) if changing else np.minimum(most, MOST_DEPLOYMENTS)
         t, level = np.divmod(np.arange(self.T * len(levels)), max(len(levels), 1))
         pool, k, lost, size = levels[level].T
         self.lost, self.size = lost, size  # by entry of y: spare deployments, and the largest pool they protect
@@ -107,6 +112,16 @@ class FleetModel(Parameters):
         self.x = self.variable("x", ("t", "w", "p"), np.nonzero(wanted[:, :, None] & possible[None]), upper=1.0)
         self.s = self.variable("s", ("t", "w"), np.nonzero(wanted), upper=1.0 - self.served[None, :])
         self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
+        idle_pools = np.unique(levels[:, 0]) if changing else np.zeros(0, dtype=np.intp)
+        at, j = np.divmod(np.arange(self.T * len(idle_pools)), max(len(idle_pools), 1))
+        self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]), integer=True)
+        t, w, p = self.x.labels
+        after = self.rates[t, w] * self.load[w, p] * self.rho[p] / self.after_loss
+        self.J = int(self.pool.max(initial=-1)) + 1
+        together = np.zeros((self.T, self.J + 1))  # the last for points in no pool
+        np.add.at(together, (t, self.pool[p]), after)
+        after /= np.minimum(together, 1.0)[t, self.pool[p]]
+        self.after_losses = np.where(self.pool[p] >= 0, after, np.inf)  # by entry of x
         self.up = self.variable("up", ("t", "g"), self.before.shape)
         self.down = self.variable("down", ("t", "g"), self.before.shape)
         self.state(FAMILIES)
@@ -201,10 +216,19 @@ def demand_met(m: Parameters) -> Rows:
     return equal(1.0, m.x.by("t", "w") + m.s)
 
 
-def capacity(m: Parameters) -> Rows:
-    """Σ_w λ_tw·l_wp·x_twp ≤ n_tp: one deployment carries a load of one; buckets that share it add up."""
-    used = (m.x * m.load_of(m.x)).by("t", "p")
+def capacity(m: FleetModel) -> Rows:
+    """Σ_w λ_tw·l_wp/S_tp·x_twp ≤ n_tp with S_tp = min(1, Σ_w λ_tw·l_wp): a deployment carries a load of one, or all."""
+    t, _, p = m.x.labels
+    used = (m.x * (m.load_of(m.x) / m.full[t, p])).by("t", "p")
     return at_most(0.0, used - m.n.among(used))
+
+
+def small_shares(m: FleetModel) -> Rows:
+    """x_twp ≤ n_tp: where λ_tw·l_wp/S_tp is so small that `capacity` could hold within a tolerance without any n_tp."""
+    every = m.x.labels
+    small = m.load_of(m.x) / m.full[every[0], every[2]] < SMALL
+    t, w, p = (label[small] for label in every)
+    return at_most(0.0, m.x[small] - m.n.at(m.n.find(t, p), (t, w, p), sets=("t", "w", "p")))
 
 
 def stock(m: Parameters) -> Rows:
@@ -235,18 +259,29 @@ def one_level(m: FleetModel) -> Rows:
 
 
 def pool_size(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} n_tp ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
-    return at_most(0.0, by_pool(m, m.n) - (m.y * m.size).by("t", "j"))
+    """Σ_{p ∈ j} n_tp − idle_tj ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
+    return at_most(0.0, by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.size).by("t", "j"))
 
 
 def survives(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p·x_twp ≤ f·(Σ_{p ∈ j} n_tp − Σ_k k·y_tjk): the load fits what is left after losses.
+    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p/(f·S_tj)·x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: losses leave enough.
 
-    f is load_after_loss; ρ undoes the headroom in l.
+    f is load_after_loss; ρ undoes the headroom in l; S_tj is 1, or what all x = 1 make of the sum if that is less. Idle
+    deployments, which only keep machines, may all be lost.
     """
-    _, _, p = m.x.labels
-    used = by_pool(m, m.x * (m.load_of(m.x) * m.rho[p]))
-    return at_most(0.0, used - m.after_loss * (by_pool(m, m.n) - (m.y * m.lost).by("t", "j")))
+    protected = np.isfinite(m.after_losses)
+    return at_most(0.0, by_pool(m, m.x[protected] * m.after_losses[protected]) - left(m))
+
+
+def small_survives(m: FleetModel) -> Rows:
+    """x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: where its coefficient in `survives` is as small; c is (w, p)."""
+    small = m.after_losses < SMALL
+    _, w, p = (label[small] for label in m.x.labels)
+    pairs, c = np.unique(np.stack([w, p]).T, axis=0, return_inverse=True)
+    _, points = pairs.T
+    share = m.x[small].by("t", c=c)
+    of_pool = sp.coo_array((np.ones(len(points)), (m.pool[points], np.arange(len(points)))), (m.J, len(points)))
+    return at_most(0.0, share - left(m).dot("j", of_pool, "c").among(share))
 
 
 def few_pools(m: FleetModel) -> Rows:
@@ -280,9 +315,14 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, capacity, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives, few_pools,
-    starts_limit, stops_limit, machine_balance, something_runs,
+    demand_met, capacity, small_shares, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives,
+    small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
+
+
+def left(m: FleetModel) -> Terms:
+    """Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk in rows (t, j): deployments of a pool that are in use after the losses."""
+    return by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.lost).by("t", "j")
 
 
 def by_pool(m: FleetModel, terms: Terms) -> Terms:
@@ -311,10 +351,12 @@ def usd_per_hour(m: FleetModel) -> Expression:
 
 
 def served(m: FleetModel, value: Array) -> Expression:
-    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,)."""
-    t, w = m.s.labels
+    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,); over demands that some point can serve."""
+    _, demand = m.s.labels
+    s = m.s[np.isfinite(m.load.T[:, demand]).any(axis=0)]
+    t, w = s.labels
     each = m.hours[t] * value[w] * m.rates[t, w]
-    return Expression(m.s * -each, float(each.sum()))
+    return Expression(s * -each, float(each.sum()))
 
 
 # ----------------------------------------------------------------------------------------------------------- Pyomo

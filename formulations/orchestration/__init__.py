@@ -11,10 +11,13 @@ FORMULATION = part.formulation(
     sense="max",
     unit="score",
     model=part("model:model"),
+    other=part("literal:literal"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
     certifies="every plan of the linear model (class means, divisible requests, full-batch rates);"
     " a replay may attain more",
+    trusted=part("check:TRUSTED"),
+    timed=part("check:TIMED"),
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -5,7 +5,7 @@ and time bins are recomputed from the instance (`recomputed`, which shares with 
 and rates), and so is everything a plan states: every GPU is held once and works, units share a server, stock, numbers
 of instances, what stays where it runs; nobody is admitted before arriving, starts before being admitted or later than
 the deadline allows; busy slots are integrals of the curves of starts. Not checked: names and labels, and which
-dispatcher is named (replay says what it attains).
+dispatcher is named (a decision, of which replay says what it attains; that its parts fit together is checked).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
+from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, Running
 from formulations.orchestration.recomputed import Candidate, Group, Recomputed, recompute, service_s
 from optmodels.plan.findings import Findings
@@ -27,6 +27,19 @@ Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
 Key = tuple[str, str, int, int, int, int]  # model, GPU type, tp, pp, dp, batch
 MOST_SHOWN = 20
+DECISION = "a decision about who sends requests where: the report's replay says what it attains"
+TRUSTED = {
+    "plan.instances[].name": "a label, each once: every fact in it is a field of its own",
+    "plan.instances[].placement": "a decision; that the GPUs exist, work, are held once and suit the units is checked",
+    "plan.instances[].subcluster": DECISION,
+    "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
+    "plan.dispatcher": DECISION,
+    "plan.online": DECISION,
+}
+TIMED = dict.fromkeys(
+    ("report.replay", "requests.csv"),
+    "requests were named against the clock; each row of the table is checked, not that none is refused in vain",
+)
 
 
 def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
@@ -45,6 +58,7 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
         _gpus(found, problem, p)
         _limits(found, true, p)
         _stays(found, true, p)
+        _dispatched(found, true, p)
         curves = _schedule(found, true, p, known)
         if curves is not None:
             _figures(found, true, p, known, *curves)
@@ -174,6 +188,31 @@ def _stays(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
     found.equal("moved", float(p.moved), float(stay - kept))
 
 
+def _dispatched(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
+    """The parts of the dispatchers and sub-clusters fit together."""
+    d, online = p.dispatcher, p.online
+    planned = d.policy == "planned"
+    found.require("online: exactly beside requests named beforehand", planned == (online is not None), online, d.policy)
+    for name, way in (("dispatcher", d), ("online", online)):
+        if way is None:
+            continue
+        refuses = way.policy == "planned_shares" or not way.refuse_rest
+        found.require(f"{name}.refuse_rest only of planned_shares", refuses, way.refuse_rest, way.policy)
+        orders = way.overflow_protection or way.queue == "fifo"
+        found.require(f"{name}: order by deadline only with overflow protection", orders, way.queue, "fifo")
+        if way.policy == "planned":
+            bare = way == Dispatcher(policy="planned")
+            found.require(f"{name}: named requests need no other rule", name == "dispatcher" and bare, way, "planned")
+            found.require("requests named beforehand are known", true.case.trace is not None, "classes", "a trace")
+    sides = {i.subcluster for i in p.instances}
+    split = d.strict_slo_factor
+    found.require("sub-clusters exactly with a split of the SLO", (split is not None) == bool(sides - {-1}),
+                  sorted(sides), split)  # fmt: skip
+    found.require("dispatcher.strict_slo_factor", split is None or 0 < split < np.inf, split, "a factor > 0")
+    whole = online is None or online.strict_slo_factor is None
+    found.require("online: no split of its own", whole, online, "strict_slo_factor: none")
+
+
 def _placement(servers: Mapping[str, Sequence[int]]) -> Placement:
     return tuple(sorted((server, tuple(sorted(gpus))) for server, gpus in servers.items()))
 
@@ -201,7 +240,8 @@ def _schedule(
             return None
         admitted.setdefault((k, j), np.zeros(T))[b] += m
         started.setdefault((k, j), np.zeros(T))[b] += x
-    slack = 1e-6 * max(1.0, sum(q.requests for q in groups) ** 0.5)
+    N = sum(q.requests for q in groups)
+    slack = 1e-6 * (N**0.5 if N > 1 else N)
     busy = np.zeros((len(known), T + 2))
     for k, q in enumerate(groups):
         mine = {j: curve for (i, j), curve in admitted.items() if i == k}

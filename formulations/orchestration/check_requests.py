@@ -3,7 +3,8 @@
 Shares no code with what named them, nor with the tables (rates, memory and t_slice are `recomputed` from the instance).
 Instances and their GPUs are `check`'s; here every request of the trace is listed once and served at most once by an
 instance of its model that runs (MS a, b), is there before it starts, keeps its slot for prefill and decoding at the
-full-batch rate and is in time (MS 2), and no instance serves more at once than its batch, no slot more than one.
+full-batch rate and is in time (MS 2), and no instance serves more at once than its batch, no slot more than one. What
+else a row states (model, lengths, deadline, first token) is recomputed; a refused request has neither slot nor times.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from optmodels.traces.types import Trace
 Array = npt.NDArray[np.float64]
 MOST_SHOWN = 20
 CLOSE_S = 1e-6
+NUMBERS = ("request", "arrival_s", "slot", "start_s", "finish_s")
+STATED = ("prompt_tokens", "output_tokens", "due_s", "first_token_s")  # and model; not in every table
 
 
 def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -> CheckReport:
@@ -35,9 +38,15 @@ def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -
         return CheckReport(ok=True)
     import pandas as pd
 
-    wanted = ["request", "arrival_s", "instance", "slot", "start_s", "finish_s"]
+    wanted = [*NUMBERS, "instance"]
     try:
-        table = pd.read_csv(path, usecols=wanted, keep_default_na=False, na_values={"start_s": "", "finish_s": ""})
+        blank = dict.fromkeys(("start_s", "first_token_s", "finish_s"), "")
+        table = pd.read_csv(path, keep_default_na=False, na_values=blank)
+        if missing := [name for name in wanted if name not in table]:
+            raise ValueError(f"no column {', '.join(missing)}")
+        for name in ("instance", "model"):  # written with ' before what a spreadsheet takes for a formula
+            if name in table:
+                table[name] = table[name].astype(str).str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True)
     except ValueError as error:
         raise InputError(Mistake(str(path), "", printable(str(error), 200), f"columns {', '.join(wanted)}")) from None
     return check_requests(problem, plan, table)
@@ -63,19 +72,26 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
     if trace is None:
         found.add("requests with names", "classes", "a trace")
         return found.report()
-    column = {k: np.asarray(table[k]) for k in ("request", "arrival_s", "instance", "slot", "start_s", "finish_s")}
+    column = {k: np.asarray(table[k]) for k in (*NUMBERS, "instance", *(x for x in (*STATED, "model") if x in table))}
     n = len(trace)
-    if sorted(column["request"].tolist()) != list(range(n)):
-        found.add("every request of the trace once (MS b)", len(column["request"]), n)
+    for k in column.keys() - {"instance", "model"}:
+        try:
+            column[k] = column[k].astype(float)
+        except ValueError as error:
+            found.add(f"{k}: numbers", printable(str(error), 200), "a number in every row")
+            return found.report()
+    if sorted(column["request"].tolist()) != list(range(n)) or not np.isfinite(column["slot"]).all():
+        found.add("every request of the trace once, with a slot (MS b)", len(column["request"]), n)
         return found.report()
     order = np.argsort(column["request"])
     column = {k: v[order] for k, v in column.items()}
-    if not np.allclose(column["arrival_s"].astype(float), trace.arrival_s, atol=CLOSE_S):
-        found.add("arrivals are the trace's", "others", "those of the instance")
-    start, finish = column["start_s"].astype(float), column["finish_s"].astype(float)
-    slot = column["slot"].astype(int)
+    start, finish, slot = column["start_s"], column["finish_s"], column["slot"]
     served = np.isfinite(start)
+    refused = ~served & ((column["instance"] != "") | (slot != -1) | ~np.isnan(finish))
+    for r in np.flatnonzero(refused):
+        found.add(f"request {r} is refused: neither instance nor slot nor times", str(column["instance"][r]), "none")
     names = {x.name: x for x in p.instances}
+    _stated(found, true, trace, p, column, served)
     for name in {str(v) for v in column["instance"][served]} - names.keys():
         found.add("a request's instance runs (MS a)", name, "an instance of the plan")
     for name, instance in names.items():
@@ -83,6 +99,35 @@ def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) 
         _instance(found, true, trace, p, instance.configuration, name, mine, start[mine], finish[mine], slot[mine])
     del found.violations[MOST_SHOWN:]
     return found.report()
+
+
+def _stated(
+    found: Findings, true: Recomputed, trace: Trace, p: OrchestrationPlan, column: Mapping[str, Any],
+    served: npt.NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """What a row says of its request besides who serves it when."""
+    case = true.case
+    allowed = case.slo_factor * trace.output_tokens * true.t_slice_s[case.request_model]
+    each = {}
+    for i in p.instances:
+        line = p.configurations[i.configuration] if 0 <= i.configuration < len(p.configurations) else None
+        x = line and true.candidates.get((line.model, line.gpu, line.tp, line.pp, line.dp, line.batch))
+        each[i.name] = x.prefill_s_per_token if x else np.nan
+    prefill = np.array([each.get(str(name), np.nan) for name in column["instance"]], dtype=float)
+    first = np.where(served, column["start_s"] + prefill * trace.prompt_tokens, np.nan)
+    right = {
+        "arrival_s": trace.arrival_s, "prompt_tokens": trace.prompt_tokens, "output_tokens": trace.output_tokens,
+        "due_s": trace.arrival_s + allowed, "first_token_s": first,
+    }  # fmt: skip
+    for name, values in right.items():
+        if name in column:
+            wrong = np.flatnonzero(~np.isclose(column[name], values, rtol=1e-9, atol=CLOSE_S, equal_nan=True))
+            for r in wrong:
+                found.add(f"{name} of request {r}", float(column[name][r]), float(values[r]))
+    if "model" in column:
+        models = np.array(case.models, dtype=object)[case.request_model]
+        for r in np.flatnonzero(column["model"] != models):
+            found.add(f"model of request {r}", str(column["model"][r]), models[r])
 
 
 def _instance(
@@ -115,8 +160,8 @@ def _instance(
         for r in np.flatnonzero(~(values <= bounds + CLOSE_S * np.maximum(1.0, np.abs(bounds)))):
             found.add(f"{what}: request {mine[r]} on {name}", float(values[r]), float(bounds[r]), "s")
     slots = x.slots
-    for r in np.flatnonzero((slot < 0) | (slot >= slots)):
-        found.add(f"slot of request {mine[r]} on {name}", int(slot[r]), f"0 to {slots - 1}")
+    for r in np.flatnonzero((slot < 0) | (slot >= slots) | (slot != np.round(slot))):
+        found.add(f"slot of request {mine[r]} on {name}", float(slot[r]), f"0 to {slots - 1}")
     by = np.lexsort((start, slot))
     overlap = (slot[by][1:] == slot[by][:-1]) & (start[by][1:] < finish[by][:-1] - CLOSE_S)
     for r in np.flatnonzero(overlap):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
 from optmodels.errors import Mistakes
-from optmodels.io.read import read_table
+from optmodels.io.tables import read_table
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work

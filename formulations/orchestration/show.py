@@ -15,6 +15,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import replay
 from optmodels.reporting.text import plain, titled
+from optmodels.solver.deadline import seconds_for
 
 ROWS_SHOWN = 40
 MOST_REPLAYED = 200_000  # requests simulated with every solve
@@ -41,7 +42,8 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     }
     if plan is not None and plan.bins:
         extra["timeline"] = _timeline(t, plan)
-    if plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED:
+    short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
+    if plan is not None and short and seconds_for("the replay", np.inf):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
     return extra
 

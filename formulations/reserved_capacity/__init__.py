@@ -11,9 +11,11 @@ FORMULATION = part.formulation(
     sense="min",
     unit="USD/month",
     model=part("model:stated"),
+    other=part("methods.full:full"),
     plan=part("plan:ReservedPlan"),
     objective=lambda plan: plan.cost.total_usd_per_month,
     certifies="every plan for the demand given, requests divisible",
+    trusted=part("check:TRUSTED"),
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

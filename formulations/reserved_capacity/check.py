@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy import optimize
 from scipy.sparse.csgraph import maximum_flow
 
-from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.plan import FlowLine, ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.outcome import CheckReport
@@ -28,6 +28,12 @@ Array = npt.NDArray[np.float64]
 solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
+TRUSTED = {
+    "plan.flows[].peak_requests_per_second": "flows hour by hour are not in the document; between their mean and"
+    " what demand and machines allow is checked",
+    "plan.pooled": "which way the plan was made; one of regions by themselves forwards nothing",
+    "report.values": "solved again for some seconds: how far that comes depends on the machine",
+}
 MOST_SHOWN = 10
 BLOCK = 100  # hours in one max-flow
 
@@ -42,6 +48,7 @@ def _require(found: Findings, holds: bool, requirement: str, value: Any, limit: 
 class _World:
     """Demand and machines of every row: scenario × quarter × hour, in that order."""
 
+    weight: Array  # (H,) share of all time, adding up to one
     demand: Array  # (H, R, K) requests/s
     reserved: Array  # (H, R, I) machines
     hourly: dict[str, Array]  # market → (H, R, I) machines paid for
@@ -63,8 +70,9 @@ def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
     if world is not None:
         _money(found, problem, case, p, world)
         _purchases_offered(found, problem, case, p, world)
-        _hours(found, problem, case, world)
-        _flows(found, case, p, world)
+        net = _Network(problem, case)
+        working = _hours(found, problem, case, world, net)
+        _flows(found, case, p, world, net, working)
     return found.report()
 
 
@@ -128,24 +136,19 @@ def _world(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
             "",
         )
         return None
-    _require(found, min(b.machines, default=0.0) >= 0, "machines bought", min(b.machines, default=0.0), 0.0)
     _require(
         found, set(b.market) <= {"on_demand", "spot"}, "markets of hourly purchases", str(sorted(set(b.market))), ""
     )
     rows = W * quarters * T
+    weight = [np.full(quarters * T, (s.probability if s else 1.0) / (quarters * T)) for s in (scenarios or (None,))]
     return _World(
-        demand.reshape(rows, R, K), np.tile(np.repeat(reserved, T, axis=0), (W, 1, 1)),
+        np.concatenate(weight), demand.reshape(rows, R, K), np.tile(np.repeat(reserved, T, axis=0), (W, 1, 1)),
         {m: g.reshape(rows, R, -1) for m, g in hourly.items()}, unserved.reshape(rows, R, K),
     )  # fmt: skip
 
 
 def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
     quarters = problem.growth.quarters if problem.growth else 1
-    scenarios = problem.uncertainty.scenarios
-    T = len(case.demand_rps)
-    share = np.concatenate([
-        np.full(quarters * T, (s.probability if s else 1.0) / (quarters * T)) for s in (scenarios or (None,))
-    ])  # fmt: skip
     total = after = committed = 0.0
     machines = [m.machine for m in problem.machines]
     for line in p.reservations:
@@ -170,7 +173,7 @@ def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
     found.close("cost beyond the horizon", p.cost.beyond_horizon_usd_per_month, beyond, "USD/month", 1.0)
     total += beyond
     for market, stated in (("on_demand", p.cost.on_demand_usd_per_month), ("spot", p.cost.spot_usd_per_month)):
-        bought = np.einsum("h,hri->ri", share, world.hourly[market])
+        bought = np.einsum("h,hri->ri", world.weight, world.hourly[market])
         price = np.nan_to_num(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
         offered = ~np.isnan(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
         _require(found, not (bought[~offered] > 0).any(), f"{market} purchases where it has a price", "none there", "")
@@ -179,7 +182,7 @@ def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
         total += float((bought * price).sum()) * 730.0
     unserved = 0.0
     for k, s in enumerate(problem.services):
-        amount = float(share @ world.unserved[:, :, k].sum(axis=1))
+        amount = float(world.weight @ world.unserved[:, :, k].sum(axis=1))
         _require(found, amount == 0 or s.unserved_usd_per_request is not None,
                       f"all of {s.service} is served", amount, 0.0, "requests/s")  # fmt: skip
         unserved += amount * 3600.0 * 730.0 * (s.unserved_usd_per_request or 0.0)
@@ -211,15 +214,16 @@ def _purchases_offered(
         _require(found, not 0 < line.count < m.minimum, f"smallest reservation of {m.machine}", line.count, m.minimum)
 
 
-def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world: _World) -> None:
-    """Every hour serves its demand; after every loss the kept share of it."""
+def _hours(
+    found: Findings, problem: ReservedCapacity, case: ReservedCase, world: _World, net: _Network
+) -> Array:  # fmt: skip
+    """Every hour serves its demand; after every loss the kept share of it. The machines that work, (H, R, I)."""
     lost = np.array([m.spot_lost_share for m in problem.machines])
     working = world.hourly["on_demand"] + world.hourly["spot"] * (1 - lost)
     served = world.demand - world.unserved
     _require(found, bool((served >= -TOLERANCE * (1 + world.demand)).all()), "unserved at most the demand", "more", "")
-    net = _Network(problem, case)
-    machines = world.reserved + working
-    outcome = net.worst(np.maximum(served, 0.0), machines, world.demand * net.ceilings, world.demand)
+    working = world.reserved + working
+    outcome = net.worst(np.maximum(served, 0.0), working, world.demand * net.ceilings, world.demand)
     _report(found, "demand is served", outcome, case)
     rules = problem.resilience
     everywhere = np.where(
@@ -246,6 +250,7 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
         users = np.flatnonzero(world.demand.any(axis=(0, 2)))
         machines = world.reserved + everywhere + spot
         _deviations(found, case, world, net, machines, worst, users.tolist(), np.arange(len(machines)), set())
+    return working
 
 
 def _deviations(
@@ -408,47 +413,106 @@ class _Network:
         return missing
 
     def _linear_program(self, demand: Array, machines: Array, ceiling: Array) -> float:
-        """Requests/s not served in one row: demand (R, K), machines (R, M)."""
+        """Requests/s not served in one row: demand (R, K), machines (R, M), forwarding ceilings (R, K).
+
+        Flows are shares of their demand and rows are divided by their largest coefficient: HiGHS drops small ones.
+        """
         K, R, M = self.shape
-        n = len(self.edges)
+        wanted, allowed = demand.T.ravel(), ceiling.T.ravel()
+        if not self.edges:
+            return float(wanted.sum())
         k, r, to, i, gain = (np.array(x) for x in zip(*self.edges, strict=True))
-        rows = [k * R + r, K * R + to * M + i]
-        data, cols = [np.ones(n), gain], [np.arange(n), np.arange(n)]
+        use = np.flatnonzero(wanted[k * R + r] > 0)
+        if not len(use):
+            return 0.0
+        k, r, to, i, gain = (x[use] for x in (k, r, to, i, gain))
+        user, n = k * R + r, len(use)
         away = np.flatnonzero(r != to)
-        rows.append(K * R + R * M + k[away] * R + r[away])
-        data.append(np.ones(len(away)))
-        cols.append(away)
-        A = sp.csr_array(
-            (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols))), shape=(2 * K * R + R * M, n)
+        rows = np.concatenate([user, K * R + to * M + i, K * R + R * M + user[away]])
+        cols = np.concatenate([np.arange(n), np.arange(n), away])
+        data = np.concatenate([np.ones(n), gain * wanted[user], np.ones(len(away))])
+        share = np.divide(allowed, wanted, out=np.ones(len(wanted)), where=wanted > 0)
+        bound = np.concatenate([np.ones(K * R), machines.ravel(), share])
+        largest = np.zeros(len(bound))
+        np.maximum.at(largest, rows, data)
+        A = sp.csr_array((data / largest[rows], (rows, cols)), shape=(len(bound), n))
+        total = wanted.sum()
+        result: Any = solve_lp(
+            -wanted[user] / total, A_ub=A, b_ub=bound / np.where(largest > 0, largest, 1.0), method="highs"
         )
-        wanted = demand.T.ravel()
-        bound = np.concatenate([wanted, machines.ravel(), ceiling.T.ravel()])
-        result: Any = solve_lp(-np.ones(n), A_ub=A, b_ub=bound, method="highs")
-        return float(wanted.sum() + result.fun) if result.status == 0 else float(wanted.sum())
+        return float(total * (1 + result.fun)) if result.status == 0 else float(total)
 
 
-def _flows(found: Findings, case: ReservedCase, p: ReservedPlan, world: _World) -> None:
-    """The stated forwarding adds up to the demand served."""
-    stated = dict.fromkeys(case.regions, 0.0)
+def _flows(
+    found: Findings, case: ReservedCase, p: ReservedPlan, world: _World, net: _Network, working: Array
+) -> None:  # fmt: skip
+    """Flows use allowed pairs, add up to the demand served, and are within what demand and machines allow."""
+    index = {name: r for r, name in enumerate(case.regions)}
+    pairs = [(line.origin, line.server) for line in p.flows]
+    _require(found, len(set(pairs)) == len(pairs), "flows: each pair of regions once", len(pairs), len(set(pairs)))
+    wrong = next((name for pair in pairs for name in pair if name not in index), None)
+    if wrong is not None:
+        _require(found, False, "flows between regions of the instance", wrong, ", ".join(index))
+        return
+    served = np.maximum(world.demand - world.unserved, 0.0)
+    sent, taken = np.zeros(len(index)), np.zeros(len(index))
     for line in p.flows:
-        if line.origin in stated:
-            stated[line.origin] += line.mean_requests_per_second
-    total = float(sum(stated.values()))
-    forwarded = sum(line.mean_requests_per_second for line in p.flows if line.origin != line.server)
-    for line in p.flows:
-        if line.origin in case.regions and line.server in case.regions:
-            a, b = case.regions.index(line.origin), case.regions.index(line.server)
-            each = case.egress_usd_per_request[:, a, b] * line.mean_requests_per_second * 3600.0 * 730.0
-            low, high = each.min() * (1 - TOLERANCE), each.max() * (1 + TOLERANCE)
-            _require(found, low - 1e-9 <= line.egress_usd_per_month <= high + 1e-9,
-                          f"egress from {line.origin} to {line.server}", line.egress_usd_per_month, float(each.max()),
-                          "USD/month")  # fmt: skip
-    share = forwarded / total if total else 0.0
+        a, b = index[line.origin], index[line.server]
+        sent[a] += line.mean_requests_per_second
+        taken[b] += line.mean_requests_per_second
+        _flow(found, case, line, world.weight, served[:, a], working[:, b],
+              [(k, i, gain) for k, r, to, i, gain in net.edges if (r, to) == (a, b)])  # fmt: skip
+    total = float(sent.sum())
+    for name, r in index.items():
+        true = float(world.weight @ served[:, r].sum(axis=1))
+        tolerance = TOLERANCE * max(1.0, true) + 1e-6
+        _require(found, abs(sent[r] - true) <= tolerance,
+                      f"requests of {name} served somewhere", float(sent[r]), true, "requests/s")  # fmt: skip
+        best: dict[int, float] = {}
+        for _, _, to, i, gain in net.edges:
+            if to == r:
+                best[i] = min(gain, best.get(i, gain))
+        most = sum(float(world.weight @ working[:, r, i]) / gain for i, gain in best.items())
+        _require(found, taken[r] <= most + tolerance, f"requests served in {name}", float(taken[r]), most, "requests/s")
+    away = sum(line.mean_requests_per_second for line in p.flows if line.origin != line.server)
+    share = away / total if total else 0.0
     _require(found, abs(share - p.forwarded_share) <= 1e-6, "forwarded share", p.forwarded_share, share)
-    scenarios = len(world.demand) // max(1, len(case.demand_rps))
-    if scenarios == 1:
-        for r, name in enumerate(case.regions):
-            true = float((world.demand[:, r] - world.unserved[:, r]).sum(axis=1).mean())
-            tolerance = TOLERANCE * max(1.0, true) + 1e-6
-            _require(found, abs(stated[name] - true) <= tolerance,
-                          f"requests of {name} served somewhere", stated[name], true, "requests/s")  # fmt: skip
+    _require(found, p.pooled or share <= 1e-6, "nothing forwarded where regions are by themselves", share, 0.0)
+
+
+def _flow(
+    found: Findings, case: ReservedCase, line: FlowLine, weight: Array, served: Array, working: Array,
+    uses: list[tuple[int, int, float]],
+) -> None:  # fmt: skip
+    """One pair of regions: round trip, egress, and the most that could flow.
+
+    Args:
+        found: takes the violations.
+        case: the instance.
+        line: the flow as stated.
+        weight: (H,).
+        served: demand of the origin that is served, (H, K).
+        working: machines of the server, (H, I).
+        uses: (service, machine, machines per request/s) of which the server may serve the origin.
+    """
+    what = f"from {line.origin} to {line.server}"
+    if not uses:
+        _require(found, False, f"{what}: within residency and SLO", line.mean_requests_per_second, 0.0, "requests/s")
+        return
+    a, b = case.regions.index(line.origin), case.regions.index(line.server)
+    rtt, services = float(case.rtt_ms[a, b]), sorted({k for k, _, _ in uses})
+    _require(found, abs(rtt - line.rtt_ms) <= TOLERANCE * rtt + 1e-9, f"round trip {what}", line.rtt_ms, rtt, "ms")
+    best = {i: min(gain for _, m, gain in uses if m == i) for _, i, _ in uses}
+    able = sum((working[:, i] / gain for i, gain in best.items()), np.zeros(len(weight)))
+    most = np.minimum(served[:, services].sum(axis=1), able)
+    mean, peak = line.mean_requests_per_second, line.peak_requests_per_second
+    slack = TOLERANCE * max(1.0, float(most.max(initial=0.0)))
+    limit = float(weight @ most)
+    _require(found, mean <= limit + slack, f"mean {what}", mean, limit, "requests/s")
+    _require(found, mean <= peak + slack, f"mean {what}: at most the peak", mean, peak, "requests/s")
+    limit = sum(float(np.minimum(served[:, k], able).max(initial=0.0)) for k in services)  # each service's own hour
+    _require(found, peak <= limit + slack, f"peak {what}", peak, limit, "requests/s")
+    each = case.egress_usd_per_request[services, a, b] * mean * 3600.0 * 730.0
+    low, high = float(each.min()) * (1 - TOLERANCE) - 1e-9, float(each.max()) * (1 + TOLERANCE) + 1e-9
+    _require(found, low <= line.egress_usd_per_month <= high, f"egress {what}",
+                  line.egress_usd_per_month, float(each.max()), "USD/month")  # fmt: skip

@@ -18,6 +18,7 @@ from pydantic import Field
 from optmodels.catalog import geography
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.io.tables import numbers, read_frame
 from optmodels.problem import Problem
 from optmodels.units import Fraction
 
@@ -185,16 +186,6 @@ def _utc(when: dt.datetime) -> dt.datetime:
     return when.replace(tzinfo=dt.UTC) if when.tzinfo is None else when.astimezone(dt.UTC)
 
 
-def _read(path: Any) -> Any:
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, comment="#")
-    except Exception as error:
-        kind = "a Parquet file" if path.suffix == ".parquet" else "a CSV file with a header"
-        raise InputError(Mistake(str(path), "", str(error).split("\n")[0][:100], kind)) from None
-
-
 def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hourly:
     import pandas as pd
 
@@ -204,7 +195,7 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
     def mistake(at: str, value: object, expected: str, hint: str | None = None) -> InputError:
         return InputError(Mistake(str(path), at, value, expected, hint=hint))
 
-    frame = _read(path)
+    frame = read_frame(path)
     hour = next((c for c in ("hour_start_utc", "hour_start_local") if c in frame.columns), None)
     if hour is None:
         raise mistake("header", list(frame.columns)[:8], "a column hour_start_utc or hour_start_local")
@@ -236,7 +227,9 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
         stamp = pd.to_datetime(long[hour], format="ISO8601", utc=hour == "hour_start_utc")
     except (ValueError, TypeError) as error:
         raise mistake(hour, str(error)[:80], "ISO 8601 times such as 2026-03-01 13:00") from None
-    value = pd.to_numeric(long["value"], errors="coerce").to_numpy(dtype=float)
+    if stamp.isna().any():
+        raise mistake(hour, None, "a time in every row")
+    value = numbers(long["value"])
     wrong = ~np.isfinite(value) | (value < 0)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -321,7 +314,7 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
     import pandas as pd
 
     path = p.beside(d.file, f"{where}.file")
-    frame = _read(path)
+    frame = read_frame(path)
     clock = next((c for c in TRACE_CLOCKS if c in frame.columns), None)
     if "region" not in frame.columns or clock is None:
         expected = f"columns region, and one of {', '.join(TRACE_CLOCKS)}"
@@ -340,7 +333,7 @@ def _trace(p: Problem, d: TraceDemand, where: str, names: list[str]) -> Hourly:
         start = begin.isoformat()
         hour = ((stamp - begin).dt.total_seconds() // 3600).to_numpy(dtype=np.intp)
     else:
-        seconds = pd.to_numeric(frame[clock], errors="coerce").to_numpy(dtype=float)
+        seconds = numbers(frame[clock])
         if not np.isfinite(seconds).all() or (seconds < 0).any():
             raise InputError(Mistake(str(path), clock, "a value that is no time", "seconds ≥ 0 in every row"))
         hour = (seconds // 3600).astype(np.intp)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from optmodels.catalog.types import Market
 from optmodels.plan.outcome import Document
+
+Index = Annotated[int, Field(ge=0, le=10**6)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Money = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class ReservationLine(Document):
@@ -16,32 +20,32 @@ class ReservationLine(Document):
     region: str
     machine: str
     term: Market
-    first_quarter: int
-    count: int
-    usd_per_hour_each: float
+    first_quarter: Index
+    count: Annotated[int, Field(ge=1, le=10**12)]
+    usd_per_hour_each: Amount
 
 
 class HourlyPurchases(Document):
     """Machines bought by the hour, as columns; `machines` are those paid for (spot: before interruptions)."""
 
-    scenario: list[int] = []
-    quarter: list[int] = []
-    hour: list[int] = []
+    scenario: list[Index] = []
+    quarter: list[Index] = []
+    hour: list[Index] = []
     region: list[str] = []
     machine: list[str] = []
     market: list[Market] = []
-    machines: list[float] = []
+    machines: list[Amount] = []
 
 
 class Unserved(Document):
     """Demand left unserved at its price, as columns."""
 
-    scenario: list[int] = []
-    quarter: list[int] = []
-    hour: list[int] = []
+    scenario: list[Index] = []
+    quarter: list[Index] = []
+    hour: list[Index] = []
     region: list[str] = []
     service: list[str] = []
-    requests_per_second: list[float] = []
+    requests_per_second: list[Amount] = []
 
 
 class FlowLine(Document):
@@ -49,26 +53,26 @@ class FlowLine(Document):
 
     origin: str
     server: str
-    rtt_ms: float
-    mean_requests_per_second: float
-    peak_requests_per_second: float
-    egress_usd_per_month: float = 0.0
+    rtt_ms: Amount
+    mean_requests_per_second: Amount
+    peak_requests_per_second: Amount = Field(description="of the hour with most, added over services")
+    egress_usd_per_month: Amount = 0.0
 
 
 class CostLines(Document):
     """USD per month of 730 h, mean over the horizon and the scenarios, and what reservations commit to, USD."""
 
-    reserved_usd_per_month: float = Field(description="within the horizon")
-    beyond_horizon_usd_per_month: float = Field(
+    reserved_usd_per_month: Money = Field(description="within the horizon")
+    beyond_horizon_usd_per_month: Money = Field(
         default=0.0, description="the share charged of what commitments cost after the horizon, spread over its months"
     )
-    on_demand_usd_per_month: float
-    spot_usd_per_month: float
-    unserved_usd_per_month: float
-    egress_usd_per_month: float = 0.0
-    total_usd_per_month: float
-    committed_usd: float | None = Field(default=None, description="all reservations until their terms end")
-    committed_beyond_horizon_usd: float | None = Field(
+    on_demand_usd_per_month: Money
+    spot_usd_per_month: Money
+    unserved_usd_per_month: Money
+    egress_usd_per_month: Money = 0.0
+    total_usd_per_month: Money
+    committed_usd: Money | None = Field(default=None, description="all reservations until their terms end")
+    committed_beyond_horizon_usd: Money | None = Field(
         default=None, description="of that, after the last quarter of `growth`; without `growth` there is no last one"
     )
 
@@ -82,7 +86,7 @@ class ReservedPlan(Document):
     purchases: HourlyPurchases
     unserved: Unserved
     flows: list[FlowLine] = Field(description="weighted mean over the horizon, local service included")
-    forwarded_share: float
+    forwarded_share: Amount
     pooled: bool = Field(default=True, description="false: every region for itself, or another comparison plan")
     cost: CostLines
 

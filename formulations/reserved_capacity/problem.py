@@ -17,6 +17,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
+from optmodels.io.tables import csv_lines
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
@@ -30,6 +31,12 @@ Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
 MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
+MACHINES_TRUSTED = (
+    1e-5,
+    1e8,
+)  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
+USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
+USD_FORGONE_TRUSTED = (1e-6, 1e10)  # in an hour, of the requests that the fastest machine serves
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
 
@@ -361,6 +368,8 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     price = wrong.collect(_egress_usd_per_gb, p, names)
     if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
         wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
+    if not wrong:
+        _trusted(p, np.stack([d.rps for d in parts if d is not None], axis=2), rate, prices, wrong)
     caps = {
         what: np.stack([_cap(getattr(m, what), names, f"machines[{i}].{what}", wrong)
                         for i, m in enumerate(p.machines)])
@@ -386,6 +395,50 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wrong: Mistakes) -> None:
+    """Sizes and prices that a solver in double precision can tell apart; others are units gone wrong.
+
+    Args:
+        demand: requests/s, (T, R, K).
+        rate: requests/s of a machine, (I, K).
+        prices: USD/h, (I, R, 4).
+    """
+    fewest, most = MACHINES_TRUSTED
+    factors = [[s.factor * s.by_region.get(r.region, 1.0) for r in p.regions] for s in p.uncertainty.scenarios]
+    growth = max(1.0, p.growth.factor_per_quarter ** (p.growth.quarters - 1)) if p.growth else 1.0
+    worst = 1.0 + (p.uncertainty.worst_case.deviation if p.uncertainty.worst_case else 0.0)
+    peak = growth * worst * (demand * np.max(factors or [[1.0]], axis=0)[:, None]).sum(axis=1).max(axis=0)  # (K,)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        need = np.where(rate > 0, peak / (rate * p.utilisation), np.nan)  # (I, K)
+    few = 0.0
+    for k, s in enumerate(p.services):
+        if np.isnan(need[:, k]).all():
+            continue
+        best = int(np.nanargmin(need[:, k]))
+        few += need[best, k]
+        if not need[best, k] <= most:
+            wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
+                      f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip
+            continue
+        for i in np.flatnonzero(need[:, k] > most):
+            wrong.add(f"machines[{i}].serves.{s.service}.requests_per_second", float(rate[i, k]),
+                      f"so many that {most:g} machines serve the peak of {peak[k]:.3g} requests/s")  # fmt: skip
+    if 0 < few < fewest and not wrong:
+        wrong.add("services[].demand", float(peak.sum()), f"a peak of requests/s that takes {fewest:g} machines",
+                  f"it takes {few:.3g} machines: check units")  # fmt: skip
+    low, high = USD_PER_HOUR_TRUSTED
+    for i, r, market in np.argwhere((prices < low) | (prices > high))[:1]:
+        wrong.add(f"machines[{i}] ({p.machines[i].machine}) in {p.regions[r].region}: {MARKETS[market]}",
+                  float(prices[i, r, market]), f"a price from {low:g} to {high:g} USD/h")  # fmt: skip
+    for k, s in enumerate(p.services):
+        if s.unserved_usd_per_request is None or not rate[:, k].any():
+            continue
+        low, high = (usd / (3600.0 * rate[:, k].max()) for usd in USD_FORGONE_TRUSTED)
+        if not low <= s.unserved_usd_per_request <= high:
+            wrong.add(f"services[{k}].unserved_usd_per_request", s.unserved_usd_per_request,
+                      f"a price from {low:.3g} to {high:.3g} USD", "leave it out where all must be served")  # fmt: skip
 
 
 def _clock(r: Region, i: int, wrong: Mistakes) -> Any:
@@ -487,19 +540,17 @@ def _egress_usd_per_gb(p: ReservedCapacity, names: list[str]) -> Array:
 
 
 def _matrix_file(p: ReservedCapacity, name: str) -> dict[str, dict[str, float]]:
-    import csv
-
     path = p.beside(name, "network.file")
-    with path.open(encoding="utf-8", newline="") as handle:
-        rows = list(csv.reader(line for line in handle if not line.startswith("#")))
+    rows, lines = csv_lines(path)
     head = rows[0][1:] if rows else []
     table: dict[str, dict[str, float]] = {}
-    for number, row in enumerate(rows[1:], 2):
+    for number, row in zip(lines[1:], rows[1:], strict=True):
         try:
             table[row[0]] = {b: float(v) for b, v in zip(head, row[1:], strict=True) if v.strip()}
         except ValueError:
             expected = f"{len(head)} numbers in ms after the region's name"
-            raise InputError(Mistake(str(path), f"row {number}", ",".join(row)[:60], expected, line=number)) from None
+            found = ",".join(row)[:60]
+            raise InputError(Mistake(str(path), f"line {number}", found, expected, line=number)) from None
     return table
 
 
@@ -571,27 +622,26 @@ def _unit_mix_up(row: Array, path: str, wrong: Mistakes) -> None:
 
 def _price_file(p: ReservedCapacity, m: MachineType, where: str) -> dict[str, Prices]:
     """Prices by region of one machine from a CSV whose columns say per hour or per month (730 h)."""
-    import csv
-
     path = p.beside(m.prices_file or "", f"{where}.prices_file")
     found: dict[str, Prices] = {}
-    with path.open(encoding="utf-8", newline="") as handle:
-        reader = csv.DictReader(line for line in handle if not line.startswith("#"))
-        columns = reader.fieldnames or []
-        known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
-        extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
-        if "machine" not in columns or "region" not in columns or extra:
-            expected = f"columns machine, region and some of {', '.join(known)}"
-            raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
-        for number, row in enumerate(reader, 2):
-            if row["machine"] != m.machine:
-                continue
-            try:
-                found[row["region"]] = Prices(**{known[c][0]: float(v) / known[c][1] for c, v in row.items()
-                                                 if c in known and v})  # fmt: skip
-            except ValueError as error:
-                text = str(error).split("\n")[0]
-                raise InputError(Mistake(str(path), f"row {number}", text, "prices > 0", line=number)) from None
+    rows, lines = csv_lines(path)
+    columns = rows[0] if rows else []
+    known = {f"{t}_usd_per_{u}": (t, f) for t in MARKETS for u, f in (("hour", 1.0), ("month", HOURS_PER_MONTH))}
+    extra = [c for c in columns if c not in known and c not in ("machine", "region", "note")]
+    if "machine" not in columns or "region" not in columns or extra:
+        expected = f"columns machine, region and some of {', '.join(known)}"
+        raise InputError(Mistake(str(path), "header", ", ".join(extra or columns), expected, line=1))
+    for line, cells in zip(lines[1:], rows[1:], strict=True):
+        row = dict(zip(columns, cells, strict=False))
+        if row.get("machine") != m.machine:
+            continue
+        try:
+            found[row.get("region", "")] = Prices(
+                **{known[c][0]: float(v) / known[c][1] for c, v in row.items() if c in known and v}
+            )
+        except ValueError as error:
+            text = str(error).split("\n")[0]
+            raise InputError(Mistake(str(path), f"line {line}", text, "prices > 0", line=line)) from None
     if not found:
         raise InputError(Mistake(str(path), f"{where}.machine", m.machine, "a machine with rows in this file"))
     return found

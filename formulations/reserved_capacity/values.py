@@ -17,6 +17,7 @@ from formulations.reserved_capacity.dispatch import dispatch
 from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
 from optmodels.errors import InputError
 from optmodels.formulation import Options
+from optmodels.solver.deadline import seconds_for
 
 SOLVE_CELLS = 2_000_000  # rows × sources × sinks up to which the instance is solved again
 SECONDS = 3.0
@@ -95,12 +96,12 @@ def values(t: ReservedTables, held: Array) -> dict[str, Any]:
 
 def _by_solving(t: ReservedTables) -> dict[str, Any] | None:
     """Exact optima with and without; None once the time is spent."""
-    began = time.perf_counter()
+    began, seconds = time.perf_counter(), seconds_for("values by solving again", SECONDS)
 
     def cost(tables: ReservedTables) -> float | None:
         from optmodels import formulation
 
-        left = SECONDS - (time.perf_counter() - began)
+        left = seconds - (time.perf_counter() - began)
         if left <= 0:
             return None
         exact = formulation.get(t.case.problem.formulation).method("exact")
@@ -154,14 +155,16 @@ def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
 
 def _by_dispatch(t: ReservedTables, held: Array) -> dict[int, float]:
     """What one more machine saves in purchases, by sink; those where most is spent first, until the time is spent."""
-    began = time.perf_counter()
+    began, seconds = time.perf_counter(), seconds_for("values by dispatching again", SECONDS)
+    if not seconds:
+        return {}
     found = dispatch(t, held)
     bill, _ = found.usd_per_month(t)
     base, spent = found.total_usd_per_month(t), np.zeros(len(t.sink_region))
     np.add.at(spent, t.option_sink, bill)
     out: dict[int, float] = {}
     for j in np.argsort(-spent, kind="stable"):
-        if time.perf_counter() - began > SECONDS:
+        if time.perf_counter() - began > seconds:
             break
         more = dispatch(t, held + (np.arange(len(held)) == j)[:, None])
         out[int(j)] = max(0.0, base - more.total_usd_per_month(t))

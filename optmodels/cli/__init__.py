@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 from typing import Any
 
 import typer
 
 from optmodels.cli import explaining, latency, measure, planning, replay, reporting, sweeping
-from optmodels.cli.console import report_mistakes
-from optmodels.errors import InputError
+from optmodels.cli.console import ready, report_mistakes
+from optmodels.errors import InputError, printable
 from optmodels.formulation import Formulation, register
 
 app = typer.Typer(
@@ -26,8 +29,10 @@ for verbs in (planning, explaining, replay, sweeping, reporting, latency, measur
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
+    ready()
     try:
         status: Any = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
     except InputError as error:
         report_mistakes(error)
         return 2
@@ -37,11 +42,21 @@ def run(arguments: list[str] | None = None) -> int:
         sys.stderr.write("interrupted\n")
         return 4
     except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        return _nobody_reads()
+    except SystemExit as stop:  # what click and rich make of a broken pipe
+        if isinstance(stop.__context__, BrokenPipeError):
+            return _nobody_reads()
+        raise
     except Exception as error:
         return _fault(error)
     return _status(status or 0)
+
+
+def _nobody_reads() -> int:
+    """The reader of a pipe is gone (``| head``): nothing is amiss, and nothing more is said."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return 0
 
 
 def _status(code: int) -> int:
@@ -58,19 +73,21 @@ def _fault(error: Exception) -> int:
     if callable(show):
         show()
         return int(getattr(error, "exit_code", 2))
-    import os
-
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        sys.stderr.write(f"optmodels: what was found cannot be written: {error.strerror}\n")
+        return 2
     if os.environ.get("OPTMODELS_DEBUG"):
         raise error
     sys.stderr.write(
-        f"optmodels: a fault of the program: {type(error).__name__}: {error}\n"
+        f"optmodels: a fault of the program: {type(error).__name__}: {printable(str(error), 2000)}\n"
         "Set OPTMODELS_DEBUG=1 for the traceback, and please report it with the instance file.\n"
     )
     return 1
 
 
 def main() -> None:
-    """Entry point of the ``optmodels`` command."""
+    """Entry point of the ``optmodels`` command; SIGTERM stops it as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run())
 
 
@@ -81,6 +98,7 @@ def solve_script(formulation: Formulation) -> None:
     """
     from optmodels.cli.planning import check_formulation
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     register(formulation)
     arguments = sys.argv[1:]
     if arguments and arguments[0] in typer.main.get_group(app).commands:

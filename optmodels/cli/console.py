@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from optmodels.errors import InputError
+    from optmodels.errors import InputError, NotWrittenError
     from optmodels.solver.highs import Event
+
+T = TypeVar("T")
+
+
+def ready() -> None:
+    """Make stdout and stderr such that nothing written to them is a fault, closed or of an old terminal."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        codecs.register_error("escaped", _escaped)
+        sys.stdout.reconfigure(errors="escaped")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Characters that an encoding lacks as JSON writes them, so that documents stay what they are."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def report_mistakes(error: InputError) -> None:
-    """Every mistake on its own line of stderr."""
-    for mistake in error.mistakes:
-        sys.stderr.write(f"{mistake}\n")
+    """The mistakes on stderr, each on its own line."""
+    sys.stderr.write(f"{error}\n")
+
+
+def attempted(call: Callable[[], T]) -> tuple[T, NotWrittenError | None]:
+    """What a call returns and, where that could be found and not written, why: to be said once it is shown."""
+    from optmodels.errors import NotWrittenError
+
+    try:
+        return call(), None
+    except NotWrittenError as error:
+        return error.result, error
 
 
 def show(items: list[Any]) -> None:

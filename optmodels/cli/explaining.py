@@ -30,17 +30,19 @@ def explain(
 ) -> int:
     """Why there is no plan and what would give one; or what binds, what it costs, and the next best plans."""
     from optmodels import api
-    from optmodels.cli.console import show
+    from optmodels.cli.console import attempted, show
     from optmodels.reporting.explanation import summary
 
     with steps() as on_step:
-        document = api.explain(
+        document, unwritten = attempted(lambda: api.explain(
             instance, time_limit=time_limit, max_solves=max_solves, next_plans=next_plans, on_step=on_step, out=out
-        )
+        ))  # fmt: skip
     if as_json:
         sys.stdout.write(document.to_json() + "\n")
     else:
         show(summary(document.model_dump(mode="json", by_alias=True)))
+    if unwritten is not None:
+        raise unwritten
     return document.exit_status
 
 

@@ -154,6 +154,8 @@ def attribute(
     as_json: Json = False,
 ) -> None:
     """Divide a step's latency among its requests and tenants."""
+    import numpy as np
+
     from optmodels.io.read import read_model
     from optmodels.latency import attribution as a
     from optmodels.latency.fit.document import read_latency_model
@@ -162,7 +164,10 @@ def attribute(
     b = read_model(batch, a.Batch)
     fitted = read_latency_model(model)
     attributor = a.Attributor(fitted, fixed=fixed, safety=safety)  # type: ignore[arg-type]
-    shares = a.attribute(attributor, b.requests, b.tp)
+    with np.errstate(over="ignore", invalid="ignore"):
+        shares = a.attribute(attributor, b.requests, b.tp)
+    if not np.isfinite(shares.request_s).all():
+        raise InputError(Mistake(str(model), "targets", None, "coefficients that give finite latencies for this batch"))
     tokens, context, decoding = a.arrays(b.requests)
     warnings = fitted.extrapolation(
         {
@@ -228,7 +233,6 @@ def batch_limits(
     as_json: Json = False,
 ) -> None:
     """The largest batch that memory (with a probability) and latency allow."""
-    import numpy as np
 
     from optmodels.latency import batch_limits as bl
     from optmodels.latency.fit.document import read_latency_model
@@ -245,11 +249,7 @@ def batch_limits(
             raise InputError(
                 [Mistake(str(trace), c, None, f"a column; the file has {', '.join(frame.columns)}") for c in absent]
             )
-        import pandas as pd
-
-        columns = [
-            np.asarray(pd.to_numeric(frame[c], errors="coerce"), dtype=float) for c in (input_column, output_column)
-        ]
+        columns = [_column(frame, c, trace) for c in (input_column, output_column)]
         lengths, inputs, outputs = (
             bl.from_sample(*columns),
             float(columns[0].mean()),
@@ -292,6 +292,25 @@ def batch_limits(
     document["batch"] = best
     lines.append(f"batch: {best}")
     print_result(document, as_json, lines)
+
+
+def _column(frame: pd.DataFrame, name: str, file: Path) -> Any:
+    """A column of a user's table as numbers.
+
+    Raises:
+        InputError: a cell that is none.
+    """
+    import numpy as np
+
+    from optmodels.io.tables import numbers
+
+    found = numbers(frame[name])
+    wrong = np.flatnonzero(~np.isfinite(found))
+    if len(wrong):
+        raise InputError(
+            Mistake(str(file), f"row {wrong[0] + 1}.{name}", frame[name].iloc[wrong[0]], "a finite number")
+        )
+    return found
 
 
 def _decode_values(model: LatencyModel, b: int, inputs: float, outputs: float, tp: int) -> Mapping[str, Any]:
@@ -395,10 +414,7 @@ def _tabulate(
         provenance["sha256"] = hashlib.sha256(points.read_bytes()).hexdigest()
     if safety is not None:
         provenance["safety"] = f"{safety:g}"
-    try:
-        numbers = {c: np.asarray(frame[c], dtype=float) for c in (x, y, z) if c is not None}
-    except ValueError as error:
-        raise InputError(Mistake(str(points), "", str(error), "numbers")) from None
+    numbers = {c: _column(frame, c, points) for c in (x, y, z) if c is not None}
     found: piecewise.Table | piecewise.Grid
     if z is None:
         order = np.argsort(numbers[x], kind="stable")

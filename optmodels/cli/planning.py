@@ -46,19 +46,22 @@ def solve(
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     from optmodels import api, formulation
-    from optmodels.cli.console import progress, show
+    from optmodels.cli.console import attempted, progress, show
 
     target = out if out is not None else (None if as_json else Path("results"))
     with progress(not as_json) as on_event:
-        result = api.solve(
+        result, unwritten = attempted(lambda: api.solve(
             instance, method, time_limit=time_limit, gap=gap, seed=seed, out=target, on_event=on_event
-        )  # fmt: skip
+        ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
-        return result.exit_status
-    form = formulation.get(result.formulation)
-    show([*_headline(result), *form.summary(result.model_dump(mode="json", by_alias=True)), *_certificate(result)])
-    return result.exit_status
+    else:
+        form = formulation.get(result.formulation)
+        found = result.model_dump(mode="json", by_alias=True)
+        show([*_headline(result), *form.summary(found), *_certificate(result)])
+    if unwritten is not None:
+        raise unwritten
+    return int(result.exit_status)
 
 
 def _headline(result: Any) -> list[Any]:
@@ -103,6 +106,8 @@ def _certificate(result: Any) -> list[Any]:
     if result.status == "error":
         file = Path(result.log["folder"]) / "plan.json" if "folder" in result.log else "the document (--out writes it)"
         lines.append(f"[red]Nothing is proved.[/red] Please report this with {plain(str(file))}")
+    if left_out := result.log.get("left_out"):
+        lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
@@ -121,8 +126,10 @@ def compare(
     """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""
     from optmodels import api
     from optmodels.cli.console import counted, show
+    from optmodels.io.write import check_folder
     from optmodels.study.compare import comparison_table, save_comparison
 
+    check_folder(out)
     files = _expand(instances)
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
     several = None if seeds is None else _whole_numbers(seeds, "--seeds")
@@ -131,13 +138,13 @@ def compare(
             files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row,
             on_skip=lambda text: sys.stderr.write(f"{text}\n"),
         )  # fmt: skip
-    if out is not None:
-        folder = save_comparison(rows, out)
     if as_json:
         sys.stdout.write(api.to_json(rows) + "\n")
     else:
         show(comparison_table(rows))
-        if out is not None:
+    if out is not None:
+        folder = save_comparison(rows, out)
+        if not as_json:
             show([f"[dim]Files: {folder}[/dim]"])
     statuses = {r["status"] for r in rows}
     failed = any(r["check"] is not None and not r["check"]["ok"] for r in rows) or "error" in statuses
@@ -170,6 +177,10 @@ def _expand(paths: list[Path]) -> list[Path]:
 def check(
     plan: PlanFile,
     instance: Annotated[Path | None, typer.Option(help="Check against this instance, not the one in the file.")] = None,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Derive the bound anew, by another form and another solver.")
+    ] = False,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
     as_json: Json = False,
 ) -> int:
     """Independent verification of a plan against its instance; exit status 1 if it fails."""
@@ -177,12 +188,14 @@ def check(
     from optmodels.cli.console import show
     from optmodels.reporting.text import plain
 
-    report = api.check(plan, instance)
+    report = api.check(plan, instance, prove=prove, time_limit=time_limit)
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+    elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
+        show(["no plan to verify"])
     elif report.ok:
         trusted = {line.path: line.why for line in report.trusted}
-        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted else ""
+        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted and not prove else ""
         rebuilt = plain(", ".join(report.rebuilt))
         show([
             f"[green]ok[/green]: plan verified{claimed}",
@@ -193,7 +206,32 @@ def check(
     else:
         show(["[red]violated[/red]:"])
         show([plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in report.violations])
+    if report.proof is not None and not as_json:
+        show(_proof(report.proof))
     return 0 if report.ok else 1
+
+
+def _proof(proof: Any) -> list[Any]:
+    """The bound derived anew, for the terminal."""
+    from optmodels.reporting.text import plain
+
+    def number(value: float | None) -> str:
+        return "none" if value is None else f"{value:,.6g}"
+
+    words = {
+        "confirmed": "[green]confirmed[/green]", "refuted": "[red]REFUTED[/red]",
+        "not refuted": "[yellow]not refuted within the limit[/yellow]",
+        "nothing claimed": "[yellow]nothing was claimed[/yellow]",
+    }[proof.verdict]  # fmt: skip
+    gap = "" if proof.gap is None else f", gap {proof.gap:.2g} to the plan"
+    lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived anew {number(proof.bound)}{gap}"]
+    for a in proof.attempts:
+        found = f", a plan of {number(a.objective)}" if a.objective is not None else ""
+        said = f"; {a.said}" if a.said else ""
+        lines.append(
+            plain(f"  {a.form} by {a.solver}: {a.status}, bound {number(a.bound)}{found}, {a.seconds:.1f} s{said}")
+        )
+    return lines
 
 
 def new(

@@ -49,18 +49,20 @@ def replay(
 ) -> int:
     """Simulate a plan on a request trace: predicted beside replayed."""
     from optmodels import api
-    from optmodels.cli.console import show
+    from optmodels.cli.console import attempted, show
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))
-    found = api.replay(
+    found, unwritten = attempted(lambda: api.replay(
         plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
         overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
         rate_factor=rate_factor, first_s=first, seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",
-    )  # fmt: skip
+    ))  # fmt: skip
     if as_json:
         sys.stdout.write(api.to_json(found) + "\n")
     else:
         show(replay_lines(found))
+    if unwritten is not None:
+        raise unwritten
     return 0

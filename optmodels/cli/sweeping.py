@@ -42,17 +42,17 @@ def sweep(
     """Many solves with some fields varied; can be resumed after any end. Table, frontier, pictures."""
     import json
 
-    from optmodels.cli.console import show
+    from optmodels.cli.console import attempted, show
     from optmodels.study.rows import finite
     from optmodels.study.sweep import SweepInterrupted, default_folder, run_sweep
 
     folder = (lambda: default_folder(instance, resume)) if out is None else (lambda: out)
     try:
         with _progress() as on_row:
-            found = run_sweep(
+            found, unwritten = attempted(lambda: run_sweep(
                 instance, vary, method=method, samples=samples, seed=seed, time_limit=time_limit, gap=gap,
                 workers=workers, scheduler=scheduler, folder=folder, resume=resume, pareto=pareto, on_row=on_row,
-            )  # fmt: skip
+            ))  # fmt: skip
     except SweepInterrupted as stop:
         sys.stderr.write(f"interrupted: {stop.done} of {stop.total} solves done and kept in {stop.folder}; the same")
         sys.stderr.write(f" command with --resume --out {stop.folder} goes on from there\n")
@@ -61,6 +61,8 @@ def sweep(
         sys.stdout.write(json.dumps(finite(found.document()), indent=2, ensure_ascii=False) + "\n")
     else:
         show(_summary(found))
+    if unwritten is not None:
+        raise unwritten
     return found.exit_status
 
 

@@ -82,6 +82,18 @@ def put(document: Mapping[str, Any], location: Location, value: Any) -> dict[str
     return changed
 
 
+def value_at(document: Any, location: Location) -> Any:
+    """The value at a place; None where the document has none."""
+    for part in location:
+        if isinstance(document, Mapping):
+            document = document.get(part)
+        elif isinstance(document, Sequence) and isinstance(part, int) and part < len(document):
+            document = document[part]
+        else:
+            return None
+    return document
+
+
 class _NoWayError(Exception):
     def __init__(self, got: object, expected: str) -> None:
         self.got, self.expected = got, expected

@@ -1,10 +1,9 @@
-"""Reading files a user wrote: safe YAML/JSON with line numbers, tables row by row, every mistake named."""
+"""Reading documents a user wrote: safe YAML/JSON with line numbers, within stated limits, every mistake named."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,24 +11,53 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean, printable
+from optmodels.errors import InputError, Mistake, did_you_mean
 
 M = TypeVar("M", bound=BaseModel)
 MAX_BYTES = 64 * 2**20
+MAX_YAML_VALUES = 500_000  # aliases written out; JSON, which takes a hundredth of the memory, has no such limit
+MAX_DEPTH = 60
+MAX_INTEGER = 2**63
 Location = tuple[int | str, ...]
+_SHALLOW = f"valid YAML or JSON of at most {MAX_DEPTH} levels"
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe loader that refuses duplicate keys, which plain YAML drops in silence."""
+    """Safe loader that refuses duplicate keys, which plain YAML drops in silence, and values that their tag is not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.values = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.values += 1
+        if self.values > MAX_YAML_VALUES:
+            raise _TooLargeError
+        return super().compose_node(parent, index)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a value that is no !!{kind}", node.start_mark
+            ) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
-        for key, _ in node.value:
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
             name = self.construct_object(key, deep=True)
-            if isinstance(name, str) and name in seen and name != "<<":
+            if isinstance(name, str) and name in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {name!r} a second time", key.start_mark)
             seen.add(name if isinstance(name, str) else str(name))
         return super().construct_mapping(node, deep)
+
+
+class _TooLargeError(Exception):
+    pass
 
 
 def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any], Callable[[Location], int | None]]:
@@ -40,44 +68,175 @@ def read_document(path: Path, shown: str | None = None) -> tuple[dict[str, Any],
         shown: How to name it in messages (default: as given).
 
     Raises:
-        InputError: not there, unreadable, too large, no mapping, bad syntax, duplicate keys.
+        InputError: not there, unreadable, no UTF-8 text, no mapping, bad syntax, duplicate keys, or over a limit: on
+            bytes, on values of YAML, on nesting, on digits.
     """
     name = shown or str(path)
 
     def wrong(value: object, expected: str, line: int | None = None) -> InputError:
         return InputError(Mistake(name, "", value, expected, line))
 
-    try:
-        if not path.is_file():
-            raise wrong("a folder" if path.is_dir() else "no such file", "a YAML or JSON instance file")
-        if path.stat().st_size > MAX_BYTES:
-            raise wrong(f"{path.stat().st_size} bytes", f"at most {MAX_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise wrong(error.strerror or "unreadable", "a readable file") from None
-    except UnicodeDecodeError:
-        raise wrong("bytes that are not UTF-8", "a UTF-8 text file") from None
+    text = read_text(path, "a YAML or JSON instance file", shown=name)
+    node = None
     try:
         if path.suffix == ".json":
-            data, node = json.loads(text, object_pairs_hook=_no_duplicates), None
+            data = parsed_json(text, name)
         else:
             loader = _Loader(text)
             node = loader.get_single_node()
+            _refuse_aliases(node)
             data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise wrong(error.problem or "a syntax error", "valid YAML with every key once", line) from None
+        at = error.problem_mark.line + 1 if error.problem_mark else None
+        raise wrong(error.problem or "a syntax error", "valid YAML with every key once", at) from None
     except yaml.YAMLError as error:
         raise wrong(str(error).split("\n")[0], "valid YAML") from None
+    except _TooLargeError:
+        expected = f"at most {MAX_YAML_VALUES:,} values, aliases written out: write larger ones as JSON"
+        raise wrong("a large YAML file", expected) from None
+    except RecursionError:
+        raise wrong("deeply nested sections", _SHALLOW) from None
+    if not isinstance(data, dict):
+        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
+
+    def line(location: Location) -> int | None:
+        return _line(node, location)
+
+    refuse_strange(data, name, line)
+    return data, line
+
+
+def read_text(path: Path, what: str, *, shown: str | None = None) -> str:
+    """The text of a file of at most `MAX_BYTES`, without a byte-order mark.
+
+    Args:
+        path: The file.
+        what: is expected there, in words.
+        shown: How to name it in messages (default: as given).
+
+    Raises:
+        InputError: not there, unreadable, too large, no UTF-8 text.
+    """
+    name = shown or str(path)
+
+    def wrong(value: object, expected: str) -> InputError:
+        return InputError(Mistake(name, "", value, expected))
+
+    try:
+        if not path.is_file():
+            raise wrong("a folder" if path.is_dir() else "no such file", what)
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise wrong(error.strerror or "unreadable", "a readable file") from None
+    except ValueError:  # a NUL in the name
+        raise wrong("no name of a file", what) from None
+    if len(data) > MAX_BYTES:
+        raise wrong("a larger file", f"at most {MAX_BYTES // 2**20} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise wrong(not_utf8(data), "a UTF-8 text file: save it again as that") from None
+
+
+def not_utf8(data: bytes) -> str:
+    """What the first bytes of a file that is no UTF-8 text say it is."""
+    return "UTF-16 text" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "bytes that are not UTF-8"
+
+
+def _refuse_aliases(top: Any) -> None:
+    """Refuse aliases of a node inside itself, and aliases that multiply to more than `MAX_YAML_VALUES` values.
+
+    Raises:
+        ConstructorError: a node that contains itself.
+        _TooLargeError: too many values, each alias counted as what it stands for.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        known = sizes.get(id(node))
+        if known == 0:
+            raise yaml.constructor.ConstructorError(None, None, "an alias inside of what it names", node.start_mark)
+        if known is None:
+            sizes[id(node)] = 0
+            inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+            known = 1 + sum(size(n) for part in inner for n in (part if isinstance(part, tuple) else (part,)))
+            if known > MAX_YAML_VALUES:
+                raise _TooLargeError
+            sizes[id(node)] = known
+        return known
+
+    if top is not None:
+        size(top)
+
+
+def refuse_strange(data: Any, file: str | None = None, line: Callable[[Location], int | None] = lambda _: None) -> None:
+    """Refuse data that are no document whatever its schema: nested too deeply, half characters, endless numbers.
+
+    Raises:
+        InputError: the first such place.
+    """
+    for location, value in _places(data):
+        if len(location) > MAX_DEPTH:
+            found: object = "deeply nested sections"
+            expected = _SHALLOW
+        elif isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            found, expected = value, "text of whole characters (this has half of a surrogate pair)"
+        elif type(value) is int and abs(value) >= MAX_INTEGER:
+            found, expected = value, f"a whole number below {MAX_INTEGER:.2e} (larger ones as 1.0e+20)"
+        else:
+            continue
+        raise InputError(Mistake(file, dotted(location[:MAX_DEPTH]), found, expected, line(location)))
+
+
+def _places(data: Any) -> Iterator[tuple[Location, Any]]:
+    """Every value and every key of nested data with its location; no deeper than one level below `MAX_DEPTH`."""
+    stack: list[tuple[Location, Iterable[tuple[Any, Any]]]] = [((), [((), data)])]
+    while stack:
+        above, inner = stack.pop()
+        for part, value in inner:
+            location = above if part == () else (*above, part)
+            if isinstance(part, str):
+                yield above, part
+            yield location, value
+            if len(location) > MAX_DEPTH:
+                continue
+            if isinstance(value, Mapping):
+                stack.append((location, value.items()))
+            elif isinstance(value, list | tuple) and not _numbers(value):
+                stack.append((location, enumerate(value)))
+
+
+def _numbers(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether a list holds numbers of usual size only: nothing to look for in a long one."""
+    kinds = set(map(type, values))
+    return kinds <= {int, float} and (kinds <= {float} or -MAX_INTEGER < min(values) <= max(values) < MAX_INTEGER)
+
+
+def parsed_json(text: str, name: str) -> Any:
+    """JSON text as data.
+
+    Args:
+        text: one JSON value.
+        name: of its file, for messages.
+
+    Raises:
+        InputError: bad syntax, duplicate keys, nested too deeply, more digits than Python reads.
+    """
+
+    def wrong(value: object, expected: str, line: int | None = None) -> InputError:
+        return InputError(Mistake(name, "", value, expected, line))
+
+    try:
+        return json.loads(text, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as error:
         raise wrong(error.msg, "valid JSON", error.lineno) from None
     except _DuplicateKeyError as error:
         raise wrong(f"the key {error} a second time", "valid JSON with every key once") from None
-    except (RecursionError, ValueError) as error:
-        raise wrong(str(error)[:100], "valid, not excessively nested YAML or JSON") from None
-    if not isinstance(data, dict):
-        raise wrong(data if data is not None else "an empty file", "a mapping with formulation: and schema:")
-    return data, lambda location: _line(node, location)
+    except RecursionError:
+        raise wrong("deeply nested sections", _SHALLOW) from None
+    except ValueError:
+        raise wrong("a number of thousands of digits", f"whole numbers below {MAX_INTEGER:.2e}") from None
 
 
 class _DuplicateKeyError(Exception):
@@ -100,7 +259,7 @@ def _line(node: Any, location: Location) -> int | None:
     line = node.start_mark.line + 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
+            for key, value in reversed(node.value):  # what is merged in comes first
                 if key.value == str(part):
                     node, line = value, key.start_mark.line + 1
                     break
@@ -265,73 +424,3 @@ def read_model(path: Path, model: type[M]) -> M:
     """Read and validate a YAML/JSON file as one model."""
     data, line = read_document(path)
     return validate(model, data, str(path), line)
-
-
-def read_table(path: Path, model: type[M]) -> tuple[M, ...]:
-    """Read a CSV or Parquet file, one validated model per row; empty cells are absent values.
-
-    Raises:
-        InputError: every bad row, by line.
-    """
-    name = str(path)
-    rows: Sequence[dict[str, Any]]
-    if path.suffix == ".parquet":
-        import pandas as pd
-
-        try:
-            frame = pd.read_parquet(path)
-        except Exception as error:
-            raise InputError(Mistake(name, "", str(error).split("\n")[0], "a Parquet file")) from None
-        rows = [{str(k): v for k, v in r.items() if not pd.isna(v)} for r in frame.to_dict("records")]
-        lines = list(range(1, len(rows) + 1))
-    else:
-        rows, lines = _csv_rows(path)
-    integers = {n for n, f in model.model_fields.items() if "int" in str(f.annotation)}
-    wrong = Mistakes()
-    good: list[M] = []
-    for i, (row, at) in enumerate(zip(rows, lines, strict=True)):
-        cells = {k: _integer(v) if k in integers else v for k, v in row.items()}
-        with wrong.collecting():
-            good.append(validate(model, cells, name, lambda _, at=at: at, f"row {i + 1}"))  # type: ignore[misc]
-    wrong.raise_any()
-    return tuple(good)
-
-
-def _integer(cell: Any) -> Any:
-    """The whole number a CSV cell holds, or the cell for validation to refuse."""
-    text = str(cell).strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else cell
-
-
-def _csv_rows(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
-    """Rows of a CSV file without empty cells, and the line each ends on; lines that start with # are comments.
-
-    Raises:
-        InputError: no UTF-8 CSV text, or a column named twice.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # spreadsheets begin with a byte-order mark
-        kept = [(i, line) for i, line in enumerate(text.splitlines(keepends=True), 1) if not line.startswith("#")]
-        if any(ord(c) < 32 and c not in "\t\r\n" for c in text):
-            raise csv.Error("control characters")
-        reader = csv.reader((line for _, line in kept), strict=True)
-        header = [name.strip() for name in next(reader, [])]
-        double = [name for i, name in enumerate(header) if name in header[:i]]
-        if double:
-            raise InputError(Mistake(str(path), double[0], "a second column of that name", "every column once"))
-        rows: list[dict[str, Any]] = []
-        lines: list[int] = []
-        for cells in reader:
-            if not cells:
-                continue
-            if len(cells) > len(header):
-                line = kept[reader.line_num - 1][0]
-                where = f"row {len(rows) + 1}"
-                raise InputError(
-                    Mistake(str(path), where, cells, f"at most {len(header)} cells, as the header has", line)
-                )
-            rows.append({k: v for k, v in zip(header, cells, strict=False) if v != ""})
-            lines.append(kept[reader.line_num - 1][0])
-    except (csv.Error, UnicodeDecodeError, OSError) as error:
-        raise InputError(Mistake(str(path), "", printable(str(error), 100), "a UTF-8 CSV file")) from None
-    return rows, lines

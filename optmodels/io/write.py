@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from optmodels.errors import InputError, Mistake
+from optmodels.errors import InputError, Mistake, NotWrittenError
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 NEW_NAME = "a new file name, or --force"
+_WRITABLE = "a folder that can be written"
 
 
 def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
@@ -28,7 +32,7 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     except OSError as error:
-        raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
+        raise InputError(Mistake(str(path), "", error.strerror, _WRITABLE)) from None
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -59,6 +63,34 @@ def refuse_existing(*paths: Path | None) -> None:
             raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME))
 
 
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder that cannot be made or written, before any work for what goes into it is done.
+
+    Raises:
+        InputError: it is no folder, lies in none, or may not be written.
+    """
+    if folder is None:
+        return
+    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p))
+    if not there.is_dir():
+        raise InputError(Mistake(str(folder), "", f"{there} is no folder", _WRITABLE))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(Mistake(str(folder), "", f"no right to write in {there}", _WRITABLE))
+
+
+@contextmanager
+def keeping(result: Any) -> Iterator[None]:
+    """Writing of a result that is not to be lost if it fails.
+
+    Raises:
+        NotWrittenError: what could not be written, with the result.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise NotWrittenError(error.mistakes, result) from None
+
+
 def safe_name(text: str, limit: int = 80) -> str:
     """A file name made of the readable part of `text`: letters, digits, dot, dash, underscore."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
@@ -81,8 +113,32 @@ def new_folder(parent: Path, name: str) -> Path:
                 continue
             return folder
     except OSError as error:
-        raise InputError(Mistake(str(parent), "", error.strerror, "a folder that can be written")) from None
+        raise InputError(Mistake(str(parent), "", error.strerror, _WRITABLE)) from None
     raise InputError(Mistake(str(parent), "", name, "a free result name"))
+
+
+def csv_text(frame: Any) -> str:
+    """A data frame as CSV whose texts no spreadsheet takes for formulas: before = + - @ an apostrophe is put.
+
+    Only texts of users can begin so: numbers stay as they are, and so do texts that are numbers.
+    """
+
+    def harmless(cell: Any) -> Any:
+        if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+            return cell
+        try:
+            float(cell)
+        except ValueError:
+            return f"'{cell}"
+        return cell
+
+    safe = frame.copy(deep=False)
+    safe.columns = [harmless(c) for c in frame.columns]
+    for i, kind in enumerate(frame.dtypes):
+        if kind.kind in "OUT":
+            safe.isetitem(i, frame.iloc[:, i].map(harmless))
+    text: str = safe.to_csv(index=False)
+    return text
 
 
 def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:
@@ -92,7 +148,7 @@ def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:
         InputError: another ending, or the file exists.
     """
     if path.suffix == ".csv":
-        write_text(path, frame.to_csv(index=False), overwrite=overwrite)
+        write_text(path, csv_text(frame), overwrite=overwrite)
     elif path.suffix == ".parquet":
         write_bytes(path, frame.to_parquet(index=False), overwrite=overwrite)
     else:

@@ -68,6 +68,28 @@ class Trusted(Document):
     why: str
 
 
+class Attempt(Document):
+    """One derivation."""
+
+    form: str = Field(description="which statement of the problem, or which method")
+    solver: str
+    status: Status
+    bound: float | None = Field(default=None, description="no plan is better, says this run")
+    objective: float | None = Field(default=None, description="of its plan, if that passes the check")
+    seconds: float
+    said: str = Field(default="", description="why it says nothing, or what speaks against it")
+
+
+class Proof(Document):
+    """The verdict on the bound that a document claims, or on its claim that there is no plan."""
+
+    verdict: Literal["confirmed", "not refuted", "refuted", "nothing claimed"]
+    claimed: float | None = Field(default=None, description="the document's bound")
+    bound: float | None = Field(default=None, description="the tightest one derived anew")
+    gap: float | None = Field(default=None, description="between that and the document's plan")
+    attempts: list[Attempt] = []
+
+
 class DocumentReport(CheckReport):
     """Verdict on a whole solve document and the tables beside it."""
 
@@ -75,6 +97,7 @@ class DocumentReport(CheckReport):
         default=[], description="parts and files found as the program that writes them makes them again"
     )
     trusted: list[Trusted] = Field(default=[], description="everything else that is neither recomputed nor rebuilt")
+    proof: Proof | None = Field(default=None, description="the bound derived anew (`check --prove`)")
 
 
 def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Stopping a solve from elsewhere: Ctrl-C, or an event that belongs to one call, not to the process.
+"""Stopping a solve from elsewhere: Ctrl-C, SIGTERM, or an event that belongs to one call, not to the process.
 
 The event travels in a context variable, so that every solver run inside a call sees it, in whatever formulation, and
 other threads and tasks do not.
@@ -39,9 +39,10 @@ def cancelled() -> bool:
 
 @contextmanager
 def caught_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag (a second one interrupts as usual); only possible in the main thread.
+    """Turn the first Ctrl-C or SIGTERM into a flag (a second one ends as usual); only possible in the main thread.
 
-    Inside another one the flag is that one's: a method of many solves catches Ctrl-C once, between its solves too.
+    A signal that somebody has a handler of their own for stays theirs, as SIGTERM does in the processes of a sweep.
+    Inside another one the flag is that one's: a method of many solves catches signals once, between its solves too.
     """
     around = _FLAG.get()
     if around is not None:
@@ -51,18 +52,23 @@ def caught_interrupt() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
-    previous = signal.getsignal(signal.SIGINT)
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    previous = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    if previous[signal.SIGTERM] not in usual:
+        del previous[signal.SIGTERM]
 
     def handler(signum: int, frame: Any) -> None:
         if flag.is_set():
-            signal.signal(signal.SIGINT, previous)
-            raise KeyboardInterrupt
+            signal.signal(signum, previous[signal.Signals(signum)])
+            signal.raise_signal(signum)
         flag.set()
 
-    signal.signal(signal.SIGINT, handler)
+    for caught in previous:
+        signal.signal(caught, handler)
     token = _FLAG.set(flag)
     try:
         yield flag
     finally:
         _FLAG.reset(token)
-        signal.signal(signal.SIGINT, previous)
+        for caught, before in previous.items():
+            signal.signal(caught, before)

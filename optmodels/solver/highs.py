@@ -17,8 +17,10 @@ from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
+from optmodels.solver.otherwise import way
 from optmodels.solver.safe import least_value, propagated
-from optmodels.solver.scaling import Scaled, extremes, scaled
+from optmodels.solver.scaling import Scaled, scaled
+from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
 __all__ = [
@@ -65,6 +67,7 @@ CAREFUL: dict[str, Any] = {
 DUAL = 1e-7  # HiGHS' tolerance of reduced costs
 MOST_RUNS = 3  # until two agree
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
+MOVED = 1e-9  # what an integer may be off without its rounding mattering to continuous parts
 NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
 UNCONFIRMED = "Infeasible by one run of HiGHS, which nothing confirms"
 CONTRADICTION = "runs of HiGHS contradict one another, or a bound its point"
@@ -79,7 +82,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
     * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
-      extreme even when scaled (`scaling.extremes`): the better of the points counts, and the weaker of the bounds.
+      extreme even when scaled (`scaling.extremes`): the best of the points counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -119,7 +122,7 @@ class _Solve:
     def __init__(self, model: Compiled, settings: Settings) -> None:
         self.model, self.settings = model, settings
         self.seen = scaled(model)
-        self.extreme = extremes(self.seen.model)
+        self.extreme = self.seen.extreme
         self.events: list[Event] = []
         self.began = time.perf_counter()
 
@@ -153,9 +156,10 @@ class _Solve:
         self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None
     ) -> _Run:
         """One run on the scaled model, its point verified against the model."""
+        if way().solver == "SCIP":
+            return self._scip(seen, settings)
         session = Session(seen.model, settings)
         lp = not seen.model.integer.any()
-        problem = None
         if start:
             session.warm_start({k: value / seen.column[k] for k, value in start.items()})
         with session.watched(record):
@@ -164,17 +168,27 @@ class _Solve:
             if lp and ended == "optimal":
                 duals = session.row_duals()
                 bound = least_value(seen.model, seen.model.costs[0], duals, DUAL) + float(seen.model.offsets[0])
-            if x is not None:
-                try:
-                    x = verify(self.model, x * seen.column)
-                except SolverError as error:
-                    x, problem = None, str(error)
+            x, problem = self._verified(x, seen)
             session.progress = None  # later objectives are no news of the first
             if ended == "optimal" and x is not None:
                 for k in range(1, len(self.model.costs)):
                     x = self._next_priority(session, seen, k, x)
         bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
         return _Run(ended, limit, message, x, problem, bound, nodes)
+
+    def _scip(self, seen: Scaled, settings: Settings) -> _Run:
+        """One run by SCIP; later objectives are left out."""
+        seed = (settings.seed + way().seed) % 2**31
+        ended, limit, message, x, bound, nodes = run_scip(seen.model, settings.time_limit, settings.gap, seed)
+        found, problem = self._verified(x, seen)
+        return _Run(ended, limit, message, found, problem, None if bound is None else bound / seen.objective[0], nodes)
+
+    def _verified(self, x: Array | None, seen: Scaled) -> tuple[Array | None, str | None]:
+        """A scaled point in the model's units, or why it is none."""
+        try:
+            return (None if x is None else verify(self.model, x * seen.column)), None
+        except SolverError as error:
+            return None, str(error)
 
     def record(self, objective: float, bound: float | None, nodes: int) -> None:
         """Keep an event if it brings news; values as HiGHS sees them, scaled."""
@@ -196,12 +210,9 @@ class _Solve:
         session.set_costs(seen.model.costs[k], float(seen.model.offsets[k]))
         session.warm_start(dict(enumerate(map(float, at))))
         better = session.point() if session.run() == "optimal" else None
-        if better is None:
-            return x
-        try:
-            return verify(self.model, better * seen.column)
-        except SolverError:
-            return x
+        found, _ = self._verified(better, seen)
+        cost = self.model.costs[k]
+        return x if found is None or cost @ found > cost @ x else found
 
     def _left(self) -> float | None:
         """Seconds until the time limit; None without one."""
@@ -320,11 +331,11 @@ def verify(model: Compiled, x: Array) -> Array:
         SolverError: it is not feasible, even so.
     """
     whole = np.clip(np.round(x), np.ceil(model.lower), np.floor(model.upper))
-    x = np.where(model.integer, whole, np.clip(x, model.lower, model.upper))
-    problem = model.violation(x)
-    if problem is None:
-        return x
-    for found in chain([_onto_bounds(model, x)], _completions(model, x)):
+    rounded = np.where(model.integer, whole, np.clip(x, model.lower, model.upper))
+    problem = model.violation(rounded)
+    near = [rounded, _onto_bounds(model, rounded)]
+    moved = (np.abs(rounded - x)[model.integer] > MOVED).any()
+    for found in chain(_completions(model, rounded), near) if moved else chain(near, _completions(model, rounded)):
         if model.violation(found) is None:
             return found
     raise SolverError(f"HiGHS returned an infeasible point: {problem}")

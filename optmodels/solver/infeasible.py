@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from optmodels.solver.compile import Compiled
 from optmodels.solver.safe import least_value, propagated
+from optmodels.solver.scaling import scaled
 from optmodels.solver.session import Session, Settings
 
 Array = npt.NDArray[np.float64]
@@ -69,3 +70,18 @@ def refute(model: Compiled, seconds: float, most_nodes: int = MOST_NODES) -> str
             nodes += [(lower, down), (up, upper)]
     leaves = "" if looked == 1 else f" in every one of {looked} branches"
     return f"Infeasible, verified{leaves}"
+
+
+def confirmed(session: Session, seconds: float) -> bool:
+    """Whether a kept model that a run has called infeasible is: by a proof, or else by a second run without presolve.
+
+    Args:
+        session: as the run left it.
+        seconds: for each of the two.
+    """
+    if refute(scaled(session.compiled()).model, seconds) is not None:
+        return True
+    session.set_option("presolve", "off")
+    again = session.run(seconds)
+    session.set_option("presolve", "choose")
+    return again == "infeasible"

@@ -26,7 +26,8 @@ COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exce
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
 NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
-NOISE = 1e-12  # a term that is never a larger part of its row is rounding
+NEGLIGIBLE = 1e-7  # a term that is never a larger part of its row's right-hand side matters to no tolerance
+NOISE = 1e-12  # of rows without one: a term that is never a larger part of the largest is rounding
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Scaled:
     Attributes:
         model: row_i·a_ij·column_j, costs objective_k·c_kj·column_j, bounds accordingly.
         row, column, objective: the factors, (m,), (n,), (objectives,); of rows and columns powers of two.
+        extreme: what about it is beyond the trust in one run (`extremes`).
     """
 
     model: Compiled
     row: Array
     column: Array
     objective: Array
+    extreme: str | None
 
 
 def scaled(model: Compiled) -> Scaled:
@@ -53,13 +56,15 @@ def scaled(model: Compiled) -> Scaled:
     column = np.ones(len(model.lower))
     row = _row_factors(model, i, j, a, column)
     found = _by(model, row, column)
-    if extremes(found) is not None:
+    extreme = extremes(found)
+    if extreme is not None:
         column = _column_factors(model, i, j, a)
         row = _row_factors(model, i, j, a * column[j], column, (1.0, 1.0))
         found = _by(model, row, column)
+        extreme = extremes(found)
     objective = np.array([_objective_factor(np.abs(c[c != 0])) if c.any() else 1.0 for c in found.costs])
     found = replace(found, costs=found.costs * objective[:, None], offsets=found.offsets * objective)
-    return Scaled(found, row, column, objective)
+    return Scaled(found, row, column, objective, extreme)
 
 
 def _objective_factor(cost: Array) -> float:
@@ -95,11 +100,17 @@ def _row_factors(
 
 def _row_sizes(model: Compiled, i: Ints, j: Ints, a: Array, column: Array) -> Array:
     """The right-hand side, or where there is none the largest coefficient of a column's unit or whole range, (m,)."""
-    ends = np.maximum(*(np.abs(np.where(np.isfinite(b), b, 0.0)) for b in (model.row_lower, model.row_upper)))
+    ends = _ends(model)
     unit = np.minimum(1.0, _range(model) / column)
     size = np.zeros(len(ends))
     np.maximum.at(size, i, a * unit[j])
     return np.where(ends > 0, ends, size)
+
+
+def _ends(model: Compiled) -> Array:
+    """The larger right-hand side of every row, 0 without one, (m,)."""
+    found: Array = np.maximum(*(np.abs(np.where(np.isfinite(b), b, 0.0)) for b in (model.row_lower, model.row_upper)))
+    return found
 
 
 def _power_of_two(size: Array, keep: npt.NDArray[np.bool_]) -> Array:
@@ -120,7 +131,8 @@ def _column_factors(model: Compiled, i: Ints, j: Ints, a: Array) -> Array:
     for _ in range(PASSES):
         row = -_middle(i, size + column[j], m)
         column = np.where(model.integer, 0.0, -_middle(j, size + row[i], n))
-    found: Array = 2.0 ** np.round(np.minimum(column, np.log2(np.where(model.integer, 1.0, _range(model)))))
+    within = np.log2(np.where(model.integer, 1.0, _range(model)))
+    found: Array = np.exp2(np.round(np.minimum(column, within)))
     return found
 
 
@@ -150,8 +162,10 @@ def extremes(model: Compiled) -> str | None:
         most = np.zeros(len(model.row_lower))
         np.maximum.at(most, i, a)
         span = _range(model)[j]
+        ends = _ends(model)
+        negligible = np.where(ends > 0, NEGLIGIBLE * ends, NOISE * np.minimum(1.0, most))
         with np.errstate(invalid="ignore"):
-            counts = ~(a * span <= NOISE * np.minimum(1.0, most[i]))
+            counts = ~(a * span <= negligible[i])
         odd = counts & ((a < LEAST) | (a > MOST) | (most[i] > MOST * a))
         if odd.any():
             worst = int(np.flatnonzero(odd)[np.argmax((most[i] / a)[odd])])

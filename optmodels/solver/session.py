@@ -17,10 +17,12 @@ from typing import Any, Literal
 import highspy
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import caught_interrupt, current
 from optmodels.solver.compile import Compiled
+from optmodels.solver.otherwise import way
 
 Array = npt.NDArray[np.float64]
 Numbers = npt.NDArray[Any] | Sequence[float]
@@ -108,8 +110,9 @@ class Session:
         self._integer = np.zeros(0, dtype=bool)  # by column
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
-            "random_seed": self.settings.seed, "mip_rel_gap": self.settings.gap, "mip_abs_gap": 0.0,
-        } | self.settings.options  # fmt: skip
+            "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
+            "mip_abs_gap": 0.0,
+        } | self.settings.options | dict(way().options)  # fmt: skip
         for name, value in options.items():
             self.set_option(name, value)
         if model is not None:
@@ -156,6 +159,12 @@ class Session:
         """Add lower ≤ Σ value_i·x_{index_i} ≤ upper."""
         _must(self._h.addRow(lower, upper, len(index), _int32(index), np.asarray(value, dtype=float)), "a row")
 
+    def add_rows(self, lower: Numbers, upper: Numbers, A: Any) -> None:
+        """Add lower ≤ A·x ≤ upper, (k,) each, A sparse of SciPy, (k, columns): far quicker than one by one."""
+        A = A.tocsr()
+        _must(self._h.addRows(A.shape[0], lower, upper, A.nnz, _int32(A.indptr[:-1]), _int32(A.indices),
+                              np.asarray(A.data, dtype=float)), "rows")  # fmt: skip
+
     def delete_rows(self, rows: Indices) -> None:
         """Delete rows, ascending; those behind move up."""
         _must(self._h.deleteRows(len(rows), _int32(rows)), "a deletion")
@@ -199,6 +208,20 @@ class Session:
     def nonzeros(self) -> int:
         """Of the matrix."""
         return int(self._h.getNumNz())
+
+    def compiled(self) -> Compiled:
+        """The model as it is now, as minimised; without names."""
+        lp = self._h.getLp()
+        sign = 1.0 if lp.sense_ == highspy.ObjSense.kMinimize else -1.0
+        m, n, matrix = self.rows, self.columns, lp.a_matrix_
+        parts = np.array(matrix.value_), np.array(matrix.index_), np.array(matrix.start_)
+        by_column = matrix.format_ == highspy.MatrixFormat.kColwise
+        A = sp.csc_matrix(parts, shape=(m, n)) if by_column else sp.csr_matrix(parts, shape=(m, n)).tocsc()
+        return Compiled(
+            sign * np.array([lp.col_cost_]), np.array([sign * lp.offset_]), np.array([sign]), A,
+            np.array(lp.row_lower_), np.array(lp.row_upper_), np.array(lp.col_lower_), np.array(lp.col_upper_),
+            self._integer.copy(), [f"x[{j}]" for j in range(n)], [f"row[{i}]" for i in range(m)],
+        )  # fmt: skip
 
     def write(self, path: Path, column_names: Iterable[str], row_names: Iterable[str]) -> None:
         """Write the model as MPS or LP, by the file's ending."""
@@ -274,7 +297,7 @@ class Session:
             h.setOptionValue("presolve", "off")
             h.run()
             status = h.getModelStatus()
-            h.setOptionValue("presolve", self.settings.options.get("presolve", "choose"))
+            h.setOptionValue("presolve", (self.settings.options | dict(way().options)).get("presolve", "choose"))
         self._solution, self._info = h.getSolution(), h.getInfo()  # copies: they outlive changes of the model
         self.message = h.modelStatusToString(status)
         self.limit = _LIMITS.get(status)

@@ -149,9 +149,9 @@ def save_comparison(rows: Rows, parent: Path) -> Path:
     from optmodels.reporting.page import write_page
 
     folder = new_folder(parent, "compare")
+    write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
     write_frame(folder / "compare.csv", comparison_frame(rows))
     write_frame(folder / "events.csv", events_frame(rows))
-    write_text(folder / "compare.json", json.dumps(finite(list(rows)), indent=1, ensure_ascii=False))
     if len({r["seed"] for r in rows}) > 1:
         write_frame(folder / "seeds.csv", statistics_frame(rows))
     write_page(list(rows), folder, pictures=True)

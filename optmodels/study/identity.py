@@ -11,9 +11,14 @@ from typing import Any
 from optmodels.problem import Problem
 
 
+def as_document(problem: Problem) -> dict[str, Any]:
+    """The instance document of a problem, references as they are."""
+    return problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
 def written_out(problem: Problem) -> dict[str, Any]:
     """The instance document with everything it refers to."""
-    return problem.inline().model_dump(mode="json", by_alias=True, exclude_none=True)
+    return as_document(problem.inline())
 
 
 def canonical(data: Any) -> bytes:

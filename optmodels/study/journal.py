@@ -52,16 +52,24 @@ class Journal:
                 self.damaged += 1
 
     def add(self, found: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Append results (identity, row), and return once they are on the disk."""
+        """Append results (identity, row), and return once they are on the disk.
+
+        Raises:
+            InputError: they cannot be written; those before them are there.
+        """
         text = ""
         for identity, row in found:
             line = json.dumps({"id": identity, "row": row}, ensure_ascii=False, allow_nan=False)
             self.rows[identity] = json.loads(line)["row"]
             text += line + "\n"
         data = text.encode("utf-8")
-        while data:
-            data = data[os.write(self._handle, data) :]
-        os.fsync(self._handle)
+        try:
+            while data:
+                data = data[os.write(self._handle, data) :]
+            os.fsync(self._handle)
+        except OSError as error:
+            expected = "room on the disk; what was finished is there, and --resume goes on from it"
+            raise InputError(Mistake(str(self.path), "", error.strerror, expected)) from None
 
     def close(self) -> None:
         """Let others write."""

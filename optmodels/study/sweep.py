@@ -7,6 +7,7 @@ sweep gives the same bytes), ``seconds.csv``, ``frontier.csv`` and pictures.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,14 +22,14 @@ from typing import Any
 from optmodels import formulation as registry
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
-from optmodels.io.paths import Location, find, put
+from optmodels.io.paths import Location, Place, find, put, value_at
 from optmodels.io.read import read_document, validate
-from optmodels.io.write import new_folder, safe_name, write_frame, write_text
+from optmodels.io.write import keeping, new_folder, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
-from optmodels.study.identity import canonical, named_file, resolved_digest, written_out
+from optmodels.study.identity import as_document, canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
 from optmodels.study.rows import Row, figures, finite, solved_row
@@ -242,40 +243,66 @@ class _Base:
             document, _ = read_document(Path(source))
             document.setdefault("name", problem.name)
             return cls(document, problem, str(source), Path(source).resolve().parent, str(source))
-        document = dict(source) if isinstance(source, Mapping) else written_out(problem)
+        document = dict(source) if isinstance(source, Mapping) else as_document(problem)
         return cls(document, problem, problem.name, problem._folder)
 
-    def places(self, keys: Sequence[str]) -> dict[str, tuple[Any, ...]]:
-        """Where the keys lead in the document or, if one leads nowhere, with the catalogue's entries written out.
+    def places(self, keys: Sequence[str]) -> dict[str, tuple[Place, ...]]:
+        """Where the keys lead, with sections that the instance only refers to (machines of a catalogue) written out.
+
+        Only the smallest such section is: writing out all of an instance computes some values (the rates of buckets)
+        from others (that of their workload), which would be varied without effect.
 
         Raises:
-            InputError: a key leads nowhere in either.
+            InputError: a key leads nowhere even so.
         """
-        schema = type(self.problem)
-        try:
-            return _places(self.document, schema, keys, self.file)
-        except InputError as error:
-            document = written_out(self.problem)
+        wrong = Mistakes()
+        as_given, schema = self.document, type(self.problem)
+        direct: list[tuple[str, Place]] = []
+        for key in keys:
             try:
-                found = _places(document, schema, keys, self.file)
-            except InputError:
-                raise error from None
-            self.document = document
-            return found
+                direct += [(key, place) for place in _places(as_given, schema, key, self.file)]
+            except InputError as error:
+                if not self._write_out(key):
+                    wrong.extend(error.mistakes)
+        for key, place in direct:
+            if value_at(as_given, place.location) != value_at(self.document, place.location):
+                wrong.add(key, key, "a field outside of the sections that the other keys need written out")
+        wrong.raise_any()
+        return {key: _places(self.document, schema, key, self.file) for key in keys}
+
+    def _write_out(self, key: str) -> bool:
+        """Write out the smallest sections that a key leads into and that leave what the instance says as it is."""
+        schema = type(self.problem)
+        with contextlib.suppress(InputError):
+            for place in _places(self.written, schema, key, self.file):
+                for depth in range(len(place.location) - 1, -1, -1):
+                    section = place.location[:depth]
+                    entries = (section[: i + 1] for i, part in enumerate(section) if isinstance(part, int))
+                    if any(value_at(self.document, entry) is None for entry in entries):
+                        continue  # a list that the document does not have
+                    changed = put(self.document, section, value_at(self.written, section))
+                    if self._says_the_same(changed):
+                        self.document = changed
+                        break
+            return bool(_places(self.document, schema, key, self.file))
+        return False
+
+    def _says_the_same(self, document: Mapping[str, Any]) -> bool:
+        try:
+            return written_out(load(document, folder=self.folder)) == self.written
+        except InputError:
+            return False
+
+    @cached_property
+    def written(self) -> Mapping[str, Any]:
+        """The document with everything it refers to."""
+        return written_out(self.problem)
 
 
-def _places(
-    document: Mapping[str, Any], schema: type[Problem], keys: Sequence[str], file: str | None
-) -> dict[str, tuple[Any, ...]]:
-    found: dict[str, tuple[Any, ...]] = {}
-    wrong = Mistakes()
-    for key in keys:
-        with wrong.collecting():
-            places = find(document, schema, key, file)
-            if any(p.location[0] in ("formulation", "schema") for p in places):
-                raise InputError(Mistake(file, key, key, "a field of the problem itself"))
-            found[key] = tuple(places)
-    wrong.raise_any()
+def _places(document: Mapping[str, Any], schema: type[Problem], key: str, file: str | None) -> tuple[Place, ...]:
+    found = tuple(find(document, schema, key, file))
+    if any(p.location[0] in ("formulation", "schema") for p in found):
+        raise InputError(Mistake(file, key, key, "a field of the problem itself"))
     return found
 
 
@@ -339,6 +366,7 @@ def sweep(
 
     Raises:
         InputError: the instance, a path, a value or an argument is wrong; before the first solve.
+        NotWrittenError: the tables could not be written; it carries them, and the folder can be resumed.
         SweepInterrupted: Ctrl-C; the folder can be resumed.
     """
     folder = None if out is None else lambda: Path(out)
@@ -381,7 +409,8 @@ def run_sweep(
             journal.close()
     done = replace(found, keys=keys, pareto=() if wish is None else wish.aims)
     if where is not None:
-        _save(done, where, _vary_texts(vary), options)
+        with keeping(done):
+            _save(done, where, _vary_texts(vary), options)
     return done
 
 

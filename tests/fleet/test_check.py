@@ -6,15 +6,13 @@ import copy
 
 import pytest
 import yaml
-from fleet_cases import fleet
+from fleet_cases import BASE, DAY, MEASURED, SCARCE
 from tampering import RUBBISH, leaves, other_values, replaced, value_at
 
 import optmodels
 from formulations.fleet import FORMULATION
 from formulations.fleet.check import check
 from optmodels.errors import InputError
-
-BASE = yaml.safe_load(FORMULATION.template)
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +63,6 @@ def test_forged_totals_are_found(solved, key):
     assert not check(problem, plan | {key: plan[key] * 0.9 + 0.01}).ok
 
 
-DAY = BASE | {
-    "budget_usd_per_hour": 3.0, "quota": [{"machine": "*", "at_most": 8, "unit": "gpus"}],
-    "periods": [{"name": "day", "hours": 14}, {"name": "night", "hours": 10, "rate_factor": 0.2}],
-    "change": {"start_usd": 0.5, "stop_usd": 0.1, "max_starts": 10}, "running": [],
-    "workloads": [
-        BASE["workloads"][0] | {"spot_share_max": 0.8, "min_replicas": 1},
-        BASE["workloads"][1] | {"unserved_usd_per_1000_requests": 0.05, "serve_at_least": 0.2},
-    ],
-}  # fmt: skip
-SCARCE = BASE | {"reserve": None, "quota": [], "stock": [{"machine": "g6*", "market": "spot", "at_most": 1}]}
-MEASURED = fleet(
-    [2.0, 1.0], [[1.5, 4.0], [2.0, 0.0]], [1.0, 2.5], p0={"market": "spot", "slots": 4},
-    interruptions=[{"per_hour": 0.1}], w0={"slo": {"deadline_s": {"at_most": 30.0, "percentile": 0.9}}},
-    w1={"min_replicas": 1}, queueing={"model": "mmc"}, quota=[{"at_most": 20}],
-).model_dump(mode="json", by_alias=True, exclude_unset=True)  # fmt: skip
 CASES = {"template": BASE, "periods, prices, limits": DAY, "shadow prices": SCARCE, "measured": MEASURED}
 
 
@@ -238,9 +221,21 @@ def test_a_document_with_the_names_of_0_1_is_still_read():
     """Schema 1 said ``worth`` where schema 2 says ``shadow_prices``."""
     document = optmodels.solve(SCARCE).model_dump(mode="json", by_alias=True)
     assert document["schema"] == 2
-    old = copy.deepcopy(document) | {"schema": 1}
+    old = copy.deepcopy(document) | {"schema": 1, "optmodels_version": "0.1.0"}
     old["plan"]["worth"] = old["plan"].pop("shadow_prices")
     assert old["plan"]["worth"]
     assert optmodels.check(old).ok
     old["plan"]["worth"][0]["unit"] = "GPU"
     assert not optmodels.check(old).ok
+    assert not optmodels.check(document | {"schema": 1}).ok  # of this version, it says
+
+
+def test_a_longest_service_time_of_zero_is_none_that_anything_keeps(solved):
+    problem, plan = solved
+    forged = copy.deepcopy(plan)
+    for d in forged["periods"][0]["deployments"]:
+        d["service_cap_s"] = 0.0
+        for line in d["serves"]:
+            line["wait_s"] = 0.0
+    violations = check(problem, forged).violations
+    assert any("what waiting is planned for" in v.requirement for v in violations), violations

@@ -279,7 +279,7 @@ def test_names_are_those_of_the_statement():
     with pytest.raises(IndexError):
         rows[len(rows)]
     x = np.zeros(len(columns))
-    assert compiled.violation(x) == "demand_met[2,0] by 4"
+    assert compiled.violation(x) == "demand_met[0,0] by 1"
 
 
 @st.composite

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from orchestration_cases import two_models
 
 import optmodels
 from formulations.orchestration.check import check
+from formulations.orchestration.check_requests import check_files
 from formulations.orchestration.packing import pack
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.replay import cluster_of, replay, requests_of, shares_of
@@ -50,6 +53,11 @@ TAMPERING = {
     "a better latency": (lambda p: p["prediction"].update(mean_latency_s=p["prediction"]["mean_latency_s"] + 1), "mean_latency_s"),
     "a better score": (lambda p: p["score"].update(total=2.0), "score.total"),
     "a shortfall made up": (lambda p: p.update(shortfalls={"mistral-7b": 0.2}), "shortfalls"),
+    "sub-clusters without a split": (lambda p: p["instances"][0].update(subcluster=1), "split of the SLO"),
+    "a split without sub-clusters": (lambda p: p["dispatcher"].update(strict_slo_factor=1.2), "split of the SLO"),
+    "a dispatcher that needs another": (lambda p: p.update(dispatcher={"policy": "planned"}, online=None), "online"),
+    "refusals without shares": (lambda p: p.update(dispatcher={"policy": "maaso", "refuse_rest": True}, online=None), "refuse_rest"),
+    "urgency without refusing": (lambda p: p.update(dispatcher={"policy": "maaso", "queue": "deadline", "overflow_protection": False}, online=None), "overflow"),
     "nonsense": (lambda p: p.update(instances="none"), "well-formed"),
 }  # fmt: skip
 
@@ -130,3 +138,23 @@ def test_replay_inputs_have_the_shapes_the_simulator_wants(solved):
     assert len(cluster) == len(p.instances)
     assert shares.weight.shape == (t.bins, len(t.classes), len(p.configurations))
     assert shares.weight.sum(axis=2).max() <= 1 + 1e-9
+
+
+def test_a_table_of_requests_that_says_all_are_refused_is_found(tmp_path):
+    """Also a plan that serves nobody; and what a row says of a request is recomputed, whatever wrote it."""
+    result = optmodels.solve(two_models(24, 2), "greedy_dp", out=tmp_path)
+    folder = Path(result.log["folder"])
+    assert optmodels.check(folder).ok
+    table = pd.read_csv(folder / "requests.csv", keep_default_na=False, dtype=str)
+    served = table["start_s"] != ""
+    assert served.any()
+    for column, value in (("due_s", "1e6"), ("output_tokens", "1"), ("prompt_tokens", "999"), ("model", "mistral-7b"),
+                          ("first_token_s", "0.0"), ("arrival_s", "0.0")):  # fmt: skip
+        (folder / "requests.csv").write_text(table.assign(**{column: value}).to_csv(index=False))
+        violations = check_files(load(two_models(24, 2)), result.plan, folder).violations
+        assert any(v.requirement.startswith(column) for v in violations), column
+    table.loc[served, ["instance", "slot", "start_s", "first_token_s", "finish_s"]] = ["", "-1", "", "", ""]
+    (folder / "requests.csv").write_text(table.to_csv(index=False))
+    report = optmodels.check(folder)
+    assert not report.ok
+    assert any(v.requirement.startswith("requests.csv") for v in report.violations)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reserved import machine, random_instance, service, two_regions
 
+from formulations.reserved_capacity.dispatch import RowLp
+from formulations.reserved_capacity.methods import exact
+from formulations.reserved_capacity.methods.oracles import RowByRow
 from formulations.reserved_capacity.points import families, union_closed
 from optmodels import api, formulation
 from optmodels.errors import InputError
@@ -33,14 +38,17 @@ def cost(document, method="exact"):
     return found.plan.cost.total_usd_per_month
 
 
-@given(st.integers(0, 10_000))
-def test_same_optimum_as_the_full_model(seed):
+@pytest.mark.parametrize("first_flows", [0, 5_000])
+@given(seed=st.integers(0, 10_000))
+def test_same_optimum_as_the_full_model(first_flows, seed):
+    """By cuts alone, and as a user's small instances are solved."""
     try:
         document = random_instance(seed)
         load(document)
     except InputError:
         assume(False)
-    full, cuts = solved(document, "full", time_limit=10.0), solved(document, time_limit=10.0)
+    with patch.object(exact, "FIRST_FLOWS", first_flows), patch.object(exact, "FEW_FLOWS", first_flows):
+        full, cuts = solved(document, "full", time_limit=10.0), solved(document, time_limit=10.0)
     assume(full.limit is None and cuts.limit is None)
     assert cuts.status == full.status
     if full.plan is not None:
@@ -301,3 +309,20 @@ def test_next_to_nothing_served_is_nothing_served():
     free = service(unserved_usd_per_request=1e-6, forwarding_ceiling=0.3, demand=demand)
     for method in ("exact", "full", "greedy", "lp_rounding"):
         assert solved(two_regions(services=free, machines=machine(prices=prices)), method).plan is not None
+
+
+def test_known_duals_bound_rows_whose_hourly_machines_are_few():
+    """What few machines save was left out of their price: long instances were bounded above their optimum."""
+    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [9.0, 3.0], "east": [4.0, 16.0]}}
+    t = FORM.tables(load(two_regions(
+        services=service(kappa=1.3, unserved_usd_per_request=0.002, demand=demand), terms=["reserved_3y", "on_demand"],
+        machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0}, on_demand_available=3),
+    )))  # fmt: skip
+    oracle, lp, rows = RowByRow(t, np.arange(2)), RowLp(t, tie_break=False), np.arange(2)
+    oracle.cost(np.zeros((2, 1)))
+    for machines in (0.0, 2.0, 5.0):
+        bound, _ = oracle._bounds(rows, np.full((2, 2), machines))
+        for h in rows:
+            lp.solve(t.demand[h], np.full(2, machines))
+            assert bound[h] <= lp.objective * (1 + 1e-9) + 1e-9
+            assert machines > 0 or bound[h] == pytest.approx(lp.objective)

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from optmodels.errors import SolverError
 from optmodels.solver import Session, Settings, compile_model
 from optmodels.solver.cancel import cancellable
+from optmodels.solver.infeasible import confirmed
 
 ROOT = Path(__file__).resolve().parents[2]
 INF = np.inf
@@ -320,3 +321,16 @@ def test_nobody_else_calls_a_linear_solver():
     files = [p for tree in ("optmodels", "formulations", "papers") for p in (ROOT / tree).rglob("*.py")]
     users = {p.relative_to(ROOT).as_posix() for p in files if calls.search(p.read_text(encoding="utf-8"))}
     assert users == {"optmodels/solver/session.py", "formulations/reserved_capacity/check.py"}
+
+
+@pytest.mark.parametrize("feasible", [False, True])
+def test_a_kept_model_that_a_run_called_infeasible_is_looked_at_again(feasible):
+    session = wyndor()
+    session.set_integer([0, 1], on=True)
+    session.add_row(31.0 if feasible else 37.0, INF, [0, 1], [3.0, 5.0])
+    model = session.compiled()
+    assert model.A.shape == (4, 2)
+    assert model.A.toarray()[3].tolist() == [3.0, 5.0]
+    assert model.integer.all()
+    assert session.run() == ("optimal" if feasible else "infeasible")
+    assert confirmed(session, 5.0) is not feasible

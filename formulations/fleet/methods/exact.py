@@ -17,13 +17,14 @@ from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
-from formulations.fleet.plan import FleetPlan, ShadowPrice
+from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
-from optmodels.solver.highs import Event, Limit, Status
+from optmodels.solver.deadline import seconds_for
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
@@ -77,17 +78,45 @@ def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Flee
         log["reason"] = "; ".join(log["conflict"])
         return Outcome("infeasible", None, seconds=seconds, log=log)
     if not len(pruned.points):
+        empty = heuristics.finish(problem, pruned, heuristics.complete(problem, pruned, []), clock)
+        if empty.plan is not None:  # nothing has to be served
+            return replace(empty, status="optimal", bound=objective_value(empty.plan), log=log)
         log["reason"] = "no operating point serves any bucket"
         return Outcome("infeasible", None, seconds=seconds, log=log)
-    if problem.objective == "max_ce":
-        return _dinkelbach(problem, pruned, options, seconds, log)
     parts = separate(problem, pruned)
-    if len(parts) > 1:
-        return _by_part(problem, pruned, parts, options, seconds, log)
-    outcome = _one_part(problem, pruned, options, seconds, log)
+    if problem.objective == "max_ce":
+        outcome = _dinkelbach(problem, pruned, options, seconds, log)
+    elif len(parts) > 1:
+        outcome = _by_part(problem, pruned, parts, options, seconds, log)
+    else:
+        outcome = _one_part(problem, pruned, options, seconds, log)
     if isinstance(outcome.plan, Choice):
-        return replace(outcome, plan=make_plan(pruned, outcome.plan))
-    return outcome
+        outcome = replace(outcome, plan=make_plan(pruned, outcome.plan))
+    return _no_worse_than_heuristics(problem, pruned, options, outcome)
+
+
+def _no_worse_than_heuristics(
+    problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
+) -> Outcome[FleetPlan]:
+    """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
+    if outcome.status not in ("feasible", "no_solution_found") or outcome.limit == "gap":
+        return outcome
+    began = time.perf_counter()
+    best, by = outcome.plan, None
+    for name, method in heuristics.METHODS.items():
+        found = method(problem, tables, options).plan
+        if found is not None and heuristics.better(problem, found, best):
+            best, by = found, name
+    seconds = outcome.seconds | {"heuristics": time.perf_counter() - began}
+    if best is None or by is None:
+        return replace(outcome, seconds=seconds)
+    bound, value = outcome.bound, objective_value(best)
+    proved = bound is not None and abs(value - bound) <= PROVED * abs(value)
+    status: Status = "optimal" if proved else "feasible"
+    return replace(
+        outcome, status=status, plan=best, limit=None if proved else outcome.limit, seconds=seconds,
+        log=outcome.log | {"plan_by": by},
+    )  # fmt: skip
 
 
 def _servable(tables: FleetTables, workload: str) -> bool:
@@ -170,14 +199,24 @@ def _one_part(
     plain: bool = False,
 ) -> Outcome[Any]:  # fmt: skip
     """One model, or column generation where that is too large; `plain`: only the `Choice`, without shadow prices."""
-    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
+    began = time.perf_counter()
     pairs = int(np.isfinite(tables.load).sum()) * len(tables.case.periods)
     if pairs > MANY_PAIRS and fleet_columns.applies(problem):
-        return fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
-    first = heuristics.lp_rounding_choice(problem, tables) if problem.objective == "min_cost" else None
+        found = fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
+        if found.plan is not None or found.status != "no_solution_found":
+            return found
+        log["column_generation"] = "no plan on few points: solved on all"
+    left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
+    settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
+    first, relaxed = None, -math.inf
+    if problem.objective == "min_cost":
+        first, relaxed = heuristics.rounded_relaxation(problem, tables)
     solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
+    if report_.status in ("feasible", "no_solution_found") and math.isfinite(relaxed):
+        bound = relaxed if report_.bound is None else max(relaxed, report_.bound)
+        report_ = replace(report_, bound=bound, gap=relative_gap(report_.objective, bound))
     log |= {"solver": report_.message, "nodes": report_.nodes}
     if report_.status == "infeasible" and not options.answer_only:
         clock = time.perf_counter()
@@ -208,15 +247,19 @@ def _dinkelbach(
 ) -> Outcome[FleetPlan]:
     """max N/D exactly: solve max N − q·D for q = the best ratio so far until nothing is better.
 
-    If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported.
+    If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported. The first q is a
+    heuristic's ratio, or the largest that could be.
     """
     began = time.perf_counter()
-    ratio, best, bound, rounds = 0.0, None, math.inf, 0
+    best, bound, rounds = heuristics.greedy(problem, tables, options).plan, math.inf, 0
     cheapest = (
         float(tables.points.usd_per_hour.min())
         * float(min(q.hours for q in tables.case.periods))
         / sum(q.hours for q in tables.case.periods)
     )
+    weights = np.array([tables.case.workload(d.workload).weight * d.tokens for d in tables.demands])
+    hours = np.array([q.hours for q in tables.case.periods])
+    most = 3600.0 * float(hours / hours.sum() @ tables.rates @ weights) / cheapest
     start: Choice | None = None
     seconds |= {"build": 0.0, "compile": 0.0, "solve": 0.0}
     size: dict[str, int] = {}
@@ -227,6 +270,8 @@ def _dinkelbach(
         if left is not None and left <= 0:
             limit = "time"
             break
+        attained = best is not None
+        ratio = most if best is None else best.tokens_per_usd
         solved = _solve(problem, tables, Settings(left, min(options.gap, 1e-3), options.seed), start, ratio)
         rounds += 1
         for k, v in solved.seconds.items():
@@ -244,10 +289,9 @@ def _dinkelbach(
         plan = make_plan(tables, start)
         if best is None or plan.tokens_per_usd > best.tokens_per_usd:
             best = plan
-        if plan.tokens_per_usd <= ratio * (1 + 1e-9):
+        if attained and plan.tokens_per_usd <= ratio * (1 + 1e-9):
             limit = r.limit
             break
-        ratio = plan.tokens_per_usd
     if best is not None:
         proved = bound <= best.tokens_per_usd * (1 + 1e-6)
         status = "optimal" if proved else "feasible"
@@ -273,14 +317,20 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
         return []
     model, limit_names = solved.model, solved.model.tables.limit_names
     binding = {line.name for q in plan.periods for line in q.limits if line.binding}
-    rows, r = model.positions("stock"), model.rows("stock").labels[-1:]
+    rows, labels = model.positions("stock"), model.rows("stock").labels
     groups = {
-        name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_SHADOW_PRICES]
+        name: rows[labels[-1] == k]
+        for k, name in enumerate(limit_names)
+        if name in binding and labels and (labels[-1] == k).any()  # a limit on what no point takes has no row
     }
+    groups = dict(list(groups.items())[:MOST_SHADOW_PRICES])
     if "budget" in binding:
         groups["budget"] = model.positions("within_budget")
+    seconds = seconds_for("shadow prices", 10.0) if groups else 0.0
+    if not seconds:
+        return []
     exact_ = solved.seconds["solve"] <= QUICK_S
-    gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=10.0),
+    gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=seconds),
                         solved.report.objective if exact_ else None)  # fmt: skip
     return [ShadowPrice(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
 
@@ -295,13 +345,17 @@ def explain(solved: _Solved, options: Options) -> dict[str, Any]:
     """Buckets and limits that cannot hold together, for the log; with a budget among them, the least cost without."""
     model = solved.model
     problem, tables = model.problem, model.tables
-    log = named.conflict(solved.compiled, named.groups(model, model.words), options.time_limit or 30.0,
+    seconds = seconds_for("limits that cannot hold together", options.time_limit or 30.0)
+    if not seconds:
+        return {}
+    log = named.conflict(solved.compiled, named.groups(model, model.words), seconds,
                          order=lambda words: (words.startswith("bucket "), words))  # fmt: skip
     if any(words.startswith("budget") for words in log.get("conflict", [])) and problem.objective == "min_cost":
         free = problem.model_copy(update={"budget_usd_per_hour": None})
         freed = replace(tables, case=replace(tables.case, problem=free))
-        again = _solve(free, freed, Settings(10.0, 1e-4), None).report
-        if again.bound is not None:
+        seconds = seconds_for("the least cost without the budget", 10.0)
+        again = _solve(free, freed, Settings(seconds, 1e-4), None).report if seconds else None
+        if again is not None and again.bound is not None:
             log["reason"] += f". Without the budget the cheapest fleet costs {again.bound:.4f} USD/h or more"
     return log
 

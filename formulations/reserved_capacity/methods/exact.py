@@ -11,26 +11,39 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch
-from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.dispatch import Dispatch, RowLp
+from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
+from formulations.reserved_capacity.making import counts_of, make_plan
+from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables, solve_flows
+from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import ReservedCapacity
+from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver.cancel import cancelled
 from optmodels.solver.highs import relative_gap
+from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
 
 PROOF = 1e-6
 GROUPS = 160
+CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
+START_SHARE = 0.2  # of the time limit that this may take
+FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
+FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried before the model as it stands
+FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
+FEW_ROUNDS = 2  # of integers after which a small instance is solved as it stands
+TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -45,7 +58,7 @@ class Master:
         self.theta = model.variable("theta", ("group",), (groups,))
         model.state(PURCHASES)
         self.held = held(model, t.column_active, "q")
-        self.unit = 1.0 / max(1.0, float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0)
+        self.unit = 1.0 / ((float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0) or 1.0)
         model.minimise("cost", (model.reserved_usd + self.theta) * self.unit)
         compiled = model.compiled()
         self.session = Session(compiled, Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
@@ -65,17 +78,26 @@ class Master:
 
     def add(self, cuts: list[Cut]) -> None:
         """Add cuts as rows, each scaled to a right-hand side of about one."""
+        lower: list[float] = []
+        indices: list[Index] = []
+        values: list[Array] = []
         for cut in cuts:
             index, value = self._reserved(cut.slope, cut.quarter)
             if cut.group is not None:
                 index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
             largest = np.abs(value).max(initial=0.0)
-            if not largest:
-                if cut.constant > TOLERANCE:
-                    self._row(1.0, np.inf, np.zeros(0), np.zeros(0))  # 0 ≥ 1: nothing reservable can help
+            if not largest and cut.constant <= TOLERANCE:
                 continue
-            keep = np.abs(value) > 1e-12 * largest
-            self._row(cut.constant / largest, np.inf, index[keep], value[keep] / largest)
+            keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
+            lower.append(cut.constant / largest if largest else 1.0)
+            indices.append(index[keep])
+            values.append(value[keep] / largest if largest else value[keep])
+        if lower:
+            start = np.cumsum([0, *map(len, indices)])
+            shape = (len(lower), self.session.columns)
+            rows = sp.csr_array((np.concatenate(values), np.concatenate(indices), start), shape=shape)
+            self.session.add_rows(np.array(lower), np.full(len(lower), np.inf), rows)
+            self.lower += lower
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
@@ -96,7 +118,8 @@ class Master:
         session.set_option("mip_rel_gap", gap)
         status = session.run(None if seconds is None else max(0.01, seconds))
         if status == "infeasible":
-            return status, None, None
+            known = confirmed(session, CONFIRM_S if seconds is None else min(CONFIRM_S, max(0.01, seconds)))
+            return ("infeasible" if known else "limit"), None, None
         x, bound = session.point(), session.bound
         if x is not None:
             x = self.model.counts(x)
@@ -134,22 +157,23 @@ class Master:
 
 @dataclass(frozen=True)
 class _Point:
-    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch where it gave the cost."""
+    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch or plan that gave the cost."""
 
     value: float
     counts: Array
     cuts: list[Cut] = field(default_factory=list)
     found: Dispatch | None = None
+    plan: ReservedPlan | None = None
 
 
 def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Cuts in place of flows, to the optimum of the full model or to the gap asked for."""
-    return _Run(tables, options).outcome()
+    return _Run(problem, tables, options).outcome()
 
 
 class _Run:
-    def __init__(self, t: ReservedTables, options: Options) -> None:
-        self.t, self.options = t, options
+    def __init__(self, problem: ReservedCapacity, t: ReservedTables, options: Options) -> None:
+        self.problem, self.t, self.options = problem, t, options
         self.clock = time.perf_counter()
         self.target = max(options.gap, PROOF)
         self.events: list[Event] = []
@@ -157,14 +181,36 @@ class _Run:
         self.inside: _Point | None = None  # best fractional point of the relaxation
         self.lower = 0.0
         self.log: dict[str, Any] = {}
+        self.until = None if options.time_limit is None else self.clock + options.time_limit
+        self.heuristics_due = options.time_limit is not None
 
     def left(self) -> float | None:
-        limit = self.options.time_limit
-        return None if limit is None else limit - (time.perf_counter() - self.clock)
+        return None if self.until is None else self.until - time.perf_counter()
 
     def out_of_time(self) -> bool:
         left = self.left()
         return (left is not None and left <= 0) or cancelled()
+
+    def to_turn(self) -> float | None:
+        """Seconds until the heuristics have their turn, or until the limit if they had it."""
+        left, limit = self.left(), self.options.time_limit
+        return left if left is None or limit is None or not self.heuristics_due else left - (1 - TURN) * limit
+
+    def due(self) -> bool:
+        """Whether the heuristics' turn has come."""
+        seconds = self.to_turn()
+        return self.heuristics_due and seconds is not None and seconds <= 0
+
+    def heuristics(self) -> None:
+        """Offer the best plan of all heuristics, once: without a proof no other method is to have a better plan."""
+        if not self.heuristics_due:
+            return
+        self.heuristics_due = False
+        below = np.inf if self.best is None else self.best.value
+        found = best_of_all(self.problem, self.t, self.options, self.clock, below)
+        if found is not None:
+            plan, self.log["plan_of"] = found
+            self._offer(_Point(plan.cost.total_usd_per_month, counts_of(self.t, plan), plan=plan))
 
     def record(self) -> None:
         event = Event(time.perf_counter() - self.clock, self.best.value if self.best else None, self.lower, 0)
@@ -187,23 +233,26 @@ class _Run:
         self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
-        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
-            self._start(self.oracle)
-        status = self._relaxation()
-        if status == "optimal":
+        status = "optimal"
+        if isinstance(self.oracle, RowByRow) and flow_variables(t) <= FIRST_FLOWS:
+            status = self._by_flows(0.25, FIRST_SECONDS)
+        if status != "infeasible" and self._gap() > self.target:
+            status = self._relaxation()
+        if status == "optimal" and self._gap() > self.target:
             status = self._integers()
+        if status != "infeasible" and self._gap() > self.target:
+            self.heuristics()
         size = self.master.size
         if status == "optimal" and self.best is not None and isinstance(self.oracle, Projection):
             self._closest_to_users(self.oracle)
         seconds = {"build": built, "solve": time.perf_counter() - self.clock - built}
         if status == "infeasible":
-            reason = "demand exceeds what can be reserved and bought within reach"
-            return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": reason})
+            return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": self._why_not()})
         if self.best is None:
             stopped: Limit = "interrupt" if cancelled() else "time"
             return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
         began = time.perf_counter()
-        plan = make_plan(t, self.best.counts, self.best.found)
+        plan = self._plan()
         seconds["extract"] = time.perf_counter() - began
         cost = plan.cost.total_usd_per_month
         self.lower = min(self.lower, cost)
@@ -217,10 +266,29 @@ class _Run:
             seconds, size, self.log, tuple(self.events),
         )  # fmt: skip
 
+    def _why_not(self) -> str:
+        """What even all that may be reserved and bought does not serve, in words."""
+        t, lp = self.t, RowLp(self.t, phase_one=True)
+        held = np.minimum(t.reserved(np.floor(t.most_useful() / t.column_step) * t.column_step), t.sink_most[:, None])
+        hourly = np.zeros(len(t.sink_region))
+        np.add.at(hourly, t.option_sink, t.option_most)
+        if short_row(t, of_demand(t, sources=~np.isfinite(t.penalty), extra=hourly), held, lp) is not None:
+            return "demand exceeds what can be reserved and bought within reach"
+        lost = [g.name for g in t.guards if short_row(t, of_guard(t, g), held, lp) is not None]
+        if lost:
+            return f"what can be reserved within reach does not survive: {', '.join(lost)}"
+        return "what steps and minima leave to be reserved does not do"
+
+    def _plan(self) -> ReservedPlan:
+        assert self.best is not None
+        return self.best.plan or make_plan(self.t, self.best.counts, self.best.found)
+
     def _reserved_usd(self, counts: Array) -> float:
         return float(counts @ self.t.column_usd_per_month) if len(counts) else 0.0
 
     def _offer(self, point: _Point) -> None:
+        if point.found is not None and point.found.short(self.t) > 0:
+            return  # cut short before every row was served
         if self.best is None or point.value < self.best.value:
             self.best = point
             self.record()
@@ -234,14 +302,17 @@ class _Run:
             few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
         rows = np.concatenate(few)
         part = t.over(rows, t.weight[rows] / t.weight[rows].sum())
-        run, groups = _Run(part, replace(self.options, on_event=None)), row_groups(part)
-        run.clock, run.target, run.soft = self.clock, max(START_GAP, self.target), True
+        run, groups = _Run(self.problem, part, replace(self.options, on_event=None)), row_groups(part)
+        run.target, run.soft, run.heuristics_due = max(START_GAP, self.target), True, False
+        left = self.left()
+        run.until = None if left is None else time.perf_counter() + START_SHARE * left
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
         run.master = Master(part, int(groups.max()) + 1, self.options)
         run._relaxation()
-        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
-            self.inside = self._cut_at(oracle, run.inside.counts)
+        points = [p.counts for p in (self.inside, run.inside) if p is not None]
+        found = [self._cut_at(oracle, x) for x in points if not oracle.violated(t.reserved(x), 1)]
+        self.inside = min(found, key=lambda point: point.value, default=None)
         self.log["start_seconds"] = time.perf_counter() - self.clock
 
     def _relaxation(self) -> str:
@@ -251,11 +322,15 @@ class _Run:
         self.master.integers(on=False)
         # What costs no more and needs no more has cuts that are valid here, by matrix products.
         free = None
-        if self.inside is None and isinstance(self.oracle, RowByRow) and t.friction:
+        if isinstance(self.oracle, RowByRow) and t.friction:
             free = _listed(t.without_friction(), self.oracle.groups)
+            free = None if free is None or free.sets * len(t.demand) > FREE_CELLS else free
         for oracle in (self.oracle,) if free is None else (free, self.oracle):
-            if self.inside is not None and free is not None:
-                self.inside = self._cut_at(oracle, self.inside.counts)
+            if oracle is self.oracle:
+                if isinstance(oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+                    self._start(oracle)
+                elif self.inside is not None:
+                    self.inside = self._cut_at(oracle, self.inside.counts)
             while True:
                 rounds += 1
                 status, x, bound = self.master.solve(0.0, self.left())
@@ -267,11 +342,16 @@ class _Run:
                     if self.inside is not None:
                         self._round(self.inside.counts)
                     return "limit"
+                self.lower = max(self.lower, bound or 0.0)
+                if self.due():
+                    if self.inside is not None:
+                        self._round(self.inside.counts)
+                    self.heuristics()
                 hard = oracle.violated(t.reserved(x))
                 if hard:
                     self.master.add(hard)
                     continue
-                self.lower, last = max(self.lower, bound or 0.0), x
+                last = x
                 if not self.soft:
                     break
                 # In-out: cut between the best point so far and the master's, and at the master's if that leaves it.
@@ -299,10 +379,12 @@ class _Run:
         return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts)
 
     def _settle(self, counts: Array) -> _Point:
-        """Exact cost of whole reservations, with its cuts added to the master."""
+        """Cost of whole reservations, with its cuts added to the master: exact, or what half of the time left makes."""
         if not self.soft:
             return _Point(self._reserved_usd(counts), counts)
-        cost, found = self.oracle.dispatched(self.t.reserved(counts))
+        left = self.left()
+        until = None if left is None else time.perf_counter() + left / 2
+        cost, found = self.oracle.dispatched(self.t.reserved(counts), until)
         self.master.add(cost.cuts)
         return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts, found)
 
@@ -345,13 +427,16 @@ class _Run:
         while not self.out_of_time():
             rounds += 1
             inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
-            status, x, bound = self.master.solve(inner, self.left())
+            status, x, bound = self.master.solve(inner, self.to_turn())
             if status == "infeasible":
                 return "infeasible"
             if bound is not None:
                 self.lower = max(self.lower, bound)
             if x is None:
-                return "limit"
+                if self.out_of_time():
+                    return "limit"
+                self.heuristics()
+                continue
             x = np.round(x / t.column_step) * t.column_step
             machines = t.reserved(x)
             hard = self.oracle.violated(machines)
@@ -361,10 +446,31 @@ class _Run:
                 if not hard:
                     self._offer(found)
             self.record()
-            if self._gap() <= self.target or status == "limit":
+            small = rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS
+            if self._gap() > self.target and small and self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
+                return "infeasible"
+            if self._gap() > self.target and self.due():
+                self.heuristics()
+            elif self._gap() <= self.target or status == "limit":
                 break
         self.log["integer_rounds"] = rounds
         return "optimal"
+
+    def _by_flows(self, share: float, most: float) -> str:
+        """The flow model of a small instance as it stands, for a share of the time that is left, at most seconds."""
+        left = self.left()
+        seconds = most if left is None else min(most, max(0.01, share * left))
+        options = replace(self.options, time_limit=seconds, gap=0.3 * self.target, on_event=None)
+        try:
+            solved, counts, _, _ = solve_flows(self.t, options, None if self.best is None else self.best.counts)
+        except SolverError:  # the cuts go on
+            return "limit"
+        self.log["flow_model"] = solved.status
+        if solved.bound is not None:
+            self.lower = max(self.lower, solved.bound)
+        if counts is not None:
+            self._offer(self._settle(counts))
+        return "infeasible" if solved.status == "infeasible" else "limit"
 
     def _closest_to_users(self, oracle: Projection, rounds: int = 12) -> None:
         """Among plans of the same cost, the one that serves most requests where they arise (SK §2.2's insight).

@@ -12,20 +12,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import SHORTFALL, RowLp, dispatch
-from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
+from formulations.reserved_capacity.dispatch import RowLp, dispatch
+from formulations.reserved_capacity.losses import Case, of_demand, of_guard, short_row, unserved
 from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
+from optmodels.solver.cancel import cancelled
 from optmodels.solver.session import Session
 
 ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
+GRACE = 3.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
 BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
 
 
@@ -38,7 +41,9 @@ def _cheapest(t: ReservedTables) -> Index:
     return best
 
 
-def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str = "") -> Outcome[ReservedPlan]:
+def _outcome(
+    t: ReservedTables, counts: Array | None, options: Options, began: float, reason: str = ""
+) -> Outcome[ReservedPlan]:
     if counts is None:
         seconds = {"solve": time.perf_counter() - began}
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
@@ -47,7 +52,7 @@ def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str 
     if broken:
         seconds = {"solve": time.perf_counter() - began}
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": broken})
-    found = dispatch(t, t.reserved(counts))
+    found = dispatch(t, t.reserved(counts), until=_until(options, began))
     seconds = {"solve": time.perf_counter() - began}
     if found.short(t) > 0:
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "some hour cannot be served"})
@@ -61,7 +66,7 @@ def _broken(t: ReservedTables, counts: Array) -> str:
     if not t.guards:
         return ""
     lp = RowLp(t, phase_one=True)
-    if any(_worst(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
+    if any(short_row(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
         return "does not survive every loss that the instance names"
     return ""
 
@@ -94,24 +99,19 @@ def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
     return cases
 
 
-def _worst(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
-    """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
-    for demand, have, _ in unserved(t, case, machines):
-        for d, m in zip(demand, have, strict=True):
-            lp.solve(d, m)
-            if lp.objective > 1e-7 * max(float(d.sum()), 1e-12):
-                return lp.objective, lp.duals()[1] * case.alive  # a machine that is lost does not help
-    return None
-
-
 def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
     """Whether greedy flows serve every row of every case; they may fail where a better flow would not."""
     machines = t.reserved(counts)
     return all(next(unserved(t, case, machines), None) is None for case in cases)
 
 
+def _until(options: Options, began: float) -> float | None:
+    return None if options.time_limit is None else began + options.time_limit
+
+
 def _out_of_time(options: Options, began: float) -> bool:
-    return options.time_limit is not None and time.perf_counter() - began > options.time_limit
+    until = _until(options, began)
+    return until is not None and time.perf_counter() > until
 
 
 def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
@@ -126,7 +126,7 @@ def _repair(t: ReservedTables, counts: Array, options: Options, began: float) ->
         if _out_of_time(options, began):
             return None
         machines = t.reserved(counts)
-        short = [(case, w) for case in open_ if (w := _worst(t, case, machines, lp)) is not None]
+        short = [(case, w) for case in open_ if (w := short_row(t, case, machines, lp)) is not None]
         if not short:
             if len(open_) == len(cases):
                 return counts
@@ -222,8 +222,8 @@ def region_local(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     began = time.perf_counter()
     found = _own_peaks(tables)
     if found is None:
-        return _outcome(tables, None, began, "a region has users and no machine to reserve")
-    out = _outcome(_alone(tables), _counts_of(tables, found[0]), began)
+        return _outcome(tables, None, options, began, "a region has users and no machine to reserve")
+    out = _outcome(_alone(tables), _counts_of(tables, found[0]), options, began)
     if out.plan is None:
         return out
     return replace(out, plan=out.plan.model_copy(update={"pooled": False}))
@@ -238,7 +238,7 @@ def global_peak(problem: ReservedCapacity, tables: ReservedTables, options: Opti
     best = _cheapest(t)
     usable = [j for j in range(len(t.sink_region)) if best[j] >= 0 and t.reach[:, j].any()]
     if not usable:
-        return _outcome(t, None, began, "nothing to reserve")
+        return _outcome(t, None, options, began, "nothing to reserve")
     strength = 1.0 / np.array([t.work[t.reach[:, j], j].min(initial=np.inf) for j in usable])
     j = usable[int(np.argmin(t.column_usd_per_month[best[usable]] / strength))]
     machines = np.zeros(len(t.sink_region))
@@ -246,7 +246,7 @@ def global_peak(problem: ReservedCapacity, tables: ReservedTables, options: Opti
         [t.work[i, j] if t.reach[i, j] else t.work[i][t.reach[i]].min(initial=0.0) for i in range(len(t.reach))]
     )
     machines[j] = float((t.demand @ load).max(initial=0.0))
-    return _outcome(t, _counts_of(t, machines), began)
+    return _outcome(t, _counts_of(t, machines), options, began)
 
 
 def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -254,7 +254,7 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     began, t = time.perf_counter(), tables
     found = _own_peaks(t)
     if found is None:
-        return _outcome(t, None, began, "a region has users and no machine to reserve")
+        return _outcome(t, None, options, began, "a region has users and no machine to reserve")
     peaks = found[0]
     cases = _cases(t)
     low = float((t.demand.sum(axis=1)).max(initial=0.0) / max(1e-12, t.demand.max(axis=0).sum()))
@@ -262,7 +262,8 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     while not _serves(t, _counts_of(t, high * peaks), cases) and high < 16:
         high *= 2
     if high >= 16:
-        return _outcome(t, _repair(t, _counts_of(t, peaks), options, began), began, "no repair found within the limit")
+        counts = _repair(t, _counts_of(t, peaks), options, began)
+        return _outcome(t, counts, options, began, "no repair found within the limit")
     low = min(low, high)
     if not _serves(t, _counts_of(t, low * peaks), cases):
         for _ in range(12):
@@ -270,7 +271,7 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
             low, high = (low, middle) if _serves(t, _counts_of(t, middle * peaks), cases) else (middle, high)
     else:
         high = low
-    return _outcome(t, _counts_of(t, high * peaks), began)
+    return _outcome(t, _counts_of(t, high * peaks), options, began)
 
 
 def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -282,7 +283,7 @@ def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) 
     counts = _repaired(t, np.zeros(len(t.column_sink)), options, began)
     if counts is not None and len(t.option_sink):
         counts = _while_it_saves(t, counts, options, began)
-    return _outcome(t, counts, began, "stopped at the limit, or no reservation helps the hours that are short")
+    return _outcome(t, counts, options, began, "stopped at the limit, or no reservation helps the hours that are short")
 
 
 def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
@@ -334,10 +335,11 @@ def lp_rounding(problem: ReservedCapacity, tables: ReservedTables, options: Opti
     """The LP over representative hours, rounded to the nearest machine, then repaired on all hours."""
     began, t = time.perf_counter(), tables
     rows = np.unique(np.concatenate([t.demand.argmax(axis=0), [int(t.demand.sum(axis=1).argmax())], _spread(t, 48)]))
-    x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)))
+    x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)), options, began)
     if x is None:
-        return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repaired(t, np.floor(x + 0.5), options, began), began, "no repair found within the limit")
+        return _outcome(t, None, options, began, "the relaxation is infeasible, or was not solved within the limit")
+    counts = _repaired(t, np.floor(x + 0.5), options, began)
+    return _outcome(t, counts, options, began, "no repair found within the limit")
 
 
 def representative_days(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -358,10 +360,11 @@ def representative_days(problem: ReservedCapacity, tables: ReservedTables, optio
         block, day = divmod(int(m), days)
         rows.append(block * T + day * 24 + np.arange(24))
         weight.append(np.full(24, n / (24 * size.sum())))
-    x = _relaxed(t, np.concatenate(rows), np.concatenate(weight))
+    x = _relaxed(t, np.concatenate(rows), np.concatenate(weight), options, began)
     if x is None:
-        return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repaired(t, np.ceil(x - 1e-6), options, began), began, "no repair found within the limit")
+        return _outcome(t, None, options, began, "the relaxation is infeasible, or was not solved within the limit")
+    counts = _repaired(t, np.ceil(x - 1e-6), options, began)
+    return _outcome(t, counts, options, began, "no repair found within the limit")
 
 
 def k_medoids(points: Array, k: int, seed: int = 0, rounds: int = 20) -> tuple[Index, Index]:
@@ -400,12 +403,12 @@ def _spread(t: ReservedTables, n: int) -> Index:
     return picked
 
 
-def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
-    """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
+def _relaxed(t: ReservedTables, rows: Index, weight: Array, options: Options, began: float) -> Array | None:
+    """Reservations of the LP over some rows, (C,), flows written out; None if infeasible, or out of time."""
     some = replace(
         t.over(rows, weight), column_step=np.ones_like(t.column_step), column_minimum=np.zeros_like(t.column_minimum),
         column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
-        penalty=np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL),
+        penalty=np.where(np.isfinite(t.penalty), t.penalty, t.shortfall / weight.min()),
     )  # fmt: skip
     model = FlowModel(some, (capacity, demand_met))
     m, k = model.compiled(), len(model.k)
@@ -417,15 +420,17 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     session = Session()
     session.load(m.costs[0][columns], m.A[order][:, columns], m.row_lower[order], m.row_upper[order],
                  m.lower[columns], m.upper[columns])  # fmt: skip
-    return session.values()[:k] if session.run() == "optimal" else None
+    until = _until(options, began)
+    left = None if until is None else max(0.01, until - time.perf_counter())
+    return session.values()[:k] if session.run(left) == "optimal" else None
 
 
 def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Perfect autoscaling: nothing reserved, every hour bought on demand without delay (SK Fig. 3b's last bar)."""
     began = time.perf_counter()
     if not len(tables.option_sink):
-        return _outcome(tables, None, began, "the terms allow nothing by the hour")
-    return _outcome(tables, np.zeros(len(tables.column_sink)), began)
+        return _outcome(tables, None, options, began, "the terms allow nothing by the hour")
+    return _outcome(tables, np.zeros(len(tables.column_sink)), options, began)
 
 
 METHODS: dict[str, Method] = {
@@ -437,6 +442,28 @@ METHODS: dict[str, Method] = {
     "representative_days": representative_days,
     "on_demand": on_demand,
 }
+
+
+def best_of_all(
+    problem: ReservedCapacity, t: ReservedTables, options: Options, began: float, below: float = np.inf
+) -> tuple[ReservedPlan, str] | None:
+    """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
+
+    Quick ones first, each in half of what is left of the limit. Past it they go on with `GRACE` each until there is a
+    plan at all, on a small instance to the end.
+    """
+    until, best, most = _until(options, began), None, below
+    small = flow_variables(t) <= FEW_FLOWS
+    quick_first = ("region_local", "proportional", "greedy", "lp_rounding", *METHODS)
+    for name in dict.fromkeys(quick_first):
+        left = None if until is None else until - time.perf_counter()
+        if cancelled() or (left is not None and left <= 0 and most < np.inf and not small):
+            break
+        seconds = None if left is None else max(GRACE if small or most == np.inf else 0.01, left / 2)
+        plan = METHODS[name](problem, t, replace(options, time_limit=seconds, on_event=None)).plan
+        if plan is not None and plan.cost.total_usd_per_month < most:
+            best, most = (plan, name), plan.cost.total_usd_per_month
+    return best
 
 
 def _first_line(method: Callable[..., object]) -> str:

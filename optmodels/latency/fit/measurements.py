@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.io import tables
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ Array = npt.NDArray[np.float64]
 Kind = Literal["step", "static", "served", "pairs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_MISTAKES = 20
+MOST = 1e12  # of any measured number
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ class Column:
     @property
     def expected(self) -> str:
         """In words."""
-        return f"a finite number {'>' if self.strict else '≥'} {self.minimum:g} {self.unit}".rstrip()
+        unit = f" {self.unit}" if self.unit else ""
+        return f"a number {'>' if self.strict else '≥'} {self.minimum:g}{unit}, at most {MOST:g}"
 
 
 _TP = Column("", 1.0, default=1.0)
@@ -221,19 +224,9 @@ def read_frame(path: Path) -> pd.DataFrame:
     """A CSV or Parquet file as a table.
 
     Raises:
-        InputError: not there, or unreadable.
+        InputError: not there, unreadable, or over a limit of `io.tables`.
     """
-    import pandas as pd
-
-    name = str(path)
-    if not path.is_file():
-        raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", "a CSV or Parquet file"))
-    try:
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, comment="#")
-    except Exception as error:
-        raise InputError(
-            Mistake(name, "", str(error).split("\n")[0], "a CSV or Parquet file with a header row")
-        ) from None
+    frame = tables.read_frame(path)
     frame.columns = [str(c).strip() for c in frame.columns]
     return frame
 
@@ -301,8 +294,6 @@ def _build(
 
 
 def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, name: str) -> Array:
-    import pandas as pd
-
     theirs, factor = (spec, 1.0) if spec is not None else (ours, 1.0)
     if theirs not in frame and ":" in theirs:
         theirs, _, unit = theirs.rpartition(":")
@@ -327,12 +318,12 @@ def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, n
                     hint=f"map yours with --column {ours}=THEIRS:unit",
                 )
             ) from None
-    numbers = np.asarray(pd.to_numeric(frame[theirs], errors="coerce"), dtype=float) * factor
-    bad = ~np.isfinite(numbers) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
+    numbers = tables.numbers(frame[theirs]) * factor
+    bad = ~(numbers <= MOST) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
     if bad.any():
         raise InputError(
             [
-                Mistake(name, f"row {frame.index[i] + 1}.{theirs}", frame[theirs].iloc[i], column.expected)
+                Mistake(name, f"row {i + 1}.{theirs}", frame[theirs].iloc[i], column.expected)
                 for i in np.flatnonzero(bad)[:MAX_MISTAKES]
             ]
         )

@@ -21,10 +21,10 @@ from optmodels.errors import InputError, Mistake
 from optmodels.io.write import write_text
 from optmodels.reporting.charts import CONFIG, Chart, save_chart
 from optmodels.reporting.page.articles import Article, Code
-from optmodels.reporting.page.documents import articles
+from optmodels.reporting.page.documents import articles, as_written
 from optmodels.reporting.page.words import Grid, Paragraph
 
-__all__ = ["articles", "available", "render", "write_page"]
+__all__ = ["articles", "as_written", "available", "render", "write_page"]
 
 
 def available() -> bool:

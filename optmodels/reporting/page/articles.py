@@ -147,7 +147,9 @@ def _promise(document: Mapping[str, Any]) -> str:
     if verdict is not None and not verdict["ok"]:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
     if status == "optimal":
-        checked = " An independent checker, sharing no code with the solver, recomputed every figure of the plan."
+        checked = (
+            " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's."
+        )
         proof = (
             f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optmodels.errors import InputError, Mistake, printable
+from optmodels.io.read import parsed_json, read_text, refuse_strange
 from optmodels.plan.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
@@ -35,12 +36,17 @@ def articles(given: Iterable[Any]) -> list[Article]:
 
 
 def _article(item: Any) -> Article:
-    name: str | None = None
     if isinstance(item, Result):
         return of_result(item.model_dump(mode="json", by_alias=True))
     if isinstance(item, str | PathLike):
         path = _file(Path(item))
-        name, item = str(path), _read(path)
+        with as_written(str(path)):
+            return _shown(_read(path), str(path))
+    return _shown(item, None)
+
+
+def _shown(item: Any, name: str | None) -> Article:
+    """The article of a document that was read."""
     if _is_comparison(item):
         return of_comparison(item)
     if isinstance(item, Mapping) and item.get("kind") == "explanation":
@@ -72,9 +78,22 @@ def _file(path: Path) -> Path:
 
 
 def _read(path: Path) -> Any:
+    data = parsed_json(read_text(path, EXPECTED), str(path))
+    refuse_strange(data, str(path))
+    return data
+
+
+@contextmanager
+def as_written(name: str) -> Iterator[None]:
+    """Say of a file that lacks something, or has something else in its place, that it is not as it was written.
+
+    What a formulation reports has no schema: whoever shows it finds out.
+
+    Raises:
+        InputError: whatever was found wrong inside.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(Mistake(str(path), "", error.strerror or "unreadable", EXPECTED)) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(Mistake(str(path), "", str(error)[:100], f"JSON: {EXPECTED}")) from None
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        said = printable(f"{type(error).__name__}: {error}".partition("\n")[0], 200)
+        raise InputError(Mistake(name, "", said, f"{EXPECTED}, as optmodels wrote it")) from error

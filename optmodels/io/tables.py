@@ -1,0 +1,297 @@
+"""Tables a user wrote: CSV, gzipped or not, and Parquet, within stated limits on what is read; rows as models."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import warnings
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+
+from optmodels.errors import InputError, Mistake, Mistakes, printable
+from optmodels.io.read import not_utf8, validate
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+M = TypeVar("M", bound=BaseModel)
+MAX_TEXT_BYTES = 256 * 2**20  # of CSV or JSON lines, unpacked
+MAX_COLUMN_BYTES = 512 * 2**20  # of Parquet's columns, in memory
+MAX_COLUMNS = 10_000
+_GZIP = b"\x1f\x8b"
+_HEAD_CHARACTERS = 2**20
+
+
+class _Limited(io.RawIOBase):
+    """The bytes of a stream, up to a limit, beyond which reading is refused."""
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self.stream, self.name, self.left = stream, name, MAX_TEXT_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer as far as there is something.
+
+        Raises:
+            InputError: more than the limit.
+        """
+        data = self.stream.read(len(buffer))
+        self.left -= len(data)
+        if self.left < 0:
+            raise too_large(self.name, "a longer text", f"{MAX_TEXT_BYTES // 2**20} MiB of text, unpacked")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def too_large(name: str, found: object, limit: str) -> InputError:
+    """A table over a limit, and what to do about it."""
+    return InputError(Mistake(name, "", found, f"at most {limit}", hint="keep fewer rows or only the columns needed"))
+
+
+@contextmanager
+def open_text(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
+    """A UTF-8 text file, gzipped (by its content, not its name) or not, of at most `MAX_TEXT_BYTES` unpacked.
+
+    Args:
+        path: The file.
+        what: is expected there, in words.
+
+    Raises:
+        InputError: also while the text is read: not there, unreadable, too large, no UTF-8 text, cut off.
+    """
+    name = str(path)
+    first = b""
+    try:
+        if not path.is_file():
+            raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", what))
+        with path.open("rb") as raw:
+            first = raw.read(2)
+            raw.seek(0)
+            stream: Any = gzip.open(raw) if first == _GZIP else raw  # noqa: SIM115
+            with io.TextIOWrapper(io.BufferedReader(_Limited(stream, name), 2**20), "utf-8-sig", newline="") as text:
+                yield text
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(Mistake(name, "", str(error)[:80], "a complete gzip file")) from None
+    except UnicodeDecodeError:
+        raise InputError(Mistake(name, "", not_utf8(first), what)) from None
+    except OSError as error:
+        raise InputError(Mistake(name, "", error.strerror or str(error)[:80], "a readable file")) from None
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """A Parquet file of plain columns, of at most `MAX_COLUMN_BYTES` in memory.
+
+    What a file says it holds is looked at first, and texts are counted before they are written out: a few bytes of
+    Parquet may stand for many equal rows.
+
+    Raises:
+        InputError: not there, unreadable, too large, columns within columns.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    name, limit = str(path), f"{MAX_COLUMN_BYTES // 2**20} MiB of columns in memory"
+    if not path.is_file():
+        raise InputError(Mistake(name, "", "a folder" if path.is_dir() else "no such file", "a Parquet file"))
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.metadata
+            columns = [found.schema.column(i) for i in range(found.num_columns)]
+            nested = next((c.path for c in columns if c.max_repetition_level or "." in c.path), None)
+            if nested is not None:
+                raise InputError(Mistake(name, nested, "columns within a column", "one number, time or text a row"))
+            if len(columns) > MAX_COLUMNS:
+                raise too_large(name, f"{len(columns):,} columns", f"{MAX_COLUMNS:,} columns")
+            groups = [found.row_group(i) for i in range(found.num_row_groups)]
+            size = max(found.num_rows * len(columns) * 8, sum(g.total_byte_size for g in groups))
+            if size > MAX_COLUMN_BYTES:
+                raise too_large(name, f"{found.num_rows:,} rows of {len(columns)} columns", limit)
+        texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY"]
+        table = pq.read_table(path, read_dictionary=texts)
+        for i, column in enumerate(table.columns):
+            if not pa.types.is_dictionary(column.type):
+                continue
+            for chunk in column.chunks:
+                lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+                size += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+            if size > MAX_COLUMN_BYTES:
+                raise too_large(name, f"{table.num_rows:,} rows of long texts", limit)
+            table = table.set_column(i, table.field(i).name, column.cast(column.type.value_type))
+        frame: pd.DataFrame = table.to_pandas()
+        return frame
+    except InputError:
+        raise
+    except Exception as error:  # pyarrow's own kinds of error
+        raise InputError(Mistake(name, "", str(error).split("\n")[0][:80], "a complete Parquet file")) from None
+
+
+def read_frame(path: Path, what: str = "a CSV or Parquet file") -> pd.DataFrame:
+    """A table with a header: Parquet by the file's ending, else CSV, gzipped or not; what follows # is a comment.
+
+    Args:
+        path: The file.
+        what: is expected there, in words.
+
+    Raises:
+        InputError: not there, unreadable, no table, or over a limit (`read_parquet`, `open_text`, `MAX_COLUMNS`).
+    """
+    if path.suffix == ".parquet":
+        return read_parquet(path)
+    name = str(path)
+    with open_text(path, what) as text:
+        check_columns(text, name)
+    try:
+        with open_text(path, what) as text:
+            return parsed_csv(text)
+    except InputError:
+        raise
+    except Exception as error:  # pandas' own kinds of error
+        said = printable(str(error).split("\n")[0], 100)
+        raise InputError(Mistake(name, "", said, f"{what} with a header row")) from None
+
+
+def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:
+    """CSV text as pandas reads it, but for rows longer than the header, whose first cells pandas takes for names.
+
+    Args:
+        text: a stream.
+        options: of `pandas.read_csv`.
+
+    Raises:
+        ParserError: of pandas; rows of more cells than the header has.
+    """
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            found: pd.DataFrame = pd.read_csv(text, comment="#", index_col=False, **options)
+        except pd.errors.ParserWarning:
+            raise pd.errors.ParserError("rows of more cells than the header has") from None
+    return found
+
+
+def numbers(values: pd.Series[Any]) -> npt.NDArray[np.float64]:
+    """A column as floats; NaN where a cell is no number, as a truth value is none."""
+    import pandas as pd
+
+    plain = values if values.dtype != object else values.where(~values.map(lambda v: isinstance(v, bool)))
+    if values.dtype == bool:
+        return np.full(len(values), np.nan)
+    try:
+        return pd.to_numeric(plain, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    except (OverflowError, TypeError):  # more digits than a float holds; lists and the like
+        return np.array([_float(v) for v in plain], dtype=np.float64)
+
+
+def _float(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (OverflowError, TypeError, ValueError):
+        return float("nan")
+
+
+def check_columns(text: io.TextIOBase, name: str) -> None:
+    """Refuse a header of so many columns that reading it alone takes all memory.
+
+    Raises:
+        InputError: more than `MAX_COLUMNS`.
+    """
+    for _ in range(_HEAD_CHARACTERS):
+        line = text.readline(_HEAD_CHARACTERS)
+        if line and (line.startswith("#") or not line.strip()) and line.endswith("\n"):
+            continue
+        if line.count(",") >= MAX_COLUMNS or len(line) == _HEAD_CHARACTERS:
+            raise too_large(name, "a header of more columns", f"{MAX_COLUMNS:,} columns")
+        return
+
+
+def read_table(path: Path, model: type[M]) -> tuple[M, ...]:
+    """Read a CSV or Parquet file, one validated model per row; empty cells are absent values.
+
+    Raises:
+        InputError: every bad row, by line; over a limit.
+    """
+    name = str(path)
+    rows: Sequence[dict[str, Any]]
+    if path.suffix == ".parquet":
+        import pandas as pd
+
+        frame = read_parquet(path)
+        rows = [{str(k): v for k, v in r.items() if not pd.isna(v)} for r in frame.to_dict("records")]
+        lines = list(range(1, len(rows) + 1))
+    else:
+        rows, lines = _csv_rows(path)
+    integers = {n for n, f in model.model_fields.items() if "int" in str(f.annotation)}
+    wrong = Mistakes()
+    good: list[M] = []
+    for i, (row, at) in enumerate(zip(rows, lines, strict=True)):
+        cells = {k: _integer(v) if k in integers else v for k, v in row.items()}
+        with wrong.collecting():
+            good.append(validate(model, cells, name, lambda _, at=at: at, f"row {i + 1}"))  # type: ignore[misc]
+    wrong.raise_any()
+    return tuple(good)
+
+
+def _integer(cell: Any) -> Any:
+    """The whole number a CSV cell holds, or the cell for validation to refuse."""
+    text = str(cell).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else cell
+
+
+def csv_lines(path: Path) -> tuple[list[list[str]], list[int]]:
+    """Rows of cells of a CSV file, the header first, and the line each ends on; lines that start with # are comments.
+
+    Blank lines are left out.
+
+    Raises:
+        InputError: no UTF-8 CSV text, or over a limit.
+    """
+    what = "a UTF-8 CSV file"
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with open_text(path, what) as handle:
+        text = handle.read()
+    try:
+        if any(ord(c) < 32 and c not in "\t\r\n" for c in text):
+            raise csv.Error("control characters")
+        kept = [(i, line) for i, line in enumerate(text.splitlines(keepends=True), 1) if not line.startswith("#")]
+        reader = csv.reader((line for _, line in kept), strict=True)
+        for cells in reader:
+            if cells:
+                rows.append(cells)
+                lines.append(kept[reader.line_num - 1][0])
+    except csv.Error as error:
+        raise InputError(Mistake(str(path), "", printable(str(error), 100), what)) from None
+    return rows, lines
+
+
+def _csv_rows(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
+    """Rows of a CSV file without empty cells, and the line each ends on.
+
+    Raises:
+        InputError: no UTF-8 CSV text, a column named twice, a row longer than the header.
+    """
+    found, lines = csv_lines(path)
+    header = [name.strip() for name in found[0]] if found else []
+    double = [name for i, name in enumerate(header) if name in header[:i]]
+    if double:
+        raise InputError(Mistake(str(path), double[0], "a second column of that name", "every column once"))
+    rows: list[dict[str, Any]] = []
+    for number, (cells, line) in enumerate(zip(found[1:], lines[1:], strict=True), 1):
+        if len(cells) > len(header):
+            expected = f"at most {len(header)} cells, as the header has"
+            raise InputError(Mistake(str(path), f"row {number}", cells, expected, line))
+        rows.append({k: v for k, v in zip(header, cells, strict=False) if v != ""})
+    return rows, lines[1:]

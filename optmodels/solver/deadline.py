@@ -1,0 +1,44 @@
+"""The time limit of one call beside the solve itself: reports, shadow prices and reasons that cost solves of their own.
+
+It travels in a context variable, as `cancel`'s event does, so that what a formulation reports need not be told. What
+there is no time for is left out and named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Deadline:
+    until: float  # of `time.perf_counter`
+    left_out: list[str] = field(default_factory=list)
+
+
+_DEADLINE: ContextVar[_Deadline | None] = ContextVar("optmodels_deadline", default=None)
+
+
+@contextmanager
+def deadline(seconds: float | None) -> Iterator[list[str]]:
+    """What is done inside has so many seconds from now (None: no limit); yields what is left out, in words."""
+    found = None if seconds is None else _Deadline(time.perf_counter() + seconds)
+    token = _DEADLINE.set(found)
+    try:
+        yield [] if found is None else found.left_out
+    finally:
+        _DEADLINE.reset(token)
+
+
+def seconds_for(what: str, most: float) -> float:
+    """Seconds that something beside the answer may take, at most `most`; 0: none, and it is named as left out."""
+    found = _DEADLINE.get()
+    if found is None:
+        return most
+    left = found.until - time.perf_counter()
+    if left <= 0 and what not in found.left_out:
+        found.left_out.append(what)
+    return min(most, max(left, 0.0))

@@ -1,0 +1,216 @@
+"""Small right input files of every kind that a verb reads, to be mutated: each with the command lines that read it."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import io
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 2  # of every solve
+INSTANCES = (
+    "cost_efficiency/textbook/hand-checkable.yaml", "cost_efficiency/table_ix/batch-budget-2.0.yaml",
+    "fleet/infeasible/quota-of-gpus.yaml", "fleet/infeasible/spare-machines.yaml", "fleet/melange-example.yaml",
+    "reserved_capacity/textbook-two-regions.yaml", "reserved_capacity/textbook-growth-and-scenarios.yaml",
+    "orchestration/textbook-two-servers.yaml", "orchestration/infeasible-too-many-instances.yaml",
+)  # fmt: skip
+PLANS = (
+    "cost_efficiency/textbook/hand-checkable.yaml", "fleet/melange-example.yaml",
+    "reserved_capacity/textbook-two-regions.yaml", "orchestration/textbook-two-servers.yaml",
+)  # fmt: skip
+STEPS = "prefill_tokens,prefill_context_tokens,decode_requests,decode_context_tokens,latency_s\n" + "".join(
+    f"{p},0,{n},{n * c},{5e-3 + p * 2e-5 + n * 1e-4 + n * c * 1e-8:.8f}\n"
+    for p in (0, 128, 512) for n in (1, 4, 16) for c in (200, 1000)
+)  # fmt: skip
+SERVED = "concurrency,input_tokens,output_tokens,ttft_s,tpot_s\n" + "".join(
+    f"{c},{i},256,{0.01 + i * 5e-5 * c:.5f},{0.008 + c * 2e-4:.6f}\n" for c in (1, 4, 16) for i in (128, 512, 2048)
+)
+STATIC = "batch,input_tokens,output_tokens,latency_s\n" + "".join(
+    f"{b},{i},{o},{o * (0.01 + b * 1e-4) + i * b * 1e-5:.5f}\n" for b in (1, 4, 16) for i in (128, 512) for o in (64, 256)
+)
+PAIRS = "gpu,family,phase,predicted_s,latency_s\n" + "".join(
+    f"l4,high_end,{phase},{x},{x * 1.2 + 0.001:.5f}\n" for phase in ("prefill", "decode") for x in (0.01, 0.02, 0.05, 0.1)
+)
+OURS = "arrival_s,prompt_tokens,output_tokens,model,slo_factor\n" + "".join(
+    f"{i * 0.7:.3f},{100 + 37 * i},{20 + 11 * i % 300},mistral-7b,1.2\n" for i in range(15)
+)
+AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:15:{46 + i // 4}.{(i % 4) * 2}805900,{210 + i},{4 + i}\n" for i in range(12)
+)
+MOONCAKE = "".join(
+    json.dumps({"timestamp": 500 * i, "input_length": 600 + i, "output_length": 30 + i, "hash_ids": [i, i + 1]}) + "\n"
+    for i in range(12)
+)
+BATCH = {
+    "schema": 1, "admit": {"id": "c", "tokens": 1, "context_tokens": 900},
+    "requests": [{"id": "a", "tenant": "x", "tokens": 1, "context_tokens": 2000},
+                 {"id": "b", "tenant": "y", "tokens": 256, "context_tokens": 100}],
+}  # fmt: skip
+HOURLY = "region,hour_start_utc,requests_per_hour\n" + "".join(
+    f"{r},2026-03-02T0{h}:00:00Z,{100 * (h + 1)}\n" for r in ("west", "east") for h in range(4)
+)
+PRICES = "machine,region,on_demand_usd_per_hour,reserved_1y_usd_per_month\nbox,west,3,1400\nbox,east,3.5,1500\n"
+MATRIX = "from,west,east\nwest,5,100\neast,100,5\n"
+POINTS = (
+    "name,family,main,ao,count,alpha,tps\n"
+    "one,high_end,Sim-G,,1,0.0,150.0\ntwo,kvo_ram,Sim-E,,1,1.0,35.06\nthree,ao,Sim-D,Sim-A,1,1.0,110.0\n"
+)
+RATES = "model,gpu,tp,pp,batch,tokens_per_s\n" + "".join(
+    f"mistral-7b,v100-16g-pcie,{tp},1,{b},{40 * tp * b**0.5:.2f}\n" for tp in (1, 2) for b in (1, 2, 4)
+)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A right file and what reads it.
+
+    Attributes:
+        name: of the file to be mutated.
+        content: a document (mapping or list), or text or bytes as they are.
+        verbs: command lines; ``{}`` stands for the mutated file or, with `beside`, for the instance that names it.
+        beside: name and text of an instance that names the file.
+    """
+
+    name: str
+    content: Any
+    verbs: tuple[tuple[str, ...], ...]
+    beside: tuple[str, str] | None = None
+
+
+def items(folder: Path) -> list[Item]:
+    """The corpus; plans and models are made in `folder` once and taken from there ever after."""
+    solve = ("solve", "{}", "--json", "--time-limit", str(LIMIT_S))
+    found = []
+    for name in INSTANCES:
+        document = _plain(yaml.safe_load((ROOT / "instances" / name).read_text(encoding="utf-8")))
+        heuristics = ("compare", "{}", "--json", "--time-limit", "1")
+        explain = ("explain", "{}", "--json", "--time-limit", str(LIMIT_S))
+        sweep = ("sweep", "{}", "--vary", "name=a,b", "--json", "--workers", "1", "--time-limit", "1", "--out", "{out}")
+        found.append(Item(Path(name).name, document, (solve, solve, solve, solve, heuristics, explain, sweep)))
+    made = _made(folder)
+    for name, document in made.items():
+        if name.endswith("plan.json"):
+            readers = [("check", "{}"), ("report", "{}", "--out", "{out}.html"), ("replay", "{}", "--json")]
+            readers += [("export", "{}", "--to", to) for to in ("vllm", "kubernetes", "terraform", "mps", "lp")]
+            found.append(Item(name, document, tuple(readers)))
+        elif name.endswith("model.yaml"):
+            evaluate = ("tables", "{}", "--x", "decode_requests=1:16", "--y", "latency_s", "--max-error", "0.05",
+                        "--set", "decode_context_tokens=1000", "--set", "prefill_tokens=0", "--json")  # fmt: skip
+            found.append(Item(name, document, (evaluate, ("attribute", str(folder / "batch.json"), "--model", "{}"))))
+        else:
+            found.append(Item(name, document, (("report", "{}", "--out", "{out}.html"),)))
+    plan = str(folder / "textbook-two-servers.plan.json")
+    regions = str(folder / "textbook-two-regions.plan.json")
+    replays = tuple(("replay", p, "--trace", "{}", "--json") for p in (plan, plan, regions))
+    limits = ("batch-limits", "--capacity-tokens", "100000", "--trace", "{}")
+    ours = (*limits, "--input-column", "prompt_tokens", "--output-column", "output_tokens")
+    found += [
+        Item("ours.csv", OURS, (*replays, ours)), Item("azure.csv", AZURE, (*replays, limits)),
+        Item("mooncake.jsonl", MOONCAKE, replays),
+        Item("trace.csv.gz", gzip.compress(OURS.encode(), mtime=0), replays),
+        Item("trace.parquet", _parquet(OURS), (*replays, ours)),
+        Item("batch.json", BATCH, (("attribute", "{}", "--model", str(folder / "step.model.yaml"), "--json"),)),
+    ]
+    calibrate = ("calibrate", "{}", "--json")
+    found += [Item(f"{n}.csv", text, (calibrate,)) for n, text in
+              (("steps", STEPS), ("served", SERVED), ("static", STATIC), ("pairs", PAIRS))]  # fmt: skip
+    found.append(Item("steps.parquet", _parquet(STEPS), (calibrate,)))
+    curve = ("tables", "{}", "--x", "decode_requests", "--y", "latency_s", "--max-error", "0.1", "--json")
+    found.append(Item("curve.csv", "decode_requests,latency_s\n1,0.1\n2,0.12\n4,0.2\n8,0.5\n9,0.6\n", (curve,)))
+    return found + [Item(*beside[:2], (solve,), beside[2:]) for beside in _beside()]
+
+
+def _beside() -> list[tuple[Any, ...]]:
+    """Files that instances name: (file, content, the instance's name, the instance)."""
+    two = yaml.safe_load((ROOT / "instances/reserved_capacity/textbook-two-regions.yaml").read_text(encoding="utf-8"))
+
+    def regions(file: str, content: str, change: Any) -> tuple[Any, ...]:
+        document = copy.deepcopy(two)
+        change(document)
+        return file, content, "two.yaml", yaml.safe_dump(document, sort_keys=False)
+
+    def demand(d: Any) -> None:
+        d["services"][0]["demand"] = {"kind": "file", "file": "hourly.csv"}
+
+    def prices(d: Any) -> None:
+        d["machines"][0] |= {"prices": {}, "prices_file": "prices.csv"}
+        d["terms"] = ["reserved_1y", "on_demand"]
+
+    def network(d: Any) -> None:
+        d["network"] = {"file": "rtt.csv"}
+
+    cost = yaml.safe_load((ROOT / "instances" / INSTANCES[1]).read_text(encoding="utf-8"))
+    cost["latency"] = {"operating_points": "points.csv"}
+    servers = yaml.safe_load((ROOT / "instances/orchestration/textbook-two-servers.yaml").read_text(encoding="utf-8"))
+    rates = servers | {"latency": {"measured": "rates.csv"}}
+    trace = servers | {"requests": {"trace": {"file": "trace.csv"}}}
+    fleet = yaml.safe_load((ROOT / "instances/fleet/infeasible/quota-of-gpus.yaml").read_text(encoding="utf-8"))
+    del fleet["workloads"][0]["requests_per_s"], fleet["workloads"][0]["buckets"]
+    fleet["workloads"][0]["trace"] = {"file": "azure.csv"}
+    return [
+        regions("hourly.csv", HOURLY, demand), regions("prices.csv", PRICES, prices),
+        regions("rtt.csv", MATRIX, network),
+        ("points.csv", POINTS, "cost.yaml", yaml.safe_dump(cost, sort_keys=False)),
+        ("rates.csv", RATES, "servers.yaml", yaml.safe_dump(rates, sort_keys=False)),
+        ("trace.csv", OURS, "servers.yaml", yaml.safe_dump(trace, sort_keys=False)),
+        ("azure.csv", AZURE, "fleet.yaml", yaml.safe_dump(fleet, sort_keys=False)),
+    ]  # fmt: skip
+
+
+def _made(folder: Path) -> dict[str, Any]:
+    """Documents that optmodels itself writes: made once, then read."""
+    kept = folder / "made.json"
+    if not kept.exists():
+        import optmodels
+        from optmodels.latency.fit import calibrate_measurements, read_measurements
+        from optmodels.latency.output import yaml_text
+        from optmodels.study.rows import finite
+
+        folder.mkdir(parents=True, exist_ok=True)
+        made: dict[str, Any] = {}
+        for name in PLANS:
+            result = optmodels.solve(ROOT / "instances" / name, time_limit=30)
+            made[f"{Path(name).stem}.plan.json"] = json.loads(result.to_json())
+        textbook = ROOT / "instances" / PLANS[0]
+        made["compare.json"] = finite(optmodels.compare([textbook]))
+        made["sweep.json"] = finite(optmodels.sweep(textbook, {"slo.tps": [1000, 10**9]}).document())
+        made["explanation.json"] = json.loads(optmodels.explain(textbook, time_limit=20).to_json())
+        (folder / "steps.csv").write_text(STEPS, encoding="utf-8")
+        (folder / "batch.json").write_text(json.dumps(BATCH), encoding="utf-8")
+        fitted = calibrate_measurements(read_measurements(folder / "steps.csv"), "auto").model
+        made["step.model.yaml"] = json.loads(fitted.model_dump_json(by_alias=True, exclude_none=True))
+        (folder / "step.model.yaml").write_text(yaml_text(made["step.model.yaml"]), encoding="utf-8")
+        for name in made:
+            if name.endswith("plan.json"):
+                (folder / name).write_text(json.dumps(made[name]), encoding="utf-8")
+        kept.write_text(json.dumps(made), encoding="utf-8")
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def copy_beside(item: Item, folder: Path) -> None:
+    """What an instance of the corpus refers to beside the mutated file."""
+    if item.name == "melange-example.yaml":
+        shutil.copy(ROOT / "instances/fleet/melange-example.json", folder / "melange-example.json")
+    if item.name == "batch-budget-2.0.yaml":
+        shutil.copy(ROOT / "instances/cost_efficiency/table_ix/measured.csv", folder / "measured.csv")
+
+
+def _plain(document: Any) -> Any:
+    """A document of JSON's types: dates as they are written."""
+    return json.loads(json.dumps(document, default=lambda v: v.isoformat()))
+
+
+def _parquet(text: str) -> bytes:
+    import pandas as pd
+
+    data = io.BytesIO()
+    pd.read_csv(io.StringIO(text)).to_parquet(data, index=False)
+    return data.getvalue()
