@@ -16,9 +16,10 @@ import yaml
 NUMBERS = (0, -1, 1, 2, -0.0, 0.5, 1e-9, 1e-30, 1e300, -1e300, 1e9, 10**6, 10**12, 2**63, -(2**63), 10**30, 10**5000,
            float("nan"), float("inf"), float("-inf"), 1e-320)  # fmt: skip
 TEXTS = (
-    "", " ", "x", "*", "\x00", "\x1b[31m", "\ud800", "é" * 50, "名前", "\u202eabc", "x" * 5000, "<b>", "=1+1", "@SUM(A1)",
-    "../../etc/passwd", "/etc/passwd", "nan", "inf", "-1", "1e400", "0x10", "1_000", "12:30:45", "2026-13-45", "200 ms",
-    "48 GiB", "1e3 furlongs", "null", "true", "~", "{{7*7}}", "%s", "a,b", "a\nb", '"', "'", "[x]", "a.b", "a/b",
+    "", " ", "x", "*", "\x00", "\x1b[31m", "\ud800", "é" * 50, "名前", "\u202eabc", "x" * 5000, "<b>", "=1+1",
+    "@SUM(A1)", "../../etc/passwd", "/etc/passwd", "nan", "inf", "-1", "1e400", "0x10", "1_000", "12:30:45",
+    "2026-13-45", "200 ms", "48 GiB", "1e3 furlongs", "null", "true", "~", "{{7*7}}", "%s", "a,b", "a\nb", '"', "'",
+    "[x]", "a.b", "a/b",
 )  # fmt: skip
 TAGS = (
     '!!int ""', '!!int "x"', '!!bool "maybe"', '!!float ""', '!!timestamp "abc"', "!!python/object:os.system {}",

@@ -1,4 +1,4 @@
-"""A few hundred mutated files; `make fuzz N=…` runs any number (docs/robustness.md)."""
+"""A few hundred mutated files; `make fuzz N=…` runs any number (SECURITY.md)."""
 
 from __future__ import annotations
 
