@@ -22,7 +22,7 @@ from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evalu
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
-from formulations.reserved_capacity.problem import ReservedCapacity
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
@@ -56,8 +56,8 @@ class Master:
         self.theta = model.variable("theta", ("group",), (groups,))
         model.state(PURCHASES)
         self.held = held(model, t.column_active, "q")
-        self.unit = 1.0 / ((float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0) or 1.0)
-        model.minimise("cost", (model.reserved_usd + self.theta) * self.unit)
+        self.unit = 1.0 / _typical_usd(t)  # of money, θ included: coefficients stay far above what HiGHS drops
+        model.minimise("cost", model.reserved_usd * self.unit + self.theta)
         compiled = model.compiled()
         self.session = Session(compiled, Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
         self.cost, self.integer = compiled.costs[0], np.flatnonzero(compiled.integer)
@@ -81,13 +81,15 @@ class Master:
         values: list[Array] = []
         for cut in cuts:
             index, value = self._reserved(cut.slope, cut.quarter)
+            constant = cut.constant
             if cut.group is not None:
-                index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
+                index, value = np.append(index, self.theta.start + cut.group), np.append(value * self.unit, 1.0)
+                constant *= self.unit
             largest = np.abs(value).max(initial=0.0)
-            if not largest and cut.constant <= TOLERANCE:
+            if not largest and constant <= TOLERANCE:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
-            lower.append(cut.constant / largest if largest else 1.0)
+            lower.append(constant / largest if largest else 1.0)
             indices.append(index[keep])
             values.append(value[keep] / largest if largest else value[keep])
         if lower:
@@ -217,7 +219,10 @@ class _Run:
 
     def outcome(self) -> Outcome[ReservedPlan]:
         t = self.t
-        unreachable = np.flatnonzero(~t.reach.any(axis=1) & ~np.isfinite(t.penalty))
+        must = ~np.isfinite(t.penalty)
+        for guard in t.guards:  # a loss has to be survived whatever the price of unserved demand
+            must |= guard.demand(t.demand).any(axis=0)
+        unreachable = np.flatnonzero(~t.reach.any(axis=1) & must)
         if len(unreachable):
             name = t.case.regions[t.source_region[unreachable[0]]]
             return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
@@ -500,6 +505,15 @@ class _Run:
             if not hard and self._reserved_usd(x) + found.usd_per_month <= value * (1 + 1e-9):
                 self.best = _Point(self._reserved_usd(x) + found.usd_per_month, x)
                 return
+
+
+def _typical_usd(t: ReservedTables) -> float:
+    """USD/month between the cheapest reservation and the dearest way to serve, or to forgo, what a machine serves."""
+    reserved = t.column_usd_per_month[t.column_usd_per_month > 0]
+    forgone = [t.penalty[i] / t.work[i, j] for i, j in np.argwhere(t.reach) if np.isfinite(t.penalty[i])]
+    hourly = HOURS_PER_MONTH * np.concatenate([t.option_usd_per_hour, forgone])
+    usd = np.concatenate([reserved, hourly[hourly > 0]])
+    return float(np.sqrt(usd.min() * usd.max())) if len(usd) else 1.0
 
 
 def _listed(t: ReservedTables, groups: Index) -> Projection | None:
