@@ -184,6 +184,11 @@ class Projection:
         """Hourly cost at machines (J, Q)."""
         t = self.t
         sums = _Sums(t, self.groups)
+        apart = ~t.reach.any(axis=1) & np.isfinite(t.penalty)  # users out of every machine's reach pay their price
+        if apart.any():
+            rows = np.arange(len(t.demand))
+            nothing = np.zeros((len(rows), len(self.strength)))
+            sums.add(rows, t.demand[:, apart] @ t.penalty[apart], nothing, machines[:, 0])
         for part in self.parts:
             n = int(part.prefix.max(initial=0))
             for q in range(t.quarters) if n else ():
