@@ -178,7 +178,7 @@ class _Fleet:
                 self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
         for i, q in enumerate(self.points):
             mine = {self.x[t, i, k]: self._load(t, i, k) for k in range(len(q.serves)) if (t, i, k) in self.x}
-            self.m.row({**mine, self.n[t, i]: -self.loose}, high=0)
+            self.m.row({**_felt(mine), self.n[t, i]: -self.loose}, high=0)
             for x in mine:  # one deployment at least where anything is served, however little load it is
                 self.m.row({x: 1.0, self.n[t, i]: -1.0}, high=0)
 
@@ -237,7 +237,7 @@ class _Fleet:
                 on = self.m.column(0, 1, whole=True)
                 most = 2 * (math.ceil(self._most(t, members)) + r.lost)
                 self.m.row({**count, on: -float(most)}, high=0)
-                self.m.row({**load, **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
+                self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
                 continue
             used.append(self._survives(count, load, self._unavailable(machines), t, members))
         if r.survive_probability is not None:
@@ -275,7 +275,7 @@ class _Fleet:
                 raise UnsettledError("reference: pools of more than 600")
         self.m.row(dict.fromkeys(choice, 1.0), high=1)
         self.m.row({**count, **sizes}, 0, 0)
-        self.m.row({**load, **left}, high=0)
+        self.m.row({**_felt(load), **left}, high=0)
         return choice
 
     def _unavailable(self, machines: Machines) -> float:
@@ -388,6 +388,12 @@ class _Fleet:
                 return max(new, ratio)
             ratio = new
         raise UnsettledError("reference: the ratio does not settle")
+
+
+def _felt(load: dict[int, float]) -> dict[int, float]:
+    """Loads without those that vanish beside a deployment or the others: the solver would drop them in silence."""
+    least = 1e-10 * max(load.values(), default=1.0)
+    return {x: v for x, v in load.items() if v > max(least, 1e-10)}
 
 
 def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:
@@ -621,7 +627,7 @@ def generate(rng: Rng) -> Instance:
         _mixed(rng, data)
     else:
         _workloads(rng, data, kind)
-        for q in data.get("periods", ()):
+        for q in data.get("periods", ())[1:]:
             if maybe(rng, 0.6):
                 q["rate_factor"] = pick(rng, [0.0, 0.3, 1.0, 2.0])
             if maybe(rng, 0.3):
@@ -673,9 +679,9 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
                 if not modelled or maybe(rng, 0.3):
                     b["name"] = f"b{j}"
                 if shared:
-                    b["share"] = float(round(parts[j], 4))
+                    b["share"] = math.floor(parts[j] * 1e4) / 1e4
                 else:
-                    b["requests_per_s"] = 0.0 if maybe(rng, 0.05) else _rate(rng, kind)
+                    b["requests_per_s"] = 0.0 if maybe(rng, 0.05) and j else _rate(rng, kind)
                 w["buckets"].append(b)
         low, high = (1e-6, 1e9) if kind == "scales" else (0.05, 20)
         if maybe(rng, 0.25):
@@ -709,11 +715,13 @@ def _trace(rng: Rng, data: Instance, w: Instance) -> None:
     w["trace"] = trace
 
 
-def _names(data: Instance) -> list[str]:
-    return [
-        f"{w['name']}/{b.get('name') or '{}x{}'.format(b['input_tokens'], b['output_tokens'])}"
+def _rates(data: Instance) -> dict[str, float]:
+    """Requests/s by demand, before periods."""
+    return {
+        f"{w['name']}/{b.get('name') or '{}x{}'.format(b['input_tokens'], b['output_tokens'])}":
+        b.get("requests_per_s", b.get("share", 0.0) * w.get("requests_per_s", 0.0)) or 1.0
         for w in data["workloads"] for b in w.get("buckets", ())
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def _own_points(rng: Rng, data: Instance, kind: str) -> None:
@@ -723,6 +731,7 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
         own = [static.machine(rng, f"m{i}", ["l4", "a100"], 20.0, usd) for i in range(2)]
         data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
     rows = []
+    rates = _rates(data)
     for i in range(int(rng.integers(1, 6))):
         row: Instance = {"name": f"p{i}", "requests_per_s": {}}
         priced = [m for one in _pools(data) for m in one["machines"]]
@@ -741,14 +750,13 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
             row["count"] = int(rng.integers(1, 4))
         if maybe(rng, 0.4):
             row["slots"] = pick(rng, [1, 2, 8, 32])
-        for d in _names(data):
+        for d in rates:
             if maybe(rng, 0.85):
-                row["requests_per_s"][d] = _rate(rng, "edge" if kind == "edge" else "measured")
-                if kind == "scales":
-                    row["requests_per_s"][d] = between(rng, 1e-3, 1e6)
+                load = between(rng, 1e-9, 1e4)  # deployments that the demand takes, at extreme scales
+                row["requests_per_s"][d] = rates[d] / load if kind == "scales" else _rate(rng, kind)
         rows.append(row)
     if maybe(rng, 0.15):
-        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", *_names(data)]
+        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", *rates]
         table = rows[len(rows) // 2 :]
         rows = rows[: len(rows) // 2]
         flat = [{**r, **r["requests_per_s"]} for r in table]

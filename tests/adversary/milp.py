@@ -81,7 +81,8 @@ class Program:
         h = highspy.Highs()
         for option, setting in (
             ("output_flag", False), ("threads", 1), ("time_limit", TIME_LIMIT_S), ("mip_rel_gap", 1e-8),
-            ("mip_abs_gap", 1e-7), ("small_matrix_value", 1e-12), ("primal_feasibility_tolerance", 1e-9), ("dual_feasibility_tolerance", 1e-9),
+            ("mip_abs_gap", 1e-7), ("small_matrix_value", 1e-12),
+            ("primal_feasibility_tolerance", 1e-9), ("dual_feasibility_tolerance", 1e-9),
             ("mip_feasibility_tolerance", 1e-9),
         ):  # fmt: skip
             h.setOptionValue(option, setting)

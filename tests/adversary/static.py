@@ -353,7 +353,8 @@ def architecture(rng: Rng) -> Json:
         experts = int(rng.integers(2, 17))
         found["moe"] = {
             "experts": experts, "active": int(rng.integers(1, experts + 1)),
-            "expert_ffn": int(rng.integers(1, 33)) * 64, "shared_experts": int(rng.integers(0, 3)), "shared_ffn": int(rng.integers(0, 17)) * 64,
+            "expert_ffn": int(rng.integers(1, 33)) * 64, "shared_experts": int(rng.integers(0, 3)),
+            "shared_ffn": int(rng.integers(0, 17)) * 64,
             "dense_layers": int(rng.integers(0, found["layers"] + 1)),
         }  # fmt: skip
     if maybe(rng, 0.2):
