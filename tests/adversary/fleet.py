@@ -22,7 +22,7 @@ from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
 from tests.adversary import static
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
-from tests.adversary.milp import Program
+from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
@@ -139,16 +139,16 @@ class _Fleet:
         self.p, self.workloads, self.demands, self.points, self.pool = p, workloads, demands, points, pool
         self.share = [h / sum(hours) for h in hours]
         self.hours, self.loose = hours, 1 + slack
-        m = self.m = Program()
+        m = self.m = Programme()
         periods = range(len(hours))
-        self.n = {(t, i): m.column(whole=True) for t in periods for i in range(len(points))}
+        self.n = {(t, i): m.variable(whole=True) for t in periods for i in range(len(points))}
         self.x = {
-            (t, i, k): m.column(0, 1)
+            (t, i, k): m.variable(0.0, 0.0, 1.0)
             for t in periods for i, q in enumerate(points) for k, (d, _, _) in enumerate(q.serves)
             if demands[d].rates[t] > 0
         }  # fmt: skip
         self.s = {
-            (t, d.name): m.column(0, min(1.0, 1 - self._least(d.workload) * (2 - self.loose)))
+            (t, d.name): m.variable(0.0, 0.0, min(1.0, 1 - self._least(d.workload) * (2 - self.loose)))
             for t in periods for d in demands.values() if d.rates[t] > 0
         }  # fmt: skip
         self.up: dict[tuple[int, Any], int] = {}
@@ -234,7 +234,7 @@ class _Fleet:
                 for i in members for k in range(len(self.points[i].serves)) if (t, i, k) in self.x
             }  # fmt: skip
             if r.lost is not None:
-                on = self.m.column(0, 1, whole=True)
+                on = self.m.variable(0.0, 0.0, 1.0, whole=True)
                 most = 2 * (math.ceil(self._most(t, members)) + r.lost)
                 self.m.row({**count, on: -float(most)}, high=0)
                 self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
@@ -266,7 +266,7 @@ class _Fleet:
         while True:
             size += 1
             lost = next(k for k in range(size + 1) if binom.sf(k, size, unavailable) <= miss)
-            column = self.m.column(0, 1, whole=True)
+            column = self.m.variable(0.0, 0.0, 1.0, whole=True)
             choice.append(column)
             sizes[column], left[column] = -float(size), -float(size - lost) * self.loose
             if size - lost >= most:
@@ -299,7 +299,7 @@ class _Fleet:
         types = {m[:3] for q in self.points for m in q.machines} | set(running)
         for t in range(periods):
             for g in types:
-                self.up[t, g], self.down[t, g] = self.m.column(), self.m.column()
+                self.up[t, g], self.down[t, g] = self.m.variable(), self.m.variable()
                 row = {self.up[t, g]: -1.0, self.down[t, g]: 1.0}
                 for i, q in enumerate(self.points):
                     count = float(sum(m[3] for m in q.machines if m[:3] == g))
@@ -336,7 +336,8 @@ class _Fleet:
         """USD/h, tokens per USD or weighted requests per second of the first priority."""
         usd = self._usd()
         if self.p.objective == "min_cost":
-            return self._cheapest(usd)
+            found = self._minimum(usd)
+            return None if found is None else found.value
         served: dict[int, float] = {}
         first = min(w.priority for w in self.workloads)
         for (t, name), s in self.s.items():
@@ -347,28 +348,19 @@ class _Fleet:
             elif d.workload.priority == first:
                 served[s] = worth
         if self.p.objective == "max_served":
-            missed = self.m.minimum(served)
-            return None if missed is None else math.fsum(served.values()) - missed[0]
+            missed = self._minimum(served)
+            return None if missed is None else math.fsum(served.values()) - missed.value
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
         return self._best_ratio(served, usd)
 
-    def _cheapest(self, usd: dict[int, float]) -> float | None:
-        """Least cost; deployments dearer than a plan that is known are left out, and the scale is found anew."""
-        known: float | None = None
-        for _ in range(5):
-            found = self.m.minimum(usd)
-            if found is None:
-                return None if known is None else known
-            value = found[0]
-            if known is not None and value >= known * (1 - 1e-7):
-                return min(value, known)
-            known = value
-            dear = [n for n in self.n.values() if usd[n] > known * (1 + 1e-6)]
-            if not dear or all(self.m.high[n] == 0 for n in dear):
-                return known
-            for n in dear:
-                self.m.high[n] = 0.0
-        return known
+    def _minimum(self, objective: dict[int, float]) -> Solution | None:
+        """The least value of an objective; the programme is as before."""
+        high = list(self.m.high)
+        self.m.cost = [objective.get(i, 0.0) for i in range(len(high))]
+        try:
+            return self.m.solve()
+        finally:
+            self.m.high = high
 
     def _best_ratio(self, served: dict[int, float], usd: dict[int, float]) -> float | None:
         """Most tokens per USD: where the best of tokens − q·USD is nothing, q is the ratio (Dinkelbach)."""
@@ -377,10 +369,10 @@ class _Fleet:
         for _ in range(60):
             # minimise missed tokens + q·USD, in units of all tokens
             objective = {i: served.get(i, 0.0) / whole + ratio * usd.get(i, 0.0) / whole for i in {*served, *usd}}
-            found = self.m.minimum(objective)
+            found = self._minimum(objective)
             if found is None:
                 return None
-            x = found[1]
+            x = found.x
             tokens = whole - math.fsum(c * x[i] for i, c in served.items())
             cost = math.fsum(c * x[i] for i, c in usd.items())
             new = tokens / cost
