@@ -668,7 +668,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
                 b: Instance = {}
                 if modelled or maybe(rng, 0.3):
                     b = {"input_tokens": int(between(rng, 1, 1500)) + j, "output_tokens": int(between(rng, 1, 80))}
-                if not modelled or maybe(rng, 0.3):
+                lengths = [(x.get("input_tokens"), x.get("output_tokens")) for x in w["buckets"]]
+                if not modelled or maybe(rng, 0.3) or (b["input_tokens"], b["output_tokens"]) in lengths:
                     b["name"] = f"b{j}"
                 if shared:
                     b["share"] = math.floor(parts[j] * 1e4) / 1e4
@@ -778,7 +779,7 @@ def _pool(rng: Rng, data: Instance) -> None:
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
         data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
-        data["pool"]["assumed_discounts"] = {"spot": 0.6}
+        data["pool"]["assumed_discounts"] = {m: round(float(rng.random()), 3) for m in some(rng, static.MARKETS)}
     if isinstance(data["pool"], dict) and maybe(rng, 0.1):
         data["pool"] |= {"catalog": "llm-pilot-table-vii", "region": "us-east-1", "include": ["m*", "g6.xlarge"]}
     if maybe(rng, 0.4):
@@ -884,7 +885,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         high = 1e8 if kind == "scales" else 60
         data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)
     if maybe(rng, 0.3) or kind == "edge":
-        if maybe(rng, 0.6):
+        if maybe(rng, 0.6) or kind == "scales":
             data["reserve"] = {"lost": int(rng.integers(1, 4))}
             if maybe(rng):
                 data["reserve"]["machines"] = pick(rng, ["spot", "all"])
