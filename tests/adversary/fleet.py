@@ -918,5 +918,5 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 if region or maybe(rng, 0.3):
                     line["region"] = region
                 if maybe(rng, 0.6):
-                    line["market"] = pick(rng, static.MARKETS[:2])
+                    line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
                 data["running"].append(line)
