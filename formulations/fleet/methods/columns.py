@@ -318,7 +318,7 @@ def solve(
         return Outcome(status, None, seconds=seconds, log=log)
     clock = time.perf_counter()
     opened = np.union1d(select(tables, relaxed), _wanted(tables, relaxed))
-    if any(w.spot_share_max < 1 for w in tables.case.workloads):  # what must not be on spot goes elsewhere
+    if _spot_is_limited(tables):  # what must not be on spot goes elsewhere
         steady = np.flatnonzero(~tables.points.spot)
         there = replace(relaxed, priced=relaxed.priced[:, steady])
         opened = np.union1d(opened, steady[select(tables.restricted(steady), there)])
@@ -367,6 +367,10 @@ def solve(
     )  # fmt: skip
 
 
+def _spot_is_limited(tables: FleetTables) -> bool:
+    return any(w.spot_share_max < 1 for w in tables.case.workloads)
+
+
 def _spread(n: Index, columns: Index, points: int) -> Index:
     """Counts of some points as counts of all."""
     all_of_them = np.zeros((len(n), points), dtype=np.intp)
@@ -382,13 +386,16 @@ def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
 
 
 def _few_pairs(tables: FleetTables, opened: Index, relaxed: Relaxation, most: int = 12) -> FleetTables:
-    """Only the opened points, and of every demand the pairs with the `most` cheapest of all and of those not on spot.
+    """Only the opened points, and of every demand the pairs with the `most` cheapest.
 
-    Those of the relaxation's solution stay, too.
+    Where spot shares are limited, also with the cheapest not on spot; those of the relaxation's solution stay, too.
     """
-    spot, priced = tables.points.spot[opened], relaxed.priced[:, opened]
+    priced = relaxed.priced[:, opened]
     keep = np.zeros(relaxed.priced.shape, dtype=bool)
-    for columns in (np.arange(len(opened)), np.flatnonzero(~spot)):
+    groups = [np.arange(len(opened))]
+    if _spot_is_limited(tables):
+        groups.append(np.flatnonzero(~tables.points.spot[opened]))
+    for columns in groups:
         few = min(most, len(columns))
         if few:
             best = columns[np.argpartition(priced[:, columns], few - 1, axis=1)[:, :few]]
