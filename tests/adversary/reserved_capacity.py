@@ -1,0 +1,832 @@
+"""Reserved capacity, answered by one plain programme: every flow of every hour, scenario, quarter and loss is a variable.
+
+Written from formulations/reserved_capacity/README.md and the descriptions in its schema. Flows are shares of the demand
+they serve, so no coefficient depends on whether requests are counted by the second or by the hour.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from optmodels import catalog
+from optmodels.catalog import geography
+from optmodels.latency.strategies import Hardware, Model
+from optmodels.latency.work import layer_work
+from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
+from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
+
+LEFT_OUT = {
+    "Architecture.title": "words",
+    "Architecture.source": "words",
+    "Architecture.note": "words",
+    "Architecture.checkpoint": "words",
+}
+HOURS = 730.0  # of a month
+GIB = float(2**30)
+TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters
+MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
+STRICT, GENEROUS = 1e-9, 2e-6  # demand is read so much larger or smaller
+
+
+# The instance, read ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """What an instance says. R regions, T hours, K services, I machine types.
+
+    Attributes:
+        demand: requests/s, (T, R, K).
+        rows: (share of time, quarter, factor by region) of every scenario and quarter.
+        reach: (k, r, s, i) → machines for a request/s.
+        egress: USD per request, (K, R, R).
+        price: (i, s, market) → USD/h.
+        offered: (i, s).
+        cap: (field, i, s) → machines; infinite: no limit.
+    """
+
+    data: Instance
+    regions: list[str]
+    demand: Array
+    quarters: int
+    rows: list[tuple[float, int, Array]]
+    reach: dict[tuple[int, int, int, int], float]
+    egress: Array
+    price: dict[tuple[int, int, str], float]
+    offered: set[tuple[int, int]]
+    cap: dict[tuple[str, int, int], float]
+
+    def terms(self) -> list[str]:
+        return list(self.data.get("terms", ("reserved_1y", "reserved_3y")))
+
+
+def read(data: Instance) -> Case:
+    """Everything the instance refers to, looked up."""
+    names = [r["region"] for r in data["regions"]]
+    services, machines = data["services"], data["machines"]
+    demand = np.stack([_demand(data, s["demand"], names) for s in services], axis=2)
+    growth = data.get("growth") or {"quarters": 1}
+    scenarios = data.get("uncertainty", {}).get("scenarios") or [{"probability": 1.0}]
+    Q = growth["quarters"]
+    rows = [
+        (
+            s["probability"] / Q,
+            q,
+            np.array([s.get("factor", 1.0) * s.get("by_region", {}).get(n, 1.0) for n in names])
+            * growth.get("factor_per_quarter", 1.0) ** q,
+        )
+        for s in scenarios
+        for q in range(Q)
+    ]
+    rtt = _round_trips(data, names)
+    price, offered = _prices(data, names)
+    reach: dict[tuple[int, int, int, int], float] = {}
+    for k, s in enumerate(services):
+        for i, m in enumerate(machines):
+            found = _serving(m, s)
+            if found is None:
+                continue
+            rate, prefill = found
+            for r, user in enumerate(names):
+                for to, server in enumerate(names):
+                    allowed = s.get("residency", {}).get(user)
+                    first = rtt[r, to] / 1000 + s["slo"].get("queue_s", 0.0) + prefill
+                    if (allowed is None or server in allowed) and first <= s["slo"]["ttft_s"] + 1e-12:
+                        kappa = 1.0 if r == to else s.get("kappa", 1.0)
+                        if (i, to) in offered:
+                            reach[k, r, to, i] = kappa / (rate * data.get("utilisation", 1.0))
+    cap = {
+        (what, i, s): _cap(m.get(what), name)
+        for what in ("reservable", "on_demand_available", "spot_available")
+        for i, m in enumerate(machines)
+        for s, name in enumerate(names)
+    }
+    return Case(data, names, demand, Q, rows, reach, _egress(data, names), price, offered, cap)
+
+
+def _cap(value: Any, region: str) -> float:
+    found = value.get(region) if isinstance(value, dict) else value
+    return math.inf if found is None else float(found)
+
+
+def _table(data: Instance, name: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(data[FILES][name])))
+
+
+def _round_trips(data: Instance, names: list[str]) -> Array:
+    """Milliseconds, (R, R): from user to server, else the way back, else, at home, zero."""
+    net, R = data["network"], len(names)
+    if "estimate" in net:
+        places = [_place(r) for r in data["regions"]]
+        rtt = geography.geodesic_round_trip_ms(*np.array(places, dtype=float).T)
+        table = None
+    elif "catalog" in net:
+        known, matrix = geography.round_trip_times(net["catalog"])
+        table = {a: dict(zip(known, row, strict=True)) for a, row in zip(known, matrix.tolist(), strict=True)}
+    elif "file" in net:
+        head, *lines = _table(data, net["file"])
+        table = {x[0]: {b: float(v) for b, v in zip(head[1:], x[1:], strict=True) if v} for x in lines}
+    else:
+        table = net["rtt_ms"]
+    if table is not None:
+        rtt = np.zeros((R, R))
+        for a, user in enumerate(names):
+            for b, server in enumerate(names):
+                value = table.get(user, {}).get(server, table.get(server, {}).get(user))
+                rtt[a, b] = 0.0 if value is None else value
+    local = net.get("local_rtt_ms")
+    if local is not None:
+        np.fill_diagonal(rtt, local)
+    return rtt
+
+
+def _place(region: dict[str, Any]) -> tuple[float, float]:
+    if "latitude_deg" in region:
+        return region["latitude_deg"], region["longitude_deg"]
+    known = geography.places()[region["region"]]
+    return known.latitude_deg, known.longitude_deg
+
+
+def _egress(data: Instance, names: list[str]) -> Array:
+    """USD per request: out at the origin's price, back at the server's; 10³ bytes are 10⁻⁶ GB."""
+    given, R = data["network"].get("egress"), len(names)
+    per_gb = np.zeros((R, R))
+    if given is not None:
+        prices = geography.egress_prices(given["catalog"]) if "catalog" in given else given["usd_per_gb"]
+        for a, sender in enumerate(names):
+            for b, receiver in enumerate(names):
+                value = prices[sender] if isinstance(prices, dict) else prices
+                if isinstance(value, dict):
+                    value = value.get(receiver, value.get("*"))
+                per_gb[a, b] = 0.0 if a == b else value
+    return np.stack([
+        1e-6 * (s.get("request_kb", 0.0) * per_gb + s.get("answer_kb", 0.0) * per_gb.T) for s in data["services"]
+    ])  # fmt: skip
+
+
+def _prices(data: Instance, names: list[str]) -> tuple[dict[tuple[int, int, str], float], set[tuple[int, int]]]:
+    """A region's own prices go before the machine's; the instance's before the file's before the catalogue's."""
+    price: dict[tuple[int, int, str], float] = {}
+    offered: set[tuple[int, int]] = set()
+    for i, m in enumerate(data["machines"]):
+        own: dict[str, dict[str, float]] = {}
+        if "catalog" in m:
+            for x in catalog.machines(m["catalog"]):
+                if x.machine == m["machine"]:
+                    own[x.region] = {t: p for t in MARKETS if (p := getattr(x.prices, t)) is not None}
+        if "prices_file" in m:
+            head, *lines = _table(data, m["prices_file"])
+            for line in lines:
+                row = dict(zip(head, line, strict=True))
+                if row["machine"] == m["machine"]:
+                    own[row["region"]] = {
+                        t: float(v) / f for t in MARKETS for unit, f in (("hour", 1.0), ("month", HOURS))
+                        if (v := row.get(f"{t}_usd_per_{unit}"))
+                    }  # fmt: skip
+        own |= m.get("prices_by_region", {})
+        for s, name in enumerate(names):
+            mine = m.get("prices", {}) | own.get(name, {})
+            if name in m["regions"] if "regions" in m else mine:
+                offered.add((i, s))
+                price |= {(i, s, t): float(p) for t, p in mine.items()}
+    return price, offered
+
+
+def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, float] | None:
+    """(requests/s, prefill seconds) as stated, or from the roofline; None: it cannot serve the service.
+
+    The batch sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT and memory, on any
+    tensor parallelism that divides GPUs and heads, the one with most requests/s.
+    """
+    stated = machine.get("serves", {}).get(service["service"])
+    if stated is not None:
+        return stated["requests_per_second"], stated.get("prefill_s", 0.0)
+    w = service.get("workload")
+    if w is None:
+        return None
+    listed = [x for x in catalog.machines(machine["catalog"]) if x.machine == machine["machine"]] \
+        if "catalog" in machine else []  # fmt: skip
+    name = machine.get("gpu") or (listed[0].gpu if listed else None)
+    if name is None:
+        return None
+    gpus = machine.get("gpu_count", listed[0].gpu_count if listed else 1)
+    gpu = catalog.gpus()[name]
+    vram = machine.get("vram_gib") or (listed[0].vram_gib if listed and "gpu" not in machine else None)
+    vram = (vram or gpu.vram_gib * gpus) / gpus
+    architecture = catalog.llms()[w["model"]] if isinstance(w["model"], str) else _architecture(w["model"])
+    weights = w.get("weights", "fp16")
+    flops = gpu.fp8_flops if weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
+    if flops is None:
+        return None
+    work = layer_work(architecture, weights, w.get("kv", "fp16"))
+    uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
+    like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
+    whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
+    best: tuple[float, float] | None = None
+    for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
+        for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
+            one = {
+                "tp": tp, "flops": tp * flops, "mem_bytes_per_s": tp * gpu.mem_bytes_per_s, "vram_bytes": tp * vram * GIB,
+                "pcie_bytes_per_s": tp * gpu.pcie_bytes_per_s, "disk_bytes_per_s": np.nan, "net_bytes_per_s": np.nan,
+                "link_bytes_per_s": gpu.link_bytes_per_s, "ram_bytes": np.nan, "disk_bytes": np.nan,
+            }  # fmt: skip
+            hardware = Hardware(**{k: np.array([v], dtype=float) for k, v in one.items()})
+            full = whole.resident(hardware, np.array([batch]), np.ones(1))
+            tbt = float(full.tbt(np.zeros(1))[0])
+            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
+                continue
+            prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
+            rate = gpus / tp * batch / (batch * prefill + (w["output_tokens"] - 1) * tbt)
+            if best is None or rate > best[0]:
+                best = rate, prefill
+    return best
+
+
+def _architecture(shape: dict[str, Any]) -> Any:
+    from optmodels.catalog.types import Architecture
+
+    return Architecture.model_validate(shape)
+
+
+def _demand(data: Instance, d: dict[str, Any], names: list[str]) -> Array:
+    """Requests/s, (T, R)."""
+    seconds = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
+    if d["kind"] == "inline":
+        return np.array([d["by_region"][n] for n in names]).T / seconds[d["unit"]]
+    if d["kind"] == "diurnal":
+        return _diurnal(data, d)
+    head, *lines = _table(data, d["file"])
+    table = [dict(zip(head, line, strict=True)) for line in lines]
+    if d["kind"] == "trace":
+        mine = [x for x in table if "model" not in d or x["model"] == d["model"]]
+        hour = {id(x): int(float(x["time_s"]) // 3600) for x in table}
+        rps = np.zeros((max(hour.values()) + 1, len(names)))
+        for x in mine:
+            rps[hour[id(x)], names.index(x["region"])] += d.get("scale", 1.0) / 3600
+        return rps
+    if "region" in head:
+        table = [x for x in table if "service" not in d or x["service"] == d["service"]]
+        hours = sorted({x["hour_start_utc"] for x in table})
+        unit = next(u for u in seconds if u in head)
+        rps = np.zeros((len(hours), len(names)))
+        for x in table:
+            rps[hours.index(x["hour_start_utc"]), names.index(x["region"])] = float(x[unit]) / seconds[unit]
+    else:
+        rps = np.array([[float(x[n]) for n in names] for x in table]) / seconds[d["unit"]]
+    return rps * d.get("scale", 1.0)
+
+
+def _diurnal(data: Instance, d: dict[str, Any]) -> Array:
+    """A curve on every region's own clock, weighted, with noise, of the stated mean over hours and all regions."""
+    start = dt.datetime.fromisoformat(d.get("start_utc", "2026-01-05T00:00:00+00:00"))
+    begin = start.weekday() * 24 + start.hour + start.minute / 60
+    shape = np.zeros((d["hours"], len(data["regions"])))
+    for r, region in enumerate(data["regions"]):
+        for t in range(d["hours"]):
+            zone = region.get("time_zone")
+            if zone is None and "utc_offset_h" not in region:
+                zone = geography.places()[region["region"]].time_zone
+            ahead = region.get("utc_offset_h")
+            if ahead is None:
+                offset = ZoneInfo(zone).utcoffset(start.replace(tzinfo=None) + dt.timedelta(hours=t))
+                assert offset is not None
+                ahead = offset.total_seconds() / 3600
+            local = t + begin + ahead
+            if d.get("curve", "cosine") == "cosine":
+                rise = (d.get("peak_to_mean", 1.6) - 1) * math.cos(
+                    2 * math.pi * (local - d.get("peak_local_hour", 14)) / 24
+                )
+                shape[t, r] = (1 + rise) * (d.get("weekend_factor", 1.0) if local % 168 >= 120 else 1.0)
+            else:
+                curve = geography.weekly_curves()[d["curve"]]
+                at = (local - d.get("curve_shift_h", 0.0)) % 168
+                shape[t, r] = np.interp(at, np.arange(169), [*curve, curve[0]])
+            shape[t, r] *= region.get("weight", 1.0)
+    noise = d.get("noise", 0.0)
+    if noise:
+        shape *= np.random.default_rng(d.get("seed", 0)).lognormal(-(noise**2) / 2, noise, shape.shape)
+    mean = shape.sum(axis=1).mean()
+    return shape * (d["total_requests_per_second"] / mean if mean else 0.0)
+
+
+# The programme --------------------------------------------------------------------------------------------------------
+
+
+def reference(data: Instance) -> Answer:
+    """The least USD per month."""
+    case = read(data)
+    worst, best = _optimum(case, 1 + STRICT), _optimum(case, 1 - GENEROUS)
+    return Answer(
+        None if best is None else best.bound, None if worst is None else worst.value, "min", relative=2e-6,
+        absolute=1e-9 * max(1e-6, abs(worst.value) if worst is not None else 1.0),
+    )  # fmt: skip
+
+
+def _optimum(case: Case, factor: float) -> Solution | None:
+    """The programme at `factor` times the demand."""
+    p = Programme()
+    purchases = _purchases(case, p, factor)
+    share = 1.0 / len(case.demand)
+    for weight, q, by_region in case.rows:
+        for hourly in case.demand:
+            _hour(case, p, purchases, weight * share, q, hourly * by_region[:, None] * factor)
+            for kept, extra in _losses(case):
+                _survive(case, p, purchases, q, hourly * by_region[:, None] * factor * kept[:, None], extra)
+    found = p.solve()
+    if found is None or all(b.whole for b in purchases):
+        return found
+    # So many that a fraction of a machine is nobody's tolerance: the next whole number upwards is a plan.
+    for b in purchases:
+        if not b.whole:
+            p.low[b.index] = p.high[b.index] = math.ceil(found.x[b.index] * b.unit - 1e-6) / b.unit
+    above = p.solve()
+    if above is None:
+        raise UnsettledError("rounding up is no plan")
+    return Solution(found.bound, above.value, above.x)
+
+
+@dataclass
+class Purchase:
+    """A reservation of `unit`·x·step machines of type i in region s that run from quarter `first` to before `last`."""
+
+    i: int
+    s: int
+    first: int
+    last: int
+    index: int
+    step: int
+    unit: float
+    whole: bool
+
+
+def _purchases(case: Case, p: Programme, factor: float) -> list[Purchase]:
+    """Every reservation on offer, its cost within the horizon, its minimum, and stocks."""
+    peak = max(float((case.demand * f[:, None]).sum()) for _, _, f in case.rows) * factor
+    worst = case.data.get("uncertainty", {}).get("worst_case") or {"deviation": 0.0}
+    peak *= 1 + worst["deviation"]
+    each: dict[tuple[int, int], float] = {}
+    for (_, _, s, i), load in case.reach.items():
+        each[i, s] = max(each.get((i, s), 0.0), load)
+    found: list[Purchase] = []
+    for (i, s), load in each.items():
+        m = case.data["machines"][i]
+        step, minimum = m.get("step", 1), m.get("minimum", 0)
+        useful = max(math.ceil(peak * load / step), math.ceil(minimum / step), 1)  # more helps nobody
+        whole = useful <= MOST_WHOLE
+        unit = 1.0 if whole else useful / 1e3
+        mine: list[Purchase] = []
+        for term in (t for t in case.terms() if t in TERMS):
+            if (i, s, term) not in case.price:
+                continue
+            for first in range(case.quarters):
+                last = min(case.quarters, first + TERMS[term])
+                cost = case.price[i, s, term] * HOURS * step * (last - first) / case.quarters
+                x = p.variable(cost * unit, 0.0, useful / unit, whole)
+                if minimum:
+                    any_at_all = p.variable(high=1.0, whole=True)
+                    p.row({x: unit, any_at_all: -math.ceil(minimum / step)}, low=0.0)
+                    p.row({x: unit, any_at_all: -useful}, high=0.0)
+                mine.append(Purchase(i, s, first, last, x, step, unit, whole))
+        limit = case.cap["reservable", i, s]
+        if limit < math.inf:
+            for q in range(case.quarters):
+                running = {b.index: b.unit * step for b in mine if b.first <= q < b.last}
+                if running:
+                    p.row(running, high=limit)
+        found += mine
+    return found
+
+
+def _capacity(
+    case: Case, p: Programme, purchases: list[Purchase], q: int, flows: dict[tuple[int, int], dict[int, float]],
+    hourly: dict[tuple[int, int], list[tuple[int, float]]], extra: dict[tuple[int, int], float],
+) -> None:  # fmt: skip
+    """Work in every sink ≤ machines that run in quarter q, bought by the hour, or there anyway.
+
+    Where one step does all the work that there can be, its coefficient is that work: the same whole solutions.
+    """
+    for sink, work in flows.items():
+        there = extra.get(sink, 0.0)
+        most = sum(work.values()) - there
+        if most <= 0 or there == math.inf:
+            continue
+        terms = list(work.items())
+        for b in purchases:
+            if (b.i, b.s) == sink and b.first <= q < b.last:
+                terms.append((b.index, -min(b.step * b.unit, most) if b.whole else -b.step * b.unit))
+        terms += [(x, -works) for x, works in hourly.get(sink, [])]
+        p.row(terms, high=there)
+
+
+def _served(case: Case, p: Programme, wanted: Array, cost: Any, gone: int | None = None) -> tuple[
+    dict[tuple[int, int], list[tuple[int, float]]], dict[tuple[int, int], dict[int, float]]
+]:  # fmt: skip
+    """Flow variables, shares of `wanted` (R, K): (region, service) → variables; sink → work by variable, machines."""
+    by_source: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    work: dict[tuple[int, int], dict[int, float]] = {}
+    away: dict[tuple[int, int], dict[int, float]] = {}
+    for (k, r, s, i), load in case.reach.items():
+        if wanted[r, k] <= 0 or s == gone:
+            continue
+        y = p.variable(cost(k, r, s), 0.0, 1.0)
+        by_source.setdefault((r, k), []).append((y, 1.0))
+        work.setdefault((i, s), {})[y] = load * wanted[r, k]
+        if r != s:
+            away.setdefault((r, k), {})[y] = 1.0
+    for (_, k), variables in away.items():
+        ceiling = case.data["services"][k].get("forwarding_ceiling", 1.0)
+        if ceiling < 1:
+            p.row(variables, high=ceiling)
+    return by_source, work
+
+
+def _hour(case: Case, p: Programme, purchases: list[Purchase], weight: float, q: int, wanted: Array) -> None:
+    """One hour of one scenario and quarter, `weight` of all time."""
+    month = HOURS * weight
+    by_source, work = _served(
+        case, p, wanted, lambda k, r, s: month * 3600 * case.egress[k, r, s] * wanted[r, k]
+    )
+    for r, k in zip(*np.nonzero(wanted > 0), strict=True):
+        terms = by_source.get((r, k), [])
+        price = case.data["services"][k].get("unserved_usd_per_request")
+        if price is not None:
+            terms = [*terms, (p.variable(month * 3600 * price * wanted[r, k], 0.0, 1.0), 1.0)]
+        p.row(terms, low=1.0, high=1.0)
+    hourly: dict[tuple[int, int], list[tuple[int, float]]] = {}
+    for (i, s), flows in work.items():
+        most = sum(flows.values())
+        for market in ("on_demand", "spot"):
+            if market not in case.terms() or (i, s, market) not in case.price:
+                continue
+            lost = case.data["machines"][i].get("spot_lost_share", 0.0) if market == "spot" else 0.0
+            cap = case.cap[f"{market}_available", i, s]
+            x = p.variable(month * case.price[i, s, market] * most / (1 - lost), 0.0, cap * (1 - lost) / most)
+            hourly.setdefault((i, s), []).append((x, most))
+    _capacity(case, p, purchases, q, work, hourly, {})
+
+
+def _losses(case: Case) -> list[tuple[Array, tuple[int | None, dict[tuple[int, int], float]]]]:
+    """Everything that must be survived: (share of demand kept by region, (region lost, machines counted on))."""
+    rules = case.data.get("resilience", {})
+    R = len(case.regions)
+    on_demand, spot = (
+        {
+            (i, s): case.cap[f"{market}_available", i, s]
+            * (1 - (case.data["machines"][i].get("spot_lost_share", 0.0) if market == "spot" else 0.0))
+            for i, s in case.offered
+            if market in case.terms() and (i, s, market) in case.price
+        }
+        for market in ("on_demand", "spot")
+    )
+    found: list[tuple[Array, tuple[int | None, dict[tuple[int, int], float]]]] = []
+    keep = rules.get("lose_any_region_keep")
+    if keep is not None:
+        counted = on_demand if rules.get("count_on_demand") else {}
+        found += [(np.full(R, keep), (r, counted)) for r in sorted({s for _, s in case.offered})]
+    keep = rules.get("lose_spot_keep")
+    if keep is not None:
+        found.append((np.full(R, keep), (None, on_demand)))
+    worst = case.data.get("uncertainty", {}).get("worst_case")
+    if worst is not None:
+        both = {x: on_demand.get(x, 0.0) + spot.get(x, 0.0) for x in on_demand | spot}
+        for who in combinations(range(R), min(R, worst["regions"])):
+            factor = np.ones(R)
+            factor[list(who)] += worst["deviation"]
+            found.append((factor, (None, both)))
+    return found
+
+
+def _survive(
+    case: Case, p: Programme, purchases: list[Purchase], q: int, wanted: Array,
+    loss: tuple[int | None, dict[tuple[int, int], float]],
+) -> None:  # fmt: skip
+    """`wanted` is served by what is left: nothing in the region lost, no purchases but those counted on."""
+    gone, extra = loss
+    by_source, work = _served(case, p, wanted, lambda k, r, s: 0.0, gone)
+    for r, k in zip(*np.nonzero(wanted > 0), strict=True):
+        p.row(by_source.get((r, k), []), low=1.0, high=1.0)
+    _capacity(case, p, purchases, q, work, {}, extra)
+
+
+# Instances ------------------------------------------------------------------------------------------------------------
+
+KINDS = (
+    "plain", "hourly", "losses", "scenarios", "growth", "steps", "egress", "latency", "catalogue", "files",
+    "degenerate", "tight", "few-per-hour", "many-per-second", "slow-machines", "prices-apart", "everything",
+)  # fmt: skip
+MONDAY = "2026-03-02T00:00:00+00:00"
+CLOUD = ("us-east-1", "us-west-2", "eu-central-1", "ap-northeast-1", "sa-east-1")
+
+
+class Draw:
+    """Random choices, in words."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def number(self, low: float, high: float) -> float:
+        return float(f"{self.rng.uniform(low, high):.4g}")
+
+    def magnitude(self, low: float, high: float) -> float:
+        return float(f"{math.exp(self.rng.uniform(math.log(low), math.log(high))):.4g}")
+
+    def whole(self, low: int, high: int) -> int:
+        return int(self.rng.integers(low, high + 1))
+
+    def one(self, of: Any) -> Any:
+        return of[int(self.rng.integers(len(of)))]
+
+    def some(self, of: Any, at_least: int = 1) -> list[Any]:
+        n = self.whole(at_least, len(of))
+        return [of[i] for i in sorted(self.rng.choice(len(of), n, replace=False))]
+
+
+def generate(rng: np.random.Generator) -> Instance:
+    """An instance of one of `KINDS`, as JSON data."""
+    d = Draw(rng)
+    kind = d.one(KINDS)
+    on = lambda *kinds: kind in (*kinds, "everything")  # noqa: E731
+    known = on("catalogue") or d.chance(0.1)
+    R = d.whole(1, 3) if on("losses", "scenarios", "growth") else d.whole(1, 4)
+    T = d.whole(1, 2) if on("losses", "scenarios", "growth") else d.whole(1, 5)
+    K = d.whole(1, 2) if d.chance(0.4) else 1
+    I = d.whole(1, 2)  # noqa: E741
+    names = d.some(CLOUD, R)[:R] if known else [f"r{r}" for r in range(R)]
+    R = len(names)
+    files: dict[str, str] = {}
+    dated = on("catalogue") or d.chance(0.5)  # every service or none
+    data: Instance = {"formulation": "reserved_capacity", "schema": 1, "notes": kind}
+    if d.chance(0.1):
+        data |= {"name": "adversary", "title": "a random instance"}
+    data["regions"] = [_region(d, n, known) for n in names]
+    data["network"] = _network(d, names, known, data["regions"], files, on("files"))
+    machines = [f"m{i}" for i in range(I)]
+    rate = {"slow-machines": 1e-9, "few-per-hour": 1e-3, "many-per-second": 1e9}.get(kind, 1.0)
+    size = rate * (1.0 if kind != "many-per-second" or d.chance(0.5) else 1e6)
+    data["services"] = [
+        _service(d, f"s{k}", names, T, size * d.number(0.3, 3.0), kind, on, files, dated) for k in range(K)
+    ]
+    if kind == "few-per-hour" and d.chance(0.5):
+        for s in (s for s in data["services"] if s["demand"]["kind"] == "inline"):
+            s["demand"]["by_region"] = {n: [v * 1e-6 for v in x] for n, x in s["demand"]["by_region"].items()}
+    data["machines"] = [_machine(d, m, names, data["services"], rate, kind, on, files, known) for m in machines]
+    unable = [s for s in data["services"] if "workload" not in s and not any(s["service"] in m.get("serves", {}) for m in data["machines"])]
+    for s in unable:
+        d.one(data["machines"]).setdefault("serves", {})[s["service"]] = {"requests_per_second": rate}
+    data["terms"] = _terms(d, data | {FILES: files}, names, kind)
+    if d.chance(0.3):
+        data["utilisation"] = d.number(0.3, 1.0)
+    if on("losses") or d.chance(0.1):
+        rules: dict[str, Any] = {}
+        if d.chance(0.6):
+            rules["lose_any_region_keep"] = d.one((1.0, 0.8, d.number(0.1, 1.0)))
+        if d.chance(0.4):
+            rules["lose_spot_keep"] = d.one((1.0, d.number(0.1, 1.0)))
+        if d.chance(0.5):
+            rules["count_on_demand"] = d.chance(0.7)
+        data["resilience"] = rules
+    uncertain: dict[str, Any] = {}
+    if on("scenarios") or d.chance(0.1):
+        uncertain["scenarios"] = _scenarios(d, names)
+    if on("scenarios", "losses") and d.chance(0.5):
+        uncertain["worst_case"] = {"deviation": d.one((0.3, d.magnitude(0.01, 5.0))), "regions": d.whole(1, 3)}
+    if uncertain:
+        data["uncertainty"] = uncertain
+    if on("growth") or d.chance(0.1):
+        data["growth"] = {"quarters": d.one((1, 2, 3, 5)) if kind != "everything" else d.whole(1, 2)}
+        if d.chance(0.8):
+            data["growth"]["factor_per_quarter"] = d.one((1.0, d.number(0.5, 1.8)))
+    if files:
+        data[FILES] = files
+    return data
+
+
+def _region(d: Draw, name: str, known: bool) -> dict[str, Any]:
+    region: dict[str, Any] = {"region": name}
+    if d.chance(0.6):
+        region["weight"] = d.one((1.0, 3.0, d.number(0.1, 5.0)))
+    if not known:
+        region |= {"latitude_deg": d.number(-60, 60), "longitude_deg": d.number(-180, 180)}
+        region |= {"utc_offset_h": d.one((0.0, 5.5, -8.0))} if d.chance(0.5) else {"time_zone": d.one(
+            ("Europe/Oslo", "Asia/Kolkata", "America/Los_Angeles"))}  # fmt: skip
+    return region
+
+
+def _network(
+    d: Draw, names: list[str], known: bool, regions: list[dict[str, Any]], files: dict[str, str], in_file: bool
+) -> dict[str, Any]:
+    rtt = {a: {b: d.number(5, 300) for b in names if b != a} for a in names}
+    if known and d.chance(0.7):
+        net: dict[str, Any] = {"catalog": "aws"}
+    elif in_file and d.chance(0.6):
+        lines = [["region", *names], *([a, *("" if a == b else str(rtt[a][b]) for b in names)] for a in names)]
+        files["rtt.csv"] = "\n".join(",".join(x) for x in lines) + "\n"
+        net = {"file": "rtt.csv"}
+    elif not known and d.chance(0.15):
+        net = {"estimate": "geodesic"}
+    else:
+        if d.chance(0.3):  # one direction is enough
+            rtt = {a: {b: v for b, v in row.items() if names.index(b) > names.index(a)} for a, row in rtt.items()}
+        net = {"rtt_ms": rtt}
+    if d.chance(0.4):
+        net["local_rtt_ms"] = d.one((0.0, 2.0, d.number(0.0, 50.0)))
+    return net
+
+
+def _service(
+    d: Draw, name: str, names: list[str], T: int, size: float, kind: str, on: Any, files: dict[str, str],
+    dated: bool,
+) -> dict[str, Any]:  # fmt: skip
+    slo: dict[str, Any] = {"ttft_s": d.one((0.1, 0.2, 0.4, 1.0, d.number(0.05, 0.5)))}
+    if d.chance(0.3):
+        slo["queue_s"] = d.one((0.0, 0.05))
+    service: dict[str, Any] = {"service": name, "slo": slo, "demand": _demand_of(d, name, names, T, size, kind, on, files, dated)}
+    if on("latency"):
+        slo["tbt_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
+        service["workload"] = _workload(d)
+    if on("egress") or d.chance(0.15):
+        service["kappa"] = d.one((1.0, 1.2, d.magnitude(1.0, 50.0)))
+    if d.chance(0.25):
+        service["forwarding_ceiling"] = d.one((0.0, 0.5, d.number(0.0, 1.0)))
+    if d.chance(0.2):
+        service["residency"] = {d.one(names): d.some(names)}
+    if on("egress") or d.chance(0.15):
+        service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.magnitude(0.1, 1e4)}
+    if d.chance(0.35 if kind != "tight" else 0.8):
+        service["unserved_usd_per_request"] = d.one((1e-3, d.magnitude(1e-9, 1e3), d.magnitude(1e-5, 1e-2)))
+    return service
+
+
+def _workload(d: Draw) -> dict[str, Any]:
+    w: dict[str, Any] = {
+        "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
+        "output_tokens": d.whole(1, 400),
+    }  # fmt: skip
+    if d.chance(0.5):
+        w |= {"weights": d.one(("fp16", "fp8", "int8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+    if d.chance(0.4):
+        w["cached_input_share"] = d.number(0.0, 1.0)
+    if d.chance(0.4):
+        w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
+    return w
+
+
+OWN_MODEL = {
+    "layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 8, "head_dim": 128, "ffn": 5632, "ffn_matrices": 3,
+    "vocab": 32000, "max_positions": 4096, "tied_embeddings": True, "learned_positions": 0, "params": 1.3e9,
+}  # fmt: skip
+EXPERTS = OWN_MODEL | {
+    "moe": {"experts": 8, "active": 2, "expert_ffn": 1408, "shared_experts": 1, "shared_ffn": 1408, "dense_layers": 1},
+    "mla": {"kv_lora_rank": 512, "q_lora_rank": 0, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "ffn_matrices": 2,
+}
+
+
+def _demand_of(
+    d: Draw, name: str, names: list[str], T: int, size: float, kind: str, on: Any, files: dict[str, str], dated: bool
+) -> dict[str, Any]:
+    if dated and (on("catalogue") or d.chance(0.3)):
+        demand: dict[str, Any] = {"kind": "diurnal", "hours": T, "total_requests_per_second": size * len(names)}
+        if d.chance(0.7):
+            demand["curve"] = d.one(("cosine", "azure-2024-conv", "servegen-m-small"))
+        demand["start_utc"] = MONDAY
+        if d.chance(0.5):
+            demand |= {"curve_shift_h": d.number(-20, 20), "peak_local_hour": d.number(0, 23.9)}
+        if d.chance(0.5):
+            demand |= {"peak_to_mean": d.number(1, 2), "weekend_factor": d.one((0.0, d.number(0, 2)))}
+        if d.chance(0.5):
+            demand |= {"noise": d.number(0, 0.5), "seed": d.whole(0, 9)}
+        return demand
+    if kind == "degenerate":
+        level = d.one((size, size, 0.0))
+        hours = {n: [level] * T for n in names}
+    else:
+        hours = {n: [d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 4.0) * size for _ in range(T)] for n in names}
+    if on("files") and d.chance(0.7):
+        return _demand_file(d, name, hours, T, files, dated)
+    demand = {"kind": "inline", "unit": d.one(("requests_per_second", "requests_per_minute", "requests_per_hour"))}
+    per = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}[demand["unit"]]
+    demand["by_region"] = {n: [v * per for v in x] for n, x in hours.items()}
+    if dated:
+        demand["start_utc"] = MONDAY
+    return demand
+
+
+def _demand_file(d: Draw, name: str, hours: dict[str, list[float]], T: int, files: dict[str, str], dated: bool) -> dict[str, Any]:
+    stamps = [f"2026-03-02T{t:02d}:00:00+00:00" for t in range(T)]
+    file, form = f"{name}.csv", d.one(("long", "wide")) if dated else "trace"
+    demand: dict[str, Any] = {"kind": "file", "file": file}
+    if form == "long":
+        unit, per = d.one((("requests_per_second", 1.0), ("requests_per_hour", 3600.0)))
+        rows = [f"{s},{n},chat,{x[t] * per!r}" for t, s in enumerate(stamps) for n, x in hours.items()]
+        rows += [f"{s},{n},other,{d.number(0, 9)}" for s in stamps for n in hours]
+        files[file] = "\n".join((f"hour_start_utc,region,service,{unit}", *rows)) + "\n"
+        demand["service"] = "chat"
+    elif form == "wide":
+        rows = [",".join((s, *(repr(x[t]) for x in hours.values()))) for t, s in enumerate(stamps)]
+        files[file] = "\n".join((",".join(("hour_start_utc", *hours)), *rows)) + "\n"
+        demand["unit"] = d.one(("requests_per_second", "requests_per_minute"))
+    else:
+        rows = sorted((d.number(3600 * t, 3600 * t + 3599), n, d.one(("a", "b"))) for t in range(T) for n in hours
+                      for _ in range(d.whole(0, 3)))  # fmt: skip
+        rows = [(3600.0 * T - 1, next(iter(hours)), "a"), (1.0, next(iter(hours)), "b"), *rows]
+        files[file] = "time_s,region,model\n" + "".join(f"{t},{n},{m}\n" for t, n, m in sorted(rows))
+        demand = {"kind": "trace", "file": file, "scale": d.number(1000, 9000)}
+        if d.chance(0.5):
+            demand["model"] = "a"
+        return demand
+    if d.chance(0.5):
+        demand["scale"] = d.number(0.5, 2.0)
+    return demand
+
+
+def _machine(
+    d: Draw, name: str, names: list[str], services: list[dict[str, Any]], rate: float, kind: str, on: Any,
+    files: dict[str, str], known: bool,
+) -> dict[str, Any]:  # fmt: skip
+    m: dict[str, Any] = {"machine": name}
+    level = 1.0 if kind != "prices-apart" else d.magnitude(1e-6, 1e6)
+    listed = known and d.chance(0.3)
+    if listed:
+        m |= {"machine": f"{d.one(('g5', 'g6', 'g6e'))}.{'x' if name == 'm0' else '4x'}large", "catalog": "aws"}
+    flat = kind == "degenerate"
+    if not listed or d.chance(0.5):
+        m["prices"] = _price_list(d, level, flat)
+    if d.chance(0.3):
+        m["prices_by_region"] = {n: _price_list(d, level, flat) for n in d.some(names)}
+    if on("files") and d.chance(0.6):
+        file, name = f"{name}-prices.csv", m["machine"]
+        columns = ("on_demand_usd_per_hour", "reserved_3y_usd_per_month")
+        rows = [f"{name},{n},{level * d.number(0.8, 3)!r},{level * d.number(300, 900)!r}" for n in d.some(names)]
+        files[file] = "\n".join((",".join(("machine", "region", *columns)), *rows)) + "\n"
+        m["prices_file"] = file
+    if d.chance(0.2):
+        m["regions"] = d.some(names)
+    scarce = kind == "tight"
+    for what in ("reservable", "on_demand_available", "spot_available"):
+        if d.chance(0.7 if scarce else 0.3):
+            many = lambda: d.whole(0, 4 if scarce else 9)  # noqa: E731
+            m[what] = many() if d.chance(0.5) else {n: many() for n in d.some(names)}
+    if d.chance(0.3):
+        m["spot_lost_share"] = d.one((0.0, 0.1, d.number(0.0, 0.99)))
+    if on("steps") or d.chance(0.15):
+        m |= {"step": d.one((1, 2, 3, 8)), "minimum": d.one((0, 1, 4, 5, 9))}
+    if on("latency") and not listed:
+        m["gpu"] = d.one(("l4", "a10g", "l40s", "h100"))
+        if d.chance(0.5):
+            m["gpu_count"] = d.one((1, 2, 4))
+        if d.chance(0.3):
+            m["vram_gib"] = d.number(20, 400)
+    if not on("latency") or d.chance(0.3):
+        m["serves"] = {
+            s["service"]: {"requests_per_second": d.number(0.5, 4.0) * rate}
+            | ({"prefill_s": d.number(0.0, 0.1)} if d.chance(0.4) else {})
+            for s in d.some(services)
+        }  # fmt: skip
+    return m
+
+
+def _price_list(d: Draw, level: float, flat: bool) -> dict[str, float]:
+    prices = {"on_demand": 1.0, "spot": 1.0, "reserved_1y": 1.0, "reserved_3y": 1.0}
+    if not flat:
+        prices = {"on_demand": d.number(0.8, 5.0), "spot": d.number(0.2, 1.5), "reserved_1y": d.number(0.5, 1.2),
+                  "reserved_3y": d.number(0.3, 1.0)}  # fmt: skip
+    return {t: prices[t] * level for t in d.some(MARKETS, 2)}
+
+
+def _terms(d: Draw, data: Instance, names: list[str], kind: str) -> list[str]:
+    """Such as some machine has a price for; a machine keeps `regions` only where each has a price in one of them."""
+    priced = {t for _, _, t in _prices(data, names)[0]}
+    terms = d.some([t for t in MARKETS if t in priced])
+    if kind == "hourly":
+        terms = sorted({*terms, *(t for t in ("on_demand", "spot") if t in priced)})
+    price, offered = _prices(data, names)
+    for i, m in enumerate(data["machines"]):
+        if not all(any((i, s, t) in price for t in terms) for j, s in offered if j == i):
+            m.pop("regions", None)
+    return terms
+
+
+def _scenarios(d: Draw, names: list[str]) -> list[dict[str, Any]]:
+    shares = d.one(([1.0], [0.5, 0.5], [0.7, 0.3], [0.25, 0.25, 0.5]))
+    found = []
+    for n, p in enumerate(shares):
+        s: dict[str, Any] = {"scenario": f"w{n}", "probability": p}
+        if d.chance(0.7):
+            s["factor"] = d.one((0.0, 1.0, d.number(0.5, 2.0), d.number(0.5, 2.0)))
+        if d.chance(0.5):
+            s["by_region"] = {n: d.number(0.0, 2.0) for n in d.some(names)}
+        found.append(s)
+    return found
