@@ -21,6 +21,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.strategies import Hardware, Model
 from optmodels.latency.work import layer_work
+from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 
@@ -527,32 +528,6 @@ MONDAY = "2026-03-02T00:00:00+00:00"
 CLOUD = ("us-east-1", "us-west-2", "eu-central-1", "ap-northeast-1", "sa-east-1")
 
 
-class Draw:
-    """Random choices, in words."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-
-    def chance(self, p: float) -> bool:
-        return bool(self.rng.random() < p)
-
-    def number(self, low: float, high: float) -> float:
-        return float(f"{self.rng.uniform(low, high):.4g}")
-
-    def magnitude(self, low: float, high: float) -> float:
-        return float(f"{math.exp(self.rng.uniform(math.log(low), math.log(high))):.4g}")
-
-    def whole(self, low: int, high: int) -> int:
-        return int(self.rng.integers(low, high + 1))
-
-    def one(self, of: Any) -> Any:
-        return of[int(self.rng.integers(len(of)))]
-
-    def some(self, of: Any, at_least: int = 1) -> list[Any]:
-        n = self.whole(at_least, len(of))
-        return [of[i] for i in sorted(self.rng.choice(len(of), n, replace=False))]
-
-
 def generate(rng: np.random.Generator) -> Instance:
     """An instance of one of `KINDS`, as JSON data."""
     d = Draw(rng)
@@ -675,23 +650,12 @@ def _workload(d: Draw) -> dict[str, Any]:
         "output_tokens": d.whole(1, 400),
     }  # fmt: skip
     if d.chance(0.5):
-        w |= {"weights": d.one(("fp16", "fp8", "int8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+        w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
     if d.chance(0.4):
         w["cached_input_share"] = d.number(0.0, 1.0)
     if d.chance(0.4):
         w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
     return w
-
-
-OWN_MODEL = {
-    "layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 8, "head_dim": 128, "ffn": 5632, "ffn_matrices": 3,
-    "vocab": 32000, "max_positions": 4096, "tied_embeddings": True, "learned_positions": 0, "params": 1.3e9,
-}  # fmt: skip
-EXPERTS = OWN_MODEL | {
-    "moe": {"experts": 8, "active": 2, "expert_ffn": 1408, "shared_experts": 1, "shared_ffn": 1408, "dense_layers": 1},
-    "mla": {"kv_lora_rank": 512, "q_lora_rank": 0, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
-    "ffn_matrices": 2,
-}
 
 
 def _demand_of(
@@ -809,6 +773,9 @@ def _price_list(d: Draw, level: float, flat: bool) -> dict[str, float]:
 def _terms(d: Draw, data: Instance, names: list[str], kind: str) -> list[str]:
     """Such as some machine has a price for; a machine keeps `regions` only where each has a price in one of them."""
     priced = {t for _, _, t in _prices(data, names)[0]}
+    if not priced:
+        data["machines"][0]["prices"] = {"on_demand": 2.0, "reserved_3y": 0.5}
+        return ["on_demand", "reserved_3y"]
     terms = d.some([t for t in MARKETS if t in priced])
     if kind == "hourly":
         terms = sorted({*terms, *(t for t in ("on_demand", "spot") if t in priced)})
