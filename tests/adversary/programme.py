@@ -22,6 +22,7 @@ Array = npt.NDArray[np.float64]
 TIME_LIMIT_S = 30.0
 FEASIBILITY = 1e-9
 NOTHING = 1e-7  # of a share or a machine: less than anybody's tolerance
+SMALLEST = 1e-12  # coefficients below are dropped by HiGHS
 MOST_WHOLE = 1e6  # of a larger number the fraction is less than anybody's tolerance
 
 
@@ -67,6 +68,8 @@ class Programme:
             summed[i] = summed.get(i, 0.0) + a
         kept = {i: a for i, a in summed.items() if a != 0}
         scale = max((abs(a) for a in kept.values()), default=1.0)
+        if any(abs(a) < 10 * SMALLEST * scale for a in kept.values()):
+            raise UnsettledError(f"coefficients of a row differ by more than {0.1 / SMALLEST:g}")
         self.rows.append((low / scale, high / scale, {i: a / scale for i, a in kept.items()}))
 
     def solve(self) -> Solution | None:
@@ -121,6 +124,7 @@ class Programme:
         h.setOptionValue("threads", 1)
         h.setOptionValue("presolve", presolve)
         h.setOptionValue("time_limit", TIME_LIMIT_S)
+        h.setOptionValue("small_matrix_value", SMALLEST)
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance", "mip_feasibility_tolerance"):
             h.setOptionValue(name, FEASIBILITY)
         for name in ("mip_rel_gap", "mip_abs_gap"):

@@ -1,0 +1,283 @@
+"""Cost efficiency: every deployment of an instance tried one by one, and random instances."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import yaml
+
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels import catalog
+from optmodels.latency.calibration import Calibration
+from tests.adversary import static
+from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
+
+LEFT_OUT = {
+    "CostEfficiency.title": "for people",
+    "CostEfficiency.name": "for people",
+    "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
+    "Calibration.model": "provenance",
+    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
+    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
+    "Calibration.date": "for people",
+    "Calibration.schema_version": "one value",
+    "Calibration.schema_version=1": "one value",
+    "Machine.title": "for people",
+    "Architecture.params": "for people",
+    "Architecture.checkpoint": "for export",
+    "OperatingPoint.source": "for people",
+}
+METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
+
+
+# The reference ------------------------------------------------------------------------------------------------------
+
+
+def reference(data: Instance) -> Answer:
+    """Largest cost efficiency, by trying every deployment in every market."""
+    best = _optimum(data, static.PLAN_TOLERANCE)
+    worst = _optimum(data, -static.SURE)
+    return Answer(best, worst, "max", relative=1e-6, absolute=0.0)
+
+
+def _setting(p: CostEfficiency, data: Instance) -> Setting:
+    calibration: Any = p.latency.calibration
+    if isinstance(calibration, str):
+        listed = calibration in catalog.calibrations()
+        text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
+        calibration = Calibration.model_validate(text)
+    architecture = catalog.llms()[p.model] if isinstance(p.model, str) else p.model
+    return Setting(
+        architecture, p.precision.weights, p.precision.kv, p.workload.input_tokens, p.workload.output_tokens,
+        dict(catalog.gpus()) | dict(p.gpus), p.latency.variant, p.memory,
+        () if calibration is None else calibration.coefficients, p.latency.safety,
+    )  # fmt: skip
+
+
+def _optimum(data: Instance, slack: float) -> float | None:
+    """Tokens per USD of the best deployment, limits loosened by the share `slack`; None: none keeps them."""
+    p = CostEfficiency.model_validate({k: v for k, v in data.items() if k != FILES})
+    found = [
+        3600 * (p.slo.tps if p.objective == "capped" else tokens / e2e) / usd
+        for usd, e2e, tokens in _plans(p, data, slack)
+        if p.budget_usd_per_hour is None or usd <= p.budget_usd_per_hour * (1 + max(slack, 1e-14))
+    ]
+    return max(found, default=None)
+
+
+def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
+    """(USD/h, E2E in seconds, tokens of the batch) of every deployment at its best offload ratio within the SLO."""
+    w = p.workload
+    tokens = w.batch * (w.input_tokens + w.output_tokens)
+    limits = (getattr(p.slo, "ttft_s", math.inf), getattr(p.slo, "tbt_s", math.inf), tokens / p.slo.tps)
+    pool = static.machines(p.pool)
+    if p.latency.operating_points is not None:
+        for o in p.latency.operating_points:
+            e2e = o.e2e_s if o.e2e_s is not None else tokens / o.tps
+            seen = (o.ttft_s or 0.0, o.tbt_s or 0.0, e2e)
+            if o.family in p.strategies.families and all(
+                s <= x * (1 + slack) for s, x in zip(seen, limits, strict=True)
+            ):
+                for main, ao in itertools.product(pool, [m for m in pool if m.machine == o.ao] if o.ao else [None]):
+                    if main.machine == o.main and (ao is None or slack > 0 or static.together(main, ao)):
+                        for usd in _costs(p, Skeleton(o.family, main, ao, 1, 1, o.count)):
+                            yield usd, e2e, tokens
+        return
+    setting = _setting(p, data)
+    known: dict[Any, Any] = {}  # equal parts on equal machines run equally
+    for k in static.skeletons(pool, p.strategies, w.batch, setting):
+        costs = list(_costs(p, k))
+        curve = Curve(setting, k, w.batch, slack)
+        key = curve.same_as()
+        if costs and key not in known:
+            known[key] = static.best_run(curve, p.strategies.alpha, limits, slack)
+        if costs and known[key] is not None:
+            for usd in costs:
+                yield usd, known[key][2], tokens
+
+
+def _costs(p: CostEfficiency, k: Skeleton) -> Iterator[float]:
+    """What a deployment costs in every pair of markets, USD/h."""
+    for market in p.markets.main:
+        main = k.main.prices.get(market)
+        if main is not None and k.ao is None:
+            yield k.mains * main
+        elif main is not None and k.ao is not None:
+            for other in p.markets.ao:
+                ao = k.ao.prices.get(other)
+                if ao is not None:
+                    yield k.mains * main + k.aos * ao
+
+
+# Random instances ---------------------------------------------------------------------------------------------------
+
+
+def generate(rng: Rng) -> Instance:
+    """A random small instance, its limits near what some deployment of it reaches."""
+    kind = pick(rng, ["plain"] * 6 + ["measured", "catalogue", "scales", "edge"])
+    batch = pick(rng, [1, 2, 3, 5, 7, 12, 16, 20, 33, 64]) if maybe(rng, 0.8) else int(rng.integers(1, 200))
+    data: Instance = {
+        "formulation": "cost_efficiency", "schema": 1, "notes": kind,
+        "workload": {
+            "batch": batch, "input_tokens": int(between(rng, 1, 3000)), "output_tokens": int(between(rng, 1, 120)),
+        },
+        "slo": {"kind": "batch", "tps": 1e-6},
+    }  # fmt: skip
+    wide = 6.0 if kind == "scales" else 1.0
+    usd = (1e-9, 1e9) if kind == "scales" else (0.1, 5.0)
+    if maybe(rng, 0.3):
+        data["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+    if kind == "catalogue":
+        data["workload"]["input_tokens"] = int(between(rng, 1, 1900))
+        data["model"] = pick(rng, ["opt-6.7b", "llama-3.1-8b"])
+        data["pool"] = {"catalog": pick(rng, ["llm-pilot-table-ii", "llm-pilot-table-vi", "llm-pilot-table-vii"])}
+        listed = catalog.machines(data["pool"]["catalog"])
+        data["pool"]["include"] = [m.machine for m in some(rng, listed)[:4]]
+        if maybe(rng):
+            data["pool"]["exclude"] = [pick(rng, ["*.48xlarge", "*8xlarge", "nothing"])]
+        if maybe(rng):
+            data["pool"]["region"] = listed[0].region
+    else:
+        data["model"] = static.architecture(rng)
+        data["gpus"] = static.gpus(rng, int(rng.integers(1, 4)), wide)
+        names = [*data["gpus"], *(["l4"] if maybe(rng, 0.2) else [])]
+        vram = _weights_gib(data)
+        own = [static.machine(rng, f"m{i}", names, vram * wide, usd) for i in range(int(rng.integers(1, 4)))]
+        if maybe(rng, 0.3):
+            for m in own:
+                m["region"], m["provider"] = pick(rng, ["here", "there"]), pick(rng, ["one", "one", "two"])
+        data["pool"] = {"machines": own}
+    if maybe(rng, 0.2):
+        data["pool"]["assumed_discounts"] = {m: round(float(rng.random()), 3) for m in some(rng, static.MARKETS)}
+    if maybe(rng):
+        data["markets"] = {"main": some(rng, static.MARKETS), "ao": some(rng, static.MARKETS)}
+    data["strategies"] = _strategies(rng, batch)
+    if kind == "measured":
+        data["latency"] = {"operating_points": _measured(rng, data, batch)}
+    elif maybe(rng):
+        data["latency"] = _latency(rng, data)
+    if maybe(rng):
+        data["memory"] = static.memory(rng)
+    if maybe(rng):
+        data["objective"] = pick(rng, ["capped", "uncapped"])
+    if maybe(rng, 0.2):
+        data["alternatives"] = int(rng.integers(0, 5))
+    if maybe(rng, 0.2) and kind != "catalogue":
+        names = [m["machine"] for m in data["pool"]["machines"]]
+        data["baselines"] = {
+            "high_end": pick(rng, names), "kvo_disk": pick(rng, names),
+            "ao_cluster": {"main": pick(rng, names), "ao": pick(rng, names)},
+            "infersave": {"base": pick(rng, names), "plus": pick(rng, names)},
+        }  # fmt: skip
+    _limits(rng, data, kind)
+    return data
+
+
+def _weights_gib(data: Instance) -> float:
+    """About what the weights take."""
+    p = CostEfficiency.model_validate({**data, "pool": {"machines": []}})
+    work = static.layer_work(p.model, p.precision.weights, p.precision.kv)  # type: ignore[arg-type]
+    return work.weight_bytes / static.GIB
+
+
+def _counts(rng: Rng, least_count: int, batch: int) -> list[int]:
+    """A list of counts, not always in order, some beyond the batch."""
+    top = max(least_count + 1, min(2 * batch, 40))
+    found = [int(x) for x in rng.integers(least_count, top + 1, size=int(rng.integers(1, 6)))]
+    return found if maybe(rng, 0.3) else sorted(set(found))
+
+
+def _strategies(rng: Rng, batch: int) -> Instance:
+    found: Instance = {}
+    if maybe(rng, 0.8):
+        found["families"] = some(rng, static.FAMILIES)
+    for key, low in (("replicas", 1), ("multi_pass", 2), ("parallel", 2), ("shared", 2)):
+        if maybe(rng, 0.7):
+            found[key] = _counts(rng, low, batch)
+    if maybe(rng):
+        found["tensor_parallel"] = some(rng, [1, 2, 3, 4])
+    if maybe(rng, 0.3):
+        found["alpha"] = static.alpha_range(rng)
+    return found
+
+
+def _latency(rng: Rng, data: Instance) -> Instance:
+    found: Instance = {}
+    if maybe(rng, 0.7):
+        found["variant"] = pick(rng, ["paper", "roofline"])
+    if maybe(rng):
+        safe = maybe(rng)
+        if safe:
+            found["safety"] = pick(rng, [0.3, 0.5, 0.8, 0.9, 0.95])
+        calibration = static.calibration(rng, list(data.get("gpus", {})), safe)
+        how = int(rng.integers(3))
+        if how == 0 and not safe:
+            found["calibration"] = "llm-pilot-table-viii"
+        elif how == 1:
+            found["calibration"] = "own.yaml"
+            data[FILES] = {"own.yaml": yaml.safe_dump(calibration)}
+        else:
+            found["calibration"] = calibration
+    return found
+
+
+def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
+    rows = []
+    names = [m["machine"] for m in data["pool"]["machines"]]
+    for i in range(int(rng.integers(1, 6))):
+        family = pick(rng, static.FAMILIES)
+        row: Instance = {"name": f"p{i}", "family": family, "main": pick(rng, names)}
+        if family in static.AO:
+            row["ao"] = pick(rng, names)
+        if family != "ao" and maybe(rng):
+            row["count"] = int(rng.integers(1, batch + 1))
+        if family not in ("high_end", "multi_pass"):
+            row["alpha"] = round(float(rng.random()), 3)
+        row[pick(rng, ["tps", "e2e_s"])] = between(rng, 1, 100)
+        row["ttft_s"], row["tbt_s"] = between(rng, 0.01, 1), between(rng, 0.01, 1)
+        rows.append(row)
+    return rows
+
+
+def _limits(rng: Rng, data: Instance, kind: str) -> None:
+    """SLO and budget near what deployments of the instance reach; exactly there on the edge."""
+    p = CostEfficiency.model_validate({k: v for k, v in data.items() if k != FILES})
+    w = p.workload
+    tokens = w.batch * (w.input_tokens + w.output_tokens)
+    seen: list[tuple[float, float, float, float]] = []
+    if p.latency.operating_points is not None:
+        seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
+                for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
+    else:
+        setting = _setting(p, data)
+        every = list(itertools.islice(static.skeletons(static.machines(p.pool), p.strategies, w.batch, setting), 2000))
+        for i in rng.permutation(len(every))[:30]:
+            curve, costs = Curve(setting, every[i], w.batch), list(_costs(p, every[i]))
+            offloads = every[i].family not in ("high_end", "multi_pass")
+            a = p.strategies.alpha
+            lo, hi = (max(curve.lo, a.min), min(curve.hi, a.max)) if offloads else (curve.lo, 0.0)
+            if lo <= hi and costs:
+                at = lo if kind == "edge" else lo + (hi - lo) * float(rng.random()) ** 2
+                ttft, tbt, e2e = (float(x[0]) for x in curve(np.array([at])))
+                if math.isfinite(e2e):
+                    seen.append((ttft, max(tbt, 1e-9), e2e, pick(rng, costs)))
+    if not seen:
+        seen = [(0.5, 0.05, 5.0, 2.0)]
+    ttft, tbt, e2e, usd = seen[0]
+
+    def near(value: float) -> float:
+        exact = value if kind == "edge" else value * pick(rng, [0.8, 1.0, 1.001, 1.2, 2.0, 5.0, 100.0])
+        return exact if kind == "edge" else float(f"{exact:.5g}")
+
+    data["slo"] = {"kind": "batch", "tps": tokens / near(e2e)}
+    if maybe(rng, 0.6):
+        data["slo"] = {"kind": "real_time", "tps": tokens / near(e2e), "ttft_s": near(ttft), "tbt_s": near(tbt)}
+        if maybe(rng, 0.1):
+            data["slo"]["ttft_s"] = f"{data['slo']['ttft_s'] * 1000!r} ms"
+    if maybe(rng):
+        data["budget_usd_per_hour"] = pick(rng, [usd, near(usd), near(usd), 0.0 if maybe(rng, 0.1) else usd])

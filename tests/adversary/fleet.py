@@ -1,0 +1,921 @@
+"""Fleet: every point of an instance in one plain program, and random instances."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import fnmatch
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import yaml
+from scipy.stats import binom
+
+from formulations.fleet.problem import Bucket, Fleet, FleetPoint, FleetWorkload, Percentile
+from optmodels import catalog
+from optmodels.catalog.types import Machine
+from optmodels.latency.calibration import Calibration
+from tests.adversary import static
+from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
+from tests.adversary.programme import Programme, Solution
+from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
+
+LEFT_OUT = {
+    "Fleet.title": "for people",
+    "Fleet.name": "for people",
+    "Calibration.model": "provenance",
+    **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
+    **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
+    "Calibration.date": "for people",
+    "Calibration.schema_version": "one value",
+    "Calibration.schema_version=1": "one value",
+    "Architecture.params": "for people",
+    "Architecture.checkpoint": "for export",
+}
+MOST_POINTS = 4000
+Machines = tuple[tuple[str, str, str, int], ...]  # (machine, region, market, count)
+
+
+# The reference ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """A bucket of a workload."""
+
+    workload: FleetWorkload
+    name: str
+    input_tokens: int | None
+    output_tokens: int | None
+    rates: tuple[float, ...]  # by period, 1/s
+
+    @property
+    def tokens(self) -> int:
+        return (self.input_tokens or 0) + (self.output_tokens or 0) or 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A deployment: what it costs and is made of, and what it can serve.
+
+    Attributes:
+        serves: (demand, deployments that 1 request/s takes, whether the SLO is missed).
+    """
+
+    usd: float
+    machines: Machines
+    model: Any
+    load: float
+    serves: tuple[tuple[str, float, bool], ...]
+
+    @property
+    def spot(self) -> bool:
+        return any(m[2] == "spot" for m in self.machines)
+
+
+def reference(data: Instance) -> Answer:
+    """The best fleet by one program over every point."""
+    p = Fleet.model_validate({k: v for k, v in data.items() if k != FILES})
+    sense = "min" if p.objective == "min_cost" else "max"
+    best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
+    worst = _optimum(p, data, 0.0, generous=False)
+    return Answer(best, worst, sense, relative=3e-6, absolute=0.0)  # type: ignore[arg-type]
+
+
+def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | None:
+    workloads, own = p.workloads, p.points
+    if p.melange.file is not None:
+        workloads, own = _melange(data[FILES][p.melange.file])
+    hours = [q.hours for q in p.periods] or [24.0]
+    demands = {d.name: d for w in workloads for d in _demands(p, w, data)}
+    listed = p.pool if isinstance(p.pool, tuple) else () if p.pool is None else (p.pool,)
+    pool = [m for one in listed for m in static.machines(one)]
+    if p.points_table is not None:
+        own = (*(own or ()), *_table(data[FILES][p.points_table]))
+    points = list(
+        _measured(p, own, demands, pool) if own is not None else _modelled(p, data, demands, pool, slack, generous)
+    )
+    points = _without_poorer([q for q in points if q.serves])
+    if len(points) > MOST_POINTS:
+        raise UnsettledError(f"{len(points)} points")
+    known = {(m.machine, m.region): m for m in pool}
+    whole = _Fleet(p, workloads, demands, points, hours, slack, known)
+    if whole.up or p.objective == "max_ce":
+        return whole.optimum()
+    each = []  # nothing ties the periods
+    for t, h in enumerate(hours):
+        mine = {name: dataclasses.replace(d, rates=(d.rates[t],)) for name, d in demands.items()}
+        found = _Fleet(p, workloads, mine, points, [h], slack, known).optimum()
+        if found is None:
+            return None
+        each.append(found * h / sum(hours))
+    return math.fsum(each)
+
+
+def _without_poorer(points: list[Point]) -> list[Point]:
+    """Without points that differ from another one only by serving less."""
+    groups: dict[Any, list[Point]] = {}
+    for q in points:
+        groups.setdefault((q.usd, q.machines, q.model, q.load), []).append(q)
+    return [
+        q for mine in groups.values() for i, q in enumerate(mine)
+        if not any(set(q.serves) <= set(o.serves) and (len(o.serves) > len(q.serves) or j < i)
+                   for j, o in enumerate(mine) if j != i)
+    ]  # fmt: skip
+
+
+class _Fleet:
+    """The program of an instance."""
+
+    def __init__(
+        self, p: Fleet, workloads: tuple[FleetWorkload, ...], demands: dict[str, Demand], points: list[Point],
+        hours: list[float], slack: float, pool: dict[tuple[str, str], Machine],
+    ) -> None:  # fmt: skip
+        self.p, self.workloads, self.demands, self.points, self.pool = p, workloads, demands, points, pool
+        self.share = [h / sum(hours) for h in hours]
+        self.hours, self.loose = hours, 1 + slack
+        m = self.m = Programme()
+        periods = range(len(hours))
+        self.n = {(t, i): m.variable(whole=True) for t in periods for i in range(len(points))}
+        self.x = {
+            (t, i, k): m.variable(0.0, 0.0, 1.0)
+            for t in periods for i, q in enumerate(points) for k, (d, _, _) in enumerate(q.serves)
+            if demands[d].rates[t] > 0
+        }  # fmt: skip
+        self.s = {
+            (t, d.name): m.variable(0.0, 0.0, min(1.0, 1 - self._least(d.workload) * (2 - self.loose)))
+            for t in periods for d in demands.values() if d.rates[t] > 0
+        }  # fmt: skip
+        self.up: dict[tuple[int, Any], int] = {}
+        self.down: dict[tuple[int, Any], int] = {}
+        for t in periods:
+            self._serving(t)
+            self._limits(t)
+            self._reserve(t)
+        self._changes()
+
+    def _least(self, w: FleetWorkload) -> float:
+        if w.serve_at_least is not None:
+            return w.serve_at_least
+        return 1.0 if self.p.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
+
+    def _load(self, t: int, i: int, k: int) -> float:
+        name, each, _ = self.points[i].serves[k]
+        return self.demands[name].rates[t] * each
+
+    def _serving(self, t: int) -> None:
+        for (u, name), column in self.s.items():
+            if u == t:
+                mine = {x: 1.0 for (v, i, k), x in self.x.items() if v == t and self.points[i].serves[k][0] == name}
+                self.m.row({**mine, column: 1.0}, 1, 1)
+                on_spot = {x: 1.0 for (v, i, k), x in self.x.items()
+                           if v == t and self.points[i].serves[k][0] == name and self.points[i].spot}  # fmt: skip
+                self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
+        for i, q in enumerate(self.points):
+            mine = {self.x[t, i, k]: self._load(t, i, k) for k in range(len(q.serves)) if (t, i, k) in self.x}
+            self.m.row({**_felt(mine), self.n[t, i]: -self.loose}, high=0)
+            for x in mine:  # one deployment at least where anything is served, however little load it is
+                self.m.row({x: 1.0, self.n[t, i]: -1.0}, high=0)
+
+    def _units(self, machine: str, region: str, unit: str) -> int:
+        m = self.pool.get((machine, region))
+        if m is None or unit == "machines":
+            return 1
+        return m.gpu_count if unit == "gpus" else m.vcpu or 0
+
+    def _limits(self, t: int) -> None:
+        p = self.p
+        if p.budget_usd_per_hour is not None:
+            self.m.row(
+                {self.n[t, i]: q.usd for i, q in enumerate(self.points)}, high=p.budget_usd_per_hour * self.loose
+            )
+        for lines, together in ((p.stock, False), (p.quota, True)):
+            for line in lines:
+                sums: dict[Any, dict[int, float]] = {}
+                for i, q in enumerate(self.points):
+                    for machine, region, market, count in q.machines:
+                        if (
+                            fnmatch.fnmatchcase(machine, line.machine)
+                            and fnmatch.fnmatchcase(region, line.region)
+                            and line.market in (None, market)
+                        ):
+                            row = sums.setdefault(None if together else (machine, region), {})
+                            units = count * self._units(machine, region, line.unit)
+                            row[self.n[t, i]] = row.get(self.n[t, i], 0.0) + units
+                for row in sums.values():
+                    self.m.row(row, high=line.at_most)
+        for w in self.workloads:
+            able = [
+                self.n[t, i] for i, q in enumerate(self.points)
+                if any(self.demands[d].workload is w for d, _, _ in q.serves)
+            ]  # fmt: skip
+            if w.min_replicas:
+                self.m.row(dict.fromkeys(able, 1.0), low=w.min_replicas)
+
+    def _reserve(self, t: int) -> None:
+        r = self.p.reserve
+        if r is None:
+            return
+        only_spot = r.machines == "spot" and ("machines" in r.model_fields_set or r.survive_probability is not None)
+        pools: dict[Any, list[int]] = {}
+        for i, q in enumerate(self.points):
+            if q.spot or not only_spot:
+                pools.setdefault((q.machines, q.model), []).append(i)
+        used = []
+        for (machines, _), members in pools.items():
+            count = {self.n[t, i]: 1.0 for i in members}
+            load = {
+                self.x[t, i, k]: self._load(t, i, k) * self.points[i].load / r.load_after_loss
+                for i in members for k in range(len(self.points[i].serves)) if (t, i, k) in self.x
+            }  # fmt: skip
+            if r.lost is not None:
+                on = self.m.variable(0.0, 0.0, 1.0, whole=True)
+                most = 2 * (math.ceil(self._most(t, members)) + r.lost)
+                self.m.row({**count, on: -float(most)}, high=0)
+                self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
+                continue
+            used.append(self._survives(count, load, self._unavailable(machines), t, members))
+        if r.survive_probability is not None:
+            self.m.row({c: 1.0 for choice in used for c in choice}, high=r.pools)
+
+    def _most(self, t: int, members: list[int]) -> float:
+        """More deployments of a pool than any plan has a use for."""
+        loads = sum(
+            math.ceil(self._load(t, i, k)) + 1 for i in members for k in range(len(self.points[i].serves))
+            if (t, i, k) in self.x
+        )  # fmt: skip
+        extra = sum(w.min_replicas for w in self.workloads) + sum(r.count for r in self.p.running or ())
+        r = self.p.reserve
+        return (loads / (r.load_after_loss if r is not None else 1.0)) + extra + 2
+
+    def _survives(
+        self, count: dict[int, float], load: dict[int, float], unavailable: float, t: int, members: list[int]
+    ) -> list[int]:
+        """A size is chosen; the load fits what is left after all losses but improbable ones."""
+        r = self.p.reserve
+        assert r is not None and r.survive_probability is not None
+        miss = (1 - r.survive_probability) / r.pools * self.loose
+        most = math.ceil(self._most(t, members))
+        choice, sizes, left = [], {}, {}
+        size = 0
+        while True:
+            size += 1
+            lost = next(k for k in range(size + 1) if binom.sf(k, size, unavailable) <= miss)
+            column = self.m.variable(0.0, 0.0, 1.0, whole=True)
+            choice.append(column)
+            sizes[column], left[column] = -float(size), -float(size - lost) * self.loose
+            if size - lost >= most:
+                break
+            if size > 600:
+                raise UnsettledError("reference: pools of more than 600")
+        self.m.row(dict.fromkeys(choice, 1.0), high=1)
+        self.m.row({**count, **sizes}, 0, 0)
+        self.m.row({**_felt(load), **left}, high=0)
+        return choice
+
+    def _unavailable(self, machines: Machines) -> float:
+        up = 1.0
+        for machine, region, market, count in machines:
+            rule = next((x for x in self.p.interruptions if fnmatch.fnmatchcase(machine, x.machine)
+                         and fnmatch.fnmatchcase(region, x.region)), None)  # fmt: skip
+            if market == "spot" and rule is not None:
+                up /= (1 + rule.per_hour * rule.recovery_s / 3600) ** count
+        return 1 - up
+
+    def _changes(self) -> None:
+        c, periods = self.p.change, len(self.share)
+        matters = bool(c.start_usd or c.stop_usd) or c.max_starts is not None or c.max_stops is not None
+        if not matters or (self.p.running is None and periods == 1):
+            return
+        running: dict[Any, int] = {}
+        for r in self.p.running or ():
+            key = (r.machine, r.region, r.market)
+            running[key] = running.get(key, 0) + r.count
+        types = {m[:3] for q in self.points for m in q.machines} | set(running)
+        for t in range(periods):
+            for g in types:
+                self.up[t, g], self.down[t, g] = self.m.variable(), self.m.variable()
+                row = {self.up[t, g]: -1.0, self.down[t, g]: 1.0}
+                for i, q in enumerate(self.points):
+                    count = float(sum(m[3] for m in q.machines if m[:3] == g))
+                    row[self.n[t, i]] = row.get(self.n[t, i], 0.0) + count
+                    if t or self.p.running is None:
+                        before = self.n[(t - 1) % periods, i]
+                        row[before] = row.get(before, 0.0) - count
+                was = running.get(g, 0) if t == 0 and self.p.running is not None else 0
+                self.m.row(row, was, was)
+            for bound, columns in ((c.max_starts, self.up), (c.max_stops, self.down)):
+                if bound is not None:
+                    self.m.row({columns[t, g]: 1.0 for g in types}, high=bound)
+
+    def _usd(self) -> dict[int, float]:
+        """Cost per hour, unserved requests, late ones and changes included."""
+        c = self.p.change
+        usd: dict[int, float] = {}
+        for (t, i), n in self.n.items():
+            usd[n] = self.share[t] * self.points[i].usd
+        for (t, i, k), x in self.x.items():
+            name, _, late = self.points[i].serves[k]
+            d = self.demands[name]
+            if late and d.workload.soft is not None:
+                usd[x] = self.share[t] * 3.6 * d.workload.soft.usd_per_1000_requests * d.rates[t]
+        for (t, name), s in self.s.items():
+            d = self.demands[name]
+            usd[s] = self.share[t] * 3.6 * d.workload.unserved_usd_per_1000_requests * d.rates[t]
+        span = sum(self.hours) if len(self.hours) > 1 else c.horizon_hours
+        usd |= dict.fromkeys(self.up.values(), c.start_usd / span)
+        usd |= dict.fromkeys(self.down.values(), c.stop_usd / span)
+        return usd
+
+    def optimum(self) -> float | None:
+        """USD/h, tokens per USD or weighted requests per second of the first priority."""
+        usd = self._usd()
+        if self.p.objective == "min_cost":
+            found = self._minimum(usd)
+            return None if found is None else found.value
+        served: dict[int, float] = {}
+        first = min(w.priority for w in self.workloads)
+        for (t, name), s in self.s.items():
+            d = self.demands[name]
+            worth = self.share[t] * d.rates[t] * d.workload.weight
+            if self.p.objective == "max_ce":
+                served[s] = worth * 3600 * d.tokens
+            elif d.workload.priority == first:
+                served[s] = worth
+        if self.p.objective == "max_served":
+            missed = self._minimum(served)
+            return None if missed is None else math.fsum(served.values()) - missed.value
+        self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
+        return self._best_ratio(served, usd)
+
+    def _minimum(self, objective: dict[int, float]) -> Solution | None:
+        """The least value of an objective; the programme is as before."""
+        high = list(self.m.high)
+        self.m.cost = [objective.get(i, 0.0) for i in range(len(high))]
+        try:
+            return self.m.solve()
+        finally:
+            self.m.high = high
+
+    def _best_ratio(self, served: dict[int, float], usd: dict[int, float]) -> float | None:
+        """Most tokens per USD: where the best of tokens − q·USD is nothing, q is the ratio (Dinkelbach)."""
+        whole = math.fsum(served.values())
+        ratio = 0.0
+        for _ in range(60):
+            # minimise missed tokens + q·USD, in units of all tokens
+            objective = {i: served.get(i, 0.0) / whole + ratio * usd.get(i, 0.0) / whole for i in {*served, *usd}}
+            found = self._minimum(objective)
+            if found is None:
+                return None
+            x = found.x
+            tokens = whole - math.fsum(c * x[i] for i, c in served.items())
+            cost = math.fsum(c * x[i] for i, c in usd.items())
+            new = tokens / cost
+            if new <= ratio * (1 + 1e-9):
+                return max(new, ratio)
+            ratio = new
+        raise UnsettledError("reference: the ratio does not settle")
+
+
+def _felt(load: dict[int, float]) -> dict[int, float]:
+    """Loads without those that vanish beside a deployment or the others: the solver would drop them in silence."""
+    least = 1e-10 * max(load.values(), default=1.0)
+    return {x: v for x, v in load.items() if v > max(least, 1e-10)}
+
+
+def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:
+    buckets = w.buckets or ()
+    if w.trace is not None:
+        buckets = tuple(_traced(w, data[FILES][w.trace.file]))
+    for b in buckets:
+        rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
+        rates = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in p.periods) or (rate,)
+        if max(rates) > 0:
+            label = b.name or f"{b.input_tokens}x{b.output_tokens}"
+            yield Demand(w, f"{w.name}/{label}", b.input_tokens, b.output_tokens, rates)
+
+
+def _traced(w: FleetWorkload, text: str) -> Iterator[Bucket]:
+    """Requests of a CSV trace by cells of input × output length, at the mean lengths of a cell, rounded up."""
+    assert w.trace is not None
+    rows = [
+        (float(r[w.trace.time]) * w.trace.time_unit_s, int(r[w.trace.input_tokens]), int(r[w.trace.output_tokens]))
+        for r in csv.DictReader(io.StringIO(text))
+    ]
+    span = max(r[0] for r in rows) - min(r[0] for r in rows)
+    cells: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for _, a, b in rows:
+        cell = (sum(a > e for e in w.trace.input_edges), sum(b > e for e in w.trace.output_edges))
+        cells.setdefault(cell, []).append((a, b))
+    for (i, j), mine in cells.items():
+        a, b = (math.ceil(sum(column) / len(mine)) for column in zip(*mine, strict=True))
+        rate = len(mine) / span * w.trace.rate_factor
+        yield Bucket(name=f"{i}-{j}", input_tokens=a, output_tokens=b, requests_per_s=rate)
+
+
+def _table(text: str) -> list[FleetPoint]:
+    rows = []
+    for r in csv.DictReader(io.StringIO(text)):
+        known: Instance = {k: r.pop(k) for k in list(r) if "/" not in k}
+        known = {k: v for k, v in known.items() if v != ""}
+        for k in ("count", "slots"):
+            if k in known:
+                known[k] = int(known[k])
+        if "usd_per_hour" in known:
+            known["usd_per_hour"] = float(known["usd_per_hour"])
+        rows.append(FleetPoint(**known, requests_per_s={k: float(v) for k, v in r.items() if v != ""}))
+    return rows
+
+
+def _melange(text: str) -> tuple[tuple[FleetWorkload, ...], tuple[FleetPoint, ...]]:
+    """Mélange's configuration: a bucket for every cell, a point for every GPU type."""
+    config = json.loads(text)
+    cells = [(i, j) for i, row in enumerate(config["workload_distribution"]) for j in range(len(row))]
+    rates = config["workload_distribution"]
+    buckets = [
+        Bucket(name=f"{i},{j}", requests_per_s=rates[i][j] * config["total_request_rate"]) for i, j in cells
+    ]  # fmt: skip
+    points = [
+        FleetPoint(
+            name=name, usd_per_hour=g["cost"], machine=name,
+            requests_per_s={f"melange/{i},{j}": g["tputs"][i][j] for i, j in cells},
+        )
+        for name, g in config["gpu_info"].items()
+    ]  # fmt: skip
+    return (FleetWorkload(name="melange", buckets=tuple(buckets)),), tuple(points)
+
+
+def _levels(p: Fleet) -> list[float]:
+    return [p.max_load] if p.queueing.model == "none" else [x for x in p.queueing.load_levels if x < 1]
+
+
+def _wait(p: Fleet, slots: int, load: float, service_s: float, percentile: float | None) -> float:
+    """Waiting before `slots` servers (Allen–Cunneen, Erlang's C by recursion), the mean or at a percentile."""
+    if p.queueing.model == "none":
+        return 0.0
+    offered, blocked = slots * load, 1.0
+    for k in range(1, slots + 1):
+        blocked = offered * blocked / (k + offered * blocked)
+    waits = blocked / (1 - load * (1 - blocked))
+    if p.queueing.model == "mmc":
+        factor = 1.0
+    elif p.queueing.model == "mdc":
+        factor = min(1.0, (1 + (1 - load) * (slots - 1) * (math.sqrt(4 + 5 * slots) - 2) / (16 * load * slots)) / 2)
+    else:
+        factor = (max(1.0, p.queueing.arrival_scv) + p.queueing.service_scv) / 2
+    mean = waits * service_s / (slots * (1 - load)) * factor
+    if percentile is None:
+        return mean
+    return mean / waits * math.log(waits / (1 - percentile)) if waits > 1 - percentile else 0.0
+
+
+def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any, slack: float) -> bool | None:
+    """Whether a demand's SLO is missed at these (TTFT, TBT, E2E) with waiting; None: by more than is allowed."""
+    slo, worst = d.workload.slo, 0.0
+    for limit, base in ((slo.ttft_s, seen[0]), (slo.deadline_s, seen[2])):
+        if limit is not None:
+            at_most, percentile = (
+                (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+            )  # fmt: skip
+            worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
+    if seen[1] is not None:
+        worst = max(worst, 0.0 if slo.tbt_s is None else seen[1] / slo.tbt_s)
+        worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
+    if worst <= 1 + slack:
+        return False
+    soft = d.workload.soft
+    return True if soft is not None and worst <= soft.up_to * (1 + slack) else None
+
+
+def _measured(
+    p: Fleet, own: tuple[FleetPoint, ...], demands: dict[str, Demand], pool: list[Machine]
+) -> Iterator[Point]:
+    prices = {(m.machine, m.region): m.prices for m in pool}
+    for q in own:
+        usd = q.usd_per_hour
+        if usd is None:
+            usd = q.count * (prices[q.machine, q.region].get(q.market) or math.nan)
+        machines = ((q.machine or q.name, q.region, q.market, q.count),)
+        mine = {d: r for d, r in q.requests_per_s.items() if r > 0 and d in demands}
+        caps = sorted({q.slots / r for r in mine.values()}) if p.queueing.model != "none" else [math.inf]
+        for load, cap in itertools.product(_levels(p), caps):
+            serves = []
+            for d, rate in mine.items():
+                e2e = q.slots / rate
+                late: bool | None = False
+                if p.queueing.model != "none":
+                    late = None if e2e > cap else _kept(p, demands[d], q.slots, load, cap, (0.0, None, e2e), 0.0)
+                if late is not None:
+                    serves.append((d, 1 / (rate * load), late))
+            yield Point(usd, machines, q.name, load, tuple(serves))
+
+
+def _modelled(
+    p: Fleet, data: Instance, demands: dict[str, Demand], pool: list[Machine], slack: float, generous: bool
+) -> Iterator[Point]:
+    calibration: Any = p.latency.calibration
+    if isinstance(calibration, str):
+        listed = calibration in catalog.calibrations()
+        text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
+        calibration = Calibration.model_validate(text)
+    groups: dict[Any, list[Demand]] = {}
+    for d in demands.values():
+        model = d.workload.model
+        architecture = catalog.llms()[model] if isinstance(model, str) else model
+        assert architecture is not None
+        key = (architecture.model_dump_json(), d.workload.precision.weights, d.workload.precision.kv)
+        groups.setdefault(key, []).append(d)
+    for key, members in groups.items():
+        first = members[0].workload.model
+        architecture = catalog.llms()[first] if isinstance(first, str) else first
+        setting = Setting(
+            architecture, key[1], key[2], 1, 1, dict(catalog.gpus()) | dict(p.gpus), p.latency.variant, p.memory,
+            () if calibration is None else calibration.coefficients,
+        )  # fmt: skip
+        for batch in sorted(set(p.strategies.batches)):
+            for k in static.skeletons(pool, p.strategies, batch, setting):
+                priced = list(_priced(p, k))
+                if priced:
+                    yield from _points(p, setting, k, batch, members, key, priced, slack, generous)
+
+
+def _priced(p: Fleet, k: Skeleton) -> Iterator[tuple[float, Machines]]:
+    """Cost and machines of a deployment in every pair of markets."""
+    for market in p.markets.main:
+        main = k.main.prices.get(market)
+        if main is None:
+            continue
+        mine = (k.main.machine, k.main.region, market, k.mains)
+        if k.ao is None:
+            yield k.mains * main, (mine,)
+            continue
+        for other in p.markets.ao:
+            ao = k.ao.prices.get(other)
+            if ao is not None:
+                yield k.mains * main + k.aos * ao, (mine, (k.ao.machine, k.ao.region, other, k.aos))
+
+
+def _points(
+    p: Fleet, setting: Setting, k: Skeleton, batch: int, members: list[Demand], model: Any,
+    priced: list[tuple[float, Machines]], slack: float, generous: bool,
+) -> Iterator[Point]:  # fmt: skip
+    """The points of one deployment at one batch: load levels and longest service times.
+
+    Where the SLO is soft, the offload ratio may be the best within the SLO or within what is allowed beyond it: the
+    generous reading has both, the strict one the second only where there is no first.
+    """
+    ways: list[tuple[Demand, Any]] = []
+    for d in members:
+        at = dataclasses.replace(setting, input_tokens=d.input_tokens or 1, output_tokens=d.output_tokens or 1)
+        curve = Curve(at, k, batch, slack)
+        found = []
+        for up_to in (1.0, d.workload.soft.up_to if d.workload.soft is not None else None):
+            if up_to is None or (found and not generous):
+                continue
+            slo = d.workload.slo
+            tps = max(slo.tps or 0.0, batch * d.tokens / (_seconds(slo.deadline_s) or 1e9)) / up_to
+            limits = ((_seconds(slo.ttft_s) or 1e9) * up_to, (slo.tbt_s or 1e9) * up_to, batch * d.tokens / tps)
+            seen = static.best_run(curve, p.strategies.alpha, limits, slack)
+            if seen is not None:
+                found.append(seen)
+        ways += [(d, seen) for seen in found]
+    caps = [math.inf]
+    if p.queueing.model != "none":
+        caps = sorted({seen[2] for _, seen in ways})
+        if len(caps) > p.queueing.service_classes and not generous:
+            caps = caps[-1:]
+    for load, cap in itertools.product(_levels(p), caps):
+        serves = []
+        for d, seen in ways:
+            late = None if seen[2] > cap else _kept(p, d, batch, load, cap, seen, slack)
+            if late is not None:
+                serves.append((d.name, seen[2] / (batch * load), late))
+        for usd, machines in priced:
+            yield Point(usd, machines, model, load, tuple(serves))
+
+
+def _seconds(limit: Any) -> float | None:
+    return limit.at_most if isinstance(limit, Percentile) else limit
+
+
+# Random instances ---------------------------------------------------------------------------------------------------
+
+
+def generate(rng: Rng) -> Instance:
+    """A random small instance, its limits near what its fleets need."""
+    kind = pick(rng, ["measured"] * 5 + ["modelled"] * 3 + ["edge", "edge", "scales", "melange"])
+    data: Instance = {"formulation": "fleet", "schema": 1, "notes": kind}
+    if maybe(rng, 0.5):
+        data["objective"] = pick(rng, ["min_cost", "max_ce", "max_served"])
+    if maybe(rng, 0.4):
+        data["periods"] = [{"name": f"t{t}", "hours": between(rng, 0.5, 24)} for t in range(int(rng.integers(1, 4)))]
+    modelled = kind == "modelled"
+    if kind == "melange":
+        _mixed(rng, data)
+    else:
+        _workloads(rng, data, kind)
+        for q in data.get("periods", ())[1:]:
+            if maybe(rng, 0.6):
+                q["rate_factor"] = pick(rng, [0.0, 0.3, 1.0, 2.0])
+            if maybe(rng, 0.3):
+                q["rate_factors"] = {data["workloads"][0]["name"]: pick(rng, [0.0, 0.5, 3.0])}
+        if modelled:
+            _pool(rng, data)
+        else:
+            _own_points(rng, data, kind)
+    if maybe(rng, 0.3):
+        _queueing(rng, data)
+    elif maybe(rng, 0.3):
+        data["max_load"] = between(rng, 1e-6 if kind == "scales" else 0.2, 1.0)
+    if kind != "melange" or maybe(rng, 0.5):
+        _limits(rng, data, kind)
+    return data
+
+
+def _rate(rng: Rng, kind: str) -> float:
+    if kind == "edge":  # whole numbers of throughputs that are whole numbers or halves
+        return float(pick(rng, [0.5, 1.0, 2.0, 3.0, 6.0, 0.1, 0.3]))
+    return between(rng, 1e-9, 1e10) if kind == "scales" else between(rng, 0.05, 20)
+
+
+def _workloads(rng: Rng, data: Instance, kind: str) -> None:
+    modelled = kind == "modelled"
+    architectures = [static.architecture(rng) for _ in range(int(rng.integers(1, 3)))]
+    data["workloads"] = []
+    for i in range(int(rng.integers(1, 4))):
+        w: Instance = {"name": f"w{i}"}
+        data["workloads"].append(w)
+        if modelled:
+            w["model"] = pick(rng, architectures) if maybe(rng, 0.9) else "opt-6.7b"
+        elif maybe(rng, 0.2):
+            w["model"] = "llama-3.1-8b"
+        if maybe(rng, 0.15):
+            w["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+        shared = maybe(rng, 0.3)
+        if shared:
+            w["requests_per_s"] = _rate(rng, kind)
+        if modelled and maybe(rng, 0.15):
+            _trace(rng, data, w)
+        else:
+            w["buckets"] = []
+            parts = rng.dirichlet(np.ones(3))
+            for j in range(int(rng.integers(1, 4))):
+                b: Instance = {}
+                if modelled or maybe(rng, 0.3):
+                    b = {"input_tokens": int(between(rng, 1, 1500)) + j, "output_tokens": int(between(rng, 1, 80))}
+                if not modelled or maybe(rng, 0.3):
+                    b["name"] = f"b{j}"
+                if shared:
+                    b["share"] = math.floor(parts[j] * 1e4) / 1e4
+                else:
+                    b["requests_per_s"] = 0.0 if maybe(rng, 0.05) and j else _rate(rng, kind)
+                w["buckets"].append(b)
+        low, high = (1e-6, 1e9) if kind == "scales" else (0.05, 20)
+        if maybe(rng, 0.25):
+            w["unserved_usd_per_1000_requests"] = between(rng, low, high)
+        if maybe(rng, 0.2):
+            w["serve_at_least"] = pick(rng, [0.0, 0.5, 0.9, 1.0])
+        if maybe(rng, 0.2):
+            w["min_replicas"] = int(rng.integers(0, 4))
+        if maybe(rng, 0.25):
+            w["spot_share_max"] = pick(rng, [0.0, 0.3, 0.5, 1.0])
+        if maybe(rng, 0.25):
+            w["weight"] = between(rng, 1e-6, 1e9) if kind == "scales" else between(rng, 0.2, 5)
+        if maybe(rng, 0.25):
+            w["priority"] = int(rng.integers(1, 4))
+        if maybe(rng, 0.25):
+            w["soft"] = {"usd_per_1000_requests": between(rng, low, high)}
+            if maybe(rng):
+                w["soft"]["up_to"] = between(rng, 1.1, 5)
+
+
+def _trace(rng: Rng, data: Instance, w: Instance) -> None:
+    columns = ["TIMESTAMP", "ContextTokens", "GeneratedTokens"]
+    trace: Instance = {"file": f"{w['name']}.csv", "input_edges": [100, 1000], "output_edges": [20]}
+    w.pop("requests_per_s", None)
+    if maybe(rng):
+        columns = ["at", "in", "out"]
+        trace |= {"time": "at", "input_tokens": "in", "output_tokens": "out", "time_unit_s": 0.5, "rate_factor": 2.0}
+    rows = [(round(float(t), 3), int(between(rng, 1, 1500)), int(between(rng, 1, 80))) for t in rng.uniform(0, 5, 12)]
+    text = "\n".join(",".join(map(str, r)) for r in [columns, *rows])
+    data.setdefault(FILES, {})[trace["file"]] = text + "\n"
+    w["trace"] = trace
+
+
+def _rates(data: Instance) -> dict[str, float]:
+    """Requests/s by demand, before periods."""
+    return {
+        f"{w['name']}/{b.get('name') or '{}x{}'.format(b['input_tokens'], b['output_tokens'])}":
+        b.get("requests_per_s", b.get("share", 0.0) * w.get("requests_per_s", 0.0)) or 1.0
+        for w in data["workloads"] for b in w.get("buckets", ())
+    }  # fmt: skip
+
+
+def _own_points(rng: Rng, data: Instance, kind: str) -> None:
+    """Measured points, most of them inline, some in a table, some with the price of a machine of the pool."""
+    usd = (1e-9, 1e9) if kind == "scales" else (0.2, 10)
+    if maybe(rng, 0.4):
+        own = [static.machine(rng, f"m{i}", ["l4", "a100"], 20.0, usd) for i in range(2)]
+        data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
+    rows = []
+    rates = _rates(data)
+    for i in range(int(rng.integers(1, 6))):
+        row: Instance = {"name": f"p{i}", "requests_per_s": {}}
+        priced = [m for one in _pools(data) for m in one["machines"]]
+        if priced and maybe(rng):
+            m = pick(rng, priced)
+            row |= {"machine": m["machine"], "market": pick(rng, m["prices"])}
+        else:
+            row["usd_per_hour"] = float(pick(rng, [1, 1, 2, 3])) if kind == "edge" else between(rng, *usd)
+            if maybe(rng, 0.6):
+                row["machine"] = pick(rng, ["a", "b", "c"])
+            if maybe(rng, 0.2):
+                row["region"] = pick(rng, ["here", "there"])
+            if maybe(rng, 0.5):
+                row["market"] = pick(rng, ["on_demand", "spot", "spot", "reserved_1y"])
+        if maybe(rng, 0.2):
+            row["count"] = int(rng.integers(1, 4))
+        if maybe(rng, 0.4):
+            row["slots"] = pick(rng, [1, 2, 8, 32])
+        for d in rates:
+            if maybe(rng, 0.85):
+                load = between(rng, 1e-9, 1e4)  # deployments that the demand takes, at extreme scales
+                row["requests_per_s"][d] = rates[d] / load if kind == "scales" else _rate(rng, kind)
+        rows.append(row)
+    if maybe(rng, 0.15):
+        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", *rates]
+        table = rows[len(rows) // 2 :]
+        rows = rows[: len(rows) // 2]
+        flat = [{**r, **r["requests_per_s"]} for r in table]
+        text = "\n".join(",".join(str(r.get(k, "")) for k in keys) for r in flat)
+        data.setdefault(FILES, {})["points.csv"] = ",".join(keys) + "\n" + text + "\n"
+        data["points_table"] = "points.csv"
+    if rows or "points_table" not in data:
+        data["points"] = rows
+
+
+def _pools(data: Instance) -> list[Instance]:
+    pool = data.get("pool")
+    return pool if isinstance(pool, list) else [] if pool is None else [pool]
+
+
+def _pool(rng: Rng, data: Instance) -> None:
+    """Machines and strategies of modelled points."""
+    data["gpus"] = static.gpus(rng, int(rng.integers(1, 3)))
+    vram = max((_weights_gib(w) for w in data["workloads"]), default=1.0)
+    own = [
+        static.machine(rng, f"m{i}", list(data["gpus"]), vram * 2, (0.2, 8)) for i in range(int(rng.integers(1, 4)))
+    ]  # fmt: skip
+    for m in own:
+        if maybe(rng, 0.3):
+            m["region"], m["provider"] = pick(rng, ["here", "there"]), pick(rng, ["one", "one", "two"])
+    data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
+    if isinstance(data["pool"], dict) and maybe(rng, 0.2):
+        data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
+    if isinstance(data["pool"], dict) and maybe(rng, 0.2):
+        data["pool"]["assumed_discounts"] = {"spot": 0.6}
+    if isinstance(data["pool"], dict) and maybe(rng, 0.1):
+        data["pool"] |= {"catalog": "llm-pilot-table-vii", "region": "us-east-1", "include": ["m*", "g6.xlarge"]}
+    if maybe(rng, 0.4):
+        data["markets"] = {"main": some(rng, static.MARKETS), "ao": some(rng, static.MARKETS)}
+    s: Instance = {"batches": sorted({int(x) for x in rng.integers(1, 24, size=int(rng.integers(1, 3)))})}
+    s["families"] = some(rng, static.FAMILIES)[:3]
+    for key, low in (("replicas", 1), ("multi_pass", 2), ("parallel", 2), ("shared", 2)):
+        if maybe(rng, 0.4):
+            s[key] = [int(x) for x in rng.integers(low, 9, size=int(rng.integers(1, 4)))]
+    if maybe(rng, 0.3):
+        s["tensor_parallel"] = some(rng, [1, 2, 4])
+    if maybe(rng, 0.2):
+        s["alpha"] = static.alpha_range(rng)
+    data["strategies"] = s
+    if maybe(rng, 0.4):
+        data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
+        if maybe(rng):
+            calibration = static.calibration(rng, list(data["gpus"]), False)
+            data["latency"]["calibration"] = pick(rng, [calibration, "own.yaml", "llm-pilot-table-viii"])
+            if data["latency"]["calibration"] == "own.yaml":
+                data.setdefault(FILES, {})["own.yaml"] = yaml.safe_dump(calibration)
+    if maybe(rng, 0.3):
+        data["memory"] = static.memory(rng)
+    for w in data["workloads"]:
+        if maybe(rng, 0.7):
+            w["slo"] = _slo(rng, modelled=True)
+
+
+def _weights_gib(w: Instance) -> float:
+    model = FleetWorkload.model_validate(w).model
+    architecture = catalog.llms()[model] if isinstance(model, str) else model
+    assert architecture is not None
+    return static.layer_work(architecture, "fp16", "fp16").weight_bytes / static.GIB
+
+
+def _slo(rng: Rng, modelled: bool) -> Instance:
+    slo: Instance = {}
+    for key, low, high in (("ttft_s", 0.02, 20), ("deadline_s", 0.2, 100)):
+        if maybe(rng):
+            value = between(rng, low, high)
+            slo[key] = {"at_most": value, "percentile": pick(rng, [0.5, 0.9, 0.99])} if maybe(rng) else value
+    if modelled and maybe(rng, 0.4):
+        slo["tbt_s"] = between(rng, 0.002, 1)
+    if modelled and maybe(rng, 0.2):
+        slo["tps"] = between(rng, 1, 2000)
+    return slo
+
+
+def _queueing(rng: Rng, data: Instance) -> None:
+    data["queueing"] = {"model": pick(rng, ["none", "mdc", "mmc", "ggc", "ggc"])}
+    q = data["queueing"]
+    if maybe(rng, 0.7):
+        q["load_levels"] = [between(rng, 0.05, 0.99) for _ in range(int(rng.integers(1, 3)))]
+    if q["model"] == "ggc":
+        q["arrival_scv"], q["service_scv"] = between(rng, 0.1, 4), between(rng, 0.1, 4)
+    if maybe(rng):
+        q["service_classes"] = pick(rng, [1, 2, 16])
+    for w in data.get("workloads", ()):
+        if "slo" not in w and maybe(rng, 0.5):
+            w["slo"] = _slo(rng, modelled=data["notes"] == "modelled")
+
+
+def _mixed(rng: Rng, data: Instance) -> None:
+    """Mélange's configuration in place of workloads and points."""
+    rows, columns = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+    shares = rng.dirichlet(np.ones(rows * columns)).reshape(rows, columns)
+    config = {
+        "gpu_info": {
+            f"g{i}": {
+                "cost": between(rng, 0.2, 10),
+                "tputs": [[between(rng, 0.1, 20) for _ in range(columns)] for _ in range(rows)],
+            }
+            for i in range(int(rng.integers(1, 4)))
+        },
+        "workload_distribution": [[float(x) for x in row] for row in shares],
+        "total_request_rate": between(rng, 0.1, 50), "slice_factor": int(rng.integers(1, 5)),
+    }  # fmt: skip
+    data[FILES] = {"melange.json": json.dumps(config)}
+    data["melange"] = {"file": "melange.json"}
+    if maybe(rng):
+        data["melange"]["slice_factor"] = int(rng.integers(1, 5))
+
+
+def _limits(rng: Rng, data: Instance, kind: str) -> None:
+    """Stock, quota, budget, reserve, changes."""
+    pooled = [m for one in _pools(data) for m in one.get("machines", ())]
+    names = ["*", "a", "b", "m0", "m*", "g0", "p0"]
+    units = ["machines", "gpus"] + (["vcpus"] if pooled and all("vcpu" in m for m in pooled) else [])
+    for key in ("stock", "quota"):
+        if maybe(rng, 0.25):
+            data[key] = [
+                {"machine": pick(rng, names), "at_most": int(rng.integers(0, 15))}
+                for _ in range(int(rng.integers(1, 3)))
+            ]
+            for line in data[key]:
+                if maybe(rng, 0.3):
+                    line["region"] = pick(rng, ["*", "here", ""])
+                if maybe(rng, 0.4):
+                    line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
+                if maybe(rng, 0.4):
+                    line["unit"] = pick(rng, units)
+    if maybe(rng, 0.3):
+        high = 1e8 if kind == "scales" else 60
+        data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)
+    if maybe(rng, 0.3) or kind == "edge":
+        if maybe(rng, 0.6):
+            data["reserve"] = {"lost": int(rng.integers(1, 4))}
+            if maybe(rng):
+                data["reserve"]["machines"] = pick(rng, ["spot", "all"])
+        else:
+            data["reserve"] = {"survive_probability": pick(rng, [0.9, 0.99, 0.999, 0.51])}
+            data["interruptions"] = [{"per_hour": between(rng, 0.01, 1)}]
+        if maybe(rng, 0.4):
+            data["reserve"]["load_after_loss"] = between(rng, 0.3, 1.0)
+        if maybe(rng, 0.4):
+            data["reserve"]["pools"] = int(rng.integers(1, 5))
+    if maybe(rng, 0.2) or "survive_probability" in data.get("reserve", {}):
+        lines = [{"per_hour": between(rng, 0.01, 1), "recovery_s": between(rng, 10, 3600)}]
+        if maybe(rng):
+            lines.insert(0, {"machine": pick(rng, names), "region": pick(rng, ["*", "here"]), "per_hour": 0.0})
+        data["interruptions"] = lines
+    if maybe(rng, 0.25):
+        data["change"] = {k: between(rng, 0.01, 5) for k in some(rng, ["start_usd", "stop_usd", "horizon_hours"])}
+        for key in ("max_starts", "max_stops"):
+            if maybe(rng, 0.4):
+                data["change"][key] = int(rng.integers(0, 12))
+    if maybe(rng, 0.3):
+        known = [(m["machine"], m.get("region", "")) for m in pooled] + [
+            (q.get("machine", q["name"]), q.get("region", "")) for q in data.get("points", ())
+        ]  # fmt: skip
+        if known:
+            data["running"] = []
+            for _ in range(int(rng.integers(1, 3))):
+                machine, region = pick(rng, known)
+                line = {"machine": machine, "count": int(rng.integers(1, 6))}
+                if region or maybe(rng, 0.3):
+                    line["region"] = region
+                if maybe(rng, 0.6):
+                    line["market"] = pick(rng, static.MARKETS[:2])
+                data["running"].append(line)

@@ -1,0 +1,437 @@
+"""Serving in static batches, from the mathematics: what cost efficiency and fleet share, and random parts of instances.
+
+Written from LLM-Pilot's equations LP(1)–(18) as the README of cost efficiency states them, with a plain loop over
+decode steps. Of the product come the catalogue, the work of a layer (Table V) and the schemas, for defaults and units.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels import catalog
+from optmodels.catalog.types import Architecture, Gpu, Machine
+from optmodels.latency.work import layer_work
+
+Array = npt.NDArray[np.float64]
+Rng = np.random.Generator
+Json = dict[str, Any]
+GIB = 2.0**30
+GBIT = 1e9 / 8
+MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
+AO = ("ao", "ao_parallel", "ao_shared")
+FAMILIES = ("high_end", "multi_pass", "kvo_ram", "kvo_disk", *AO)
+PLAN_TOLERANCE = 2e-6  # a plan may miss a limit by the tolerance of the check, 1e-6, and rounding
+SURE = 1e-9  # what keeps every limit with this much to spare must be found
+
+
+# The mathematics ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all deployments of a workload share; `p` is a validated static-batch section (memory, strategies, …)."""
+
+    architecture: Architecture
+    weights: str
+    kv: str
+    input_tokens: int
+    output_tokens: int
+    gpus: dict[str, Gpu]
+    variant: str
+    memory: Any
+    coefficients: tuple[Any, ...] = ()
+    safety: float | None = None
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """A deployment but for its offload ratio and its markets."""
+
+    family: str
+    main: Machine
+    ao: Machine | None
+    tp: int
+    dp: int
+    count: int  # machines, k, K or N
+
+    @property
+    def mains(self) -> int:
+        """Main machines."""
+        return 1 if self.family == "multi_pass" else self.count
+
+    @property
+    def aos(self) -> int:
+        """AO machines."""
+        return 0 if self.ao is None else self.count if self.family == "ao_parallel" else 1
+
+
+def machines(pool: Any) -> list[Machine]:
+    """A pool's machines: the catalogue's of a region and its own, by name pattern, with assumed prices."""
+    found: list[Machine] = []
+    if pool.catalog is not None:
+        region = pool.region or catalog.pools()[pool.catalog].default_region
+        found = [m for m in catalog.machines(pool.catalog) if region is None or m.region == region]
+    found += pool.machines
+    kept = []
+    for m in found:
+        if any(fnmatch.fnmatchcase(m.machine, x) for x in pool.exclude):
+            continue
+        if not any(fnmatch.fnmatchcase(m.machine, x) for x in pool.include):
+            continue
+        prices = {k: m.prices.get(k) for k in MARKETS}
+        for market, off in pool.assumed_discounts.items():
+            if prices[market] is None and prices["on_demand"] is not None and off < 1:
+                prices[market] = prices["on_demand"] * (1 - off)
+        kept.append(m.model_copy(update={"prices": m.prices.model_copy(update=prices)}))
+    return kept
+
+
+def peak_flops(gpu: Gpu, weights: str) -> float | None:
+    """FLOP/s at the weights' precision; 4-bit weights are computed in 16 bit."""
+    return gpu.fp8_flops if weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
+
+
+def together(a: Machine, b: Machine) -> bool:
+    """Whether two machines stand side by side: in one region, and not in two clouds."""
+    return a.region == b.region and (a.provider == b.provider or not a.provider or not b.provider)
+
+
+def skeletons(pool: list[Machine], s: Any, batch: int, setting: Setting) -> Iterator[Skeleton]:
+    """Every deployment of a strategy section `s` that can be modelled and gives no replica an empty part."""
+
+    def modelled(m: Machine) -> bool:
+        return m.gpu is not None and peak_flops(setting.gpus[m.gpu], setting.weights) is not None
+
+    heads = setting.architecture.heads
+    several = range(2, min(batch, 1024) + 1)  # where no list is given, any number
+    replicas = range(1, min(batch, 1024) + 1) if s.replicas is None else s.replicas
+    counts = {
+        "multi_pass": several if s.multi_pass is None else s.multi_pass, "ao": (1,),
+        "ao_parallel": several if s.parallel is None else s.parallel,
+        "ao_shared": several if s.shared is None else s.shared,
+    }  # fmt: skip
+    for main in filter(modelled, pool):
+        for tp in sorted(set(s.tensor_parallel)):
+            if main.gpu_count % tp or heads % tp:
+                continue
+            dp = main.gpu_count // tp
+            for family in sorted(set(s.families)):
+                missing = {"kvo_ram": main.ram_gib, "kvo_disk": main.disk_gbps}.get(family, 1.0) is None
+                if missing or (family in AO and main.net_gbps is None):
+                    continue
+                partners: list[Machine | None] = [None]
+                if family in AO:
+                    partners = [m for m in pool if modelled(m) and m.net_gbps is not None and together(main, m)]
+                for ao in partners:
+                    for count in sorted(set(counts.get(family, replicas))):
+                        if count * dp <= batch:
+                            yield Skeleton(family, main, ao, tp, dp, count)
+
+
+class Curve:
+    """Latencies of a skeleton at a batch over the offload ratio, and the ratios that memory allows."""
+
+    def __init__(self, setting: Setting, k: Skeleton, batch: int, slack: float = 0.0) -> None:
+        self.setting, self.k = setting, k
+        work = layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
+        self.work = work
+        self.part = B = math.ceil(batch / (k.count * k.dp))
+        total = setting.input_tokens + setting.output_tokens
+        memory = setting.memory
+        kv = B * total * work.kv_bytes_per_token_all_layers
+        resident = work.weight_bytes + min(B * setting.input_tokens, memory.chunk_tokens) * (
+            work.activation_bytes_per_token
+        )
+        resident += B * work.logit_bytes_per_sequence
+        vram = k.tp * k.main.vram_gib / k.main.gpu_count * GIB * memory.vram_usable * (1 + slack)
+        host = 0.0
+        if k.family == "kvo_ram":
+            host = (k.main.ram_gib or 0.0) * memory.ram_usable / k.dp
+        elif k.family == "kvo_disk":
+            host = memory.volume_gib / k.dp
+        elif k.ao is not None:
+            host = k.ao.vram_gib * memory.vram_usable / k.dp / (k.count if k.family == "ao_shared" else 1)
+        self.lo = max(0.0, 1 - (vram - resident) / kv)
+        self.hi = min(1.0, host * GIB * (1 + slack) / kv)
+
+    def same_as(self) -> tuple[Any, ...]:
+        """What its latencies and memory depend on."""
+        k = self.k
+        sharing = k.count if k.family in ("multi_pass", "ao_shared") else 1
+        where = [m and (m.machine, m.region) for m in (k.main, k.ao)]
+        return k.family, *where, k.tp, self.part, sharing
+
+    def _flops(self, gpu: Gpu) -> float:
+        return peak_flops(gpu, self.setting.weights) or math.nan
+
+    def __call__(self, alpha: Array) -> tuple[Array, Array, Array]:
+        """TTFT, TBT, E2E in seconds at every α; infinite where a shared AO machine is saturated."""
+        s, k, work, B = self.setting, self.k, self.work, float(self.part)
+        roofline = s.variant == "roofline"
+        gpu = s.gpus[k.main.gpu or ""]
+        flops, bandwidth = k.tp * self._flops(gpu), k.tp * gpu.mem_bytes_per_s
+        head = work.head_flops_per_token if roofline else 0.0
+        a = np.asarray(alpha, dtype=float)[:, None]
+        l = s.input_tokens + np.arange(1, s.output_tokens)[None, :]  # noqa: E741
+
+        def allreduce(tokens: float) -> float:
+            return 4 * (k.tp - 1) / k.tp * tokens * work.allreduce_bytes_per_token / gpu.link_bytes_per_s
+
+        prefill = B * s.input_tokens * (work.linear_flops_per_token + work.attention_flops_per_pair * s.input_tokens)
+        prefill /= flops
+        if roofline:
+            read = float(work.weight_bytes_read(B * s.input_tokens)) / bandwidth
+            prefill = max(prefill + B * head / flops, read)
+        prefill += allreduce(B * s.input_tokens)
+
+        linear = B * (work.linear_flops_per_token + head) / flops
+        attention = B * work.attention_flops_per_pair * l
+        kv = B * work.kv_bytes_per_token * l
+        weights = float(work.weight_bytes_read(B)) / bandwidth
+        sent = B * work.ao_bytes_per_token
+        remote = np.zeros((len(a), l.shape[1]))
+        if k.ao is not None:
+            other = s.gpus[k.ao.gpu or ""]
+            net = min(k.main.net_gbps or 0.0, k.ao.net_gbps or 0.0) * GBIT / k.dp
+            ao_flops = k.ao.gpu_count * self._flops(other) / k.dp
+            ao_bandwidth = k.ao.gpu_count * other.mem_bytes_per_s / k.dp
+            transfer = sent * s.input_tokens / net
+            if roofline:
+                own = max(linear, weights)
+                local = (1 - a) * np.maximum(attention / flops, kv / bandwidth)
+                remote = a * (np.maximum(attention / ao_flops, kv / ao_bandwidth) + sent / net)
+            else:
+                own, local = linear, (1 - a) * attention / flops
+                remote = a * attention / ao_flops + sent / net
+            decode = own + np.maximum(local, remote)
+        else:
+            io = math.inf
+            if k.family == "kvo_ram":
+                io = k.tp * gpu.pcie_bytes_per_s
+            elif k.family == "kvo_disk":
+                io = (k.main.disk_gbps or math.nan) * GBIT / k.dp
+            transfer = B * work.kv_bytes_per_token * s.input_tokens / io
+            if roofline:
+                decode = np.maximum(linear + attention / flops, weights + (1 - a) * kv / bandwidth)
+                decode = np.maximum(decode, a * kv / io)
+            else:
+                decode = linear + attention / flops + np.maximum((1 - a) * kv / bandwidth, a * kv / io)
+        ttft = self._real("prefill", work.layers * np.maximum(prefill, a[:, 0] * transfer))
+        steps = s.output_tokens - 1
+        tbt = np.zeros(len(a))
+        if steps:
+            mean = decode.mean(axis=1) + allreduce(B)
+            if k.family == "ao_shared":
+                service = remote.mean(axis=1)
+                load = k.count * service / mean
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    mean = np.where(load < 1, mean + service * load / (2 * (1 - load)), np.inf)
+            tbt = self._real("decode", work.layers * mean)
+        one = ttft + steps * tbt
+        passes = k.count if k.family == "multi_pass" else 1
+        return ttft + (passes - 1) * one if passes > 1 else ttft, tbt, passes * one
+
+    def _real(self, phase: str, seconds: Array) -> Array:
+        """LP(18): the first coefficient that matches, at the safety level the least stored quantile that reaches it."""
+        for c in self.setting.coefficients:
+            if c.phase == phase and c.gpu in ("*", self.k.main.gpu) and c.family in ("*", self.k.family):
+                margin = 1.0
+                if self.setting.safety is not None:
+                    kept = sorted((float(q), v) for q, v in c.residual_quantiles.items())
+                    margin = next(v for q, v in kept if q >= self.setting.safety - 1e-9)
+                return (c.slope * seconds + c.intercept_s) * margin
+        return seconds
+
+
+def least(value: Any, lo: float, hi: float, grid: int = 41) -> tuple[float, float]:
+    """Least value of a quasi-convex function of arrays on [lo, hi] and where, by grids that close in on it."""
+    for _ in range(12):
+        at = np.linspace(lo, hi, grid)
+        found = value(at)
+        i = int(np.argmin(found))
+        if hi - lo < 1e-13:
+            break
+        best = (float(found[i]), float(at[i]))
+        lo, hi = float(at[max(i - 1, 0)]), float(at[min(i + 1, grid - 1)])
+        if lo == hi:
+            return best
+    return float(found[i]), float(at[i])
+
+
+def best_run(
+    curve: Curve, alpha: Any, limits: tuple[float, float, float], slack: float
+) -> tuple[float, float, float] | None:
+    """(TTFT, TBT, E2E) at the offload ratio of least E2E within limits on all three; None: there is none.
+
+    The limits are loosened by the share `slack` (tightened where it is negative).
+    """
+    ttft_s, tbt_s, e2e_s = (min(x, 1e300) * (1 + slack) for x in limits)
+    if curve.k.family in ("high_end", "multi_pass"):
+        lo, hi = curve.lo, 0.0
+    else:
+        lo, hi = max(curve.lo, alpha.min), min(curve.hi, alpha.max)
+    if lo > hi:
+        return None
+
+    def excess(at: Array) -> Array:
+        first, between, whole = curve(at)
+        return np.maximum(np.maximum(first / ttft_s, between / tbt_s), whole / e2e_s)
+
+    def inside(at: float) -> bool:
+        return bool(excess(np.array([at]))[0] <= 1)
+
+    best = lo
+    if lo < hi:
+        worst, where = least(excess, lo, hi)
+        if not worst <= 1:
+            return None
+        ends = []
+        for end in (lo, hi):  # the ratios within the limits are an interval around `where`
+            good, bad = where, end
+            if inside(end):
+                good = end
+            else:
+                for _ in range(60):
+                    middle = (good + bad) / 2
+                    good, bad = (middle, bad) if inside(middle) else (good, middle)
+            ends.append(good)
+        _, best = least(lambda at: curve(at)[2], *ends)
+    if not inside(best):
+        return None
+    first, between, whole = (float(x[0]) for x in curve(np.array([best])))
+    return first, between, whole
+
+
+# Random parts of instances ------------------------------------------------------------------------------------------
+
+
+def pick(rng: Rng, options: Any) -> Any:
+    """One of several."""
+    options = list(options)
+    return options[int(rng.integers(len(options)))]
+
+
+def some(rng: Rng, options: Any, least_count: int = 1) -> list[Any]:
+    """Several of them, in their order."""
+    options = list(options)
+    n = int(rng.integers(min(least_count, len(options)), len(options) + 1))
+    chosen = sorted(rng.choice(len(options), size=n, replace=False))
+    return [options[int(i)] for i in chosen]
+
+
+def between(rng: Rng, low: float, high: float, digits: int = 4) -> float:
+    """A number between two of them, even on a logarithmic scale."""
+    return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.{digits}g}")
+
+
+def maybe(rng: Rng, chance: float = 0.5) -> bool:
+    """True so often."""
+    return bool(rng.random() < chance)
+
+
+def architecture(rng: Rng) -> Json:
+    """A small transformer, plain, with experts or with latent attention."""
+    kv_heads = int(2 ** rng.integers(0, 4))
+    heads = kv_heads * int(2 ** rng.integers(0, 3))
+    head_dim = pick(rng, [32, 64, 80, 128])
+    found: Json = {
+        "layers": int(rng.integers(1, 41)), "hidden": int(rng.integers(4, 65)) * 64, "heads": heads,
+        "kv_heads": kv_heads, "head_dim": head_dim, "ffn": int(rng.integers(4, 129)) * 64,
+        "ffn_matrices": pick(rng, [2, 3]), "vocab": int(rng.integers(100, 130_000)), "max_positions": 10**6,
+    }  # fmt: skip
+    if maybe(rng, 0.3):
+        found["tied_embeddings"] = maybe(rng)
+        found["learned_positions"] = int(rng.integers(0, 4096))
+    if maybe(rng, 0.3):
+        experts = int(rng.integers(2, 17))
+        found["moe"] = {
+            "experts": experts, "active": int(rng.integers(1, experts + 1)),
+            "expert_ffn": int(rng.integers(1, 33)) * 64, "shared_experts": int(rng.integers(0, 3)),
+            "shared_ffn": int(rng.integers(0, 17)) * 64,
+            "dense_layers": int(rng.integers(0, found["layers"] + 1)),
+        }  # fmt: skip
+    if maybe(rng, 0.2):
+        found["mla"] = {
+            "kv_lora_rank": int(rng.integers(1, 9)) * 64, "q_lora_rank": pick(rng, [0, 256, 768]),
+            "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64,
+        }  # fmt: skip
+    return found
+
+
+def gpus(rng: Rng, count: int, scale: float = 1.0) -> Json:
+    """Own GPUs; `scale` widens the range of their speeds."""
+
+    def near(value: float) -> float:
+        return between(rng, value / 4**scale, value * 4**scale)
+
+    found = {}
+    for i in range(count):
+        found[f"gpu{i}"] = {
+            "mem_bytes_per_s": near(1e12), "vram_gib": near(24), "pcie_bytes_per_s": near(2e10),
+            "link_bytes_per_s": near(1e11),
+        }  # fmt: skip
+        if maybe(rng, 0.95):
+            found[f"gpu{i}"]["fp16_flops"] = near(1e14)
+        if maybe(rng, 0.5):
+            found[f"gpu{i}"]["fp8_flops"] = near(2e14)
+    return found
+
+
+def machine(rng: Rng, name: str, gpu_names: list[str], vram_gib: float, usd: tuple[float, float]) -> Json:
+    """A machine whose VRAM is near the given one."""
+    found: Json = {
+        "machine": name, "gpu": pick(rng, gpu_names), "gpu_count": pick(rng, [1, 1, 1, 2, 4]),
+        "vram_gib": max(1e-6, vram_gib * between(rng, 0.7, 9.0)),
+        "prices": {m: between(rng, *usd) for m in some(rng, MARKETS[:2] if maybe(rng, 0.7) else MARKETS)},
+    }  # fmt: skip
+    for key, value in (("ram_gib", 64.0), ("disk_gbps", 8.0), ("net_gbps", 50.0)):
+        if maybe(rng, 0.85):
+            found[key] = between(rng, value / 30, value * 10)
+    if maybe(rng, 0.3):
+        found["vcpu"] = int(rng.integers(1, 97))
+    if maybe(rng, 0.2):
+        found["disk_gib"] = between(rng, 100, 1000)
+    return found
+
+
+def calibration(rng: Rng, gpu_names: list[str], safe: bool) -> Json:
+    """Coefficients of LP(18); with `safe` every one keeps quantiles and every case has one."""
+    rows: list[Json] = [
+        {"gpu": pick(rng, ["*", *gpu_names]), "family": pick(rng, ["*", *FAMILIES]),
+         "phase": pick(rng, ["prefill", "decode"])}
+        for _ in range(int(rng.integers(0, 4)))
+    ]  # fmt: skip
+    if safe or not rows:
+        rows += [{"phase": "prefill"}, {"phase": "decode"}]
+    for row in rows:
+        row["slope"] = between(rng, 0.3, 3.0)
+        if maybe(rng):
+            row["intercept_s"] = between(rng, 1e-5, 1e-3)
+        if safe or maybe(rng, 0.2):
+            row["residual_quantiles"] = {"0.5": 1.02, "0.9": between(rng, 1.05, 1.4), "0.95": 1.5}
+    return {"coefficients": rows}
+
+
+def alpha_range(rng: Rng) -> Json:
+    """An allowed range of the offload ratio; now and then a single one."""
+    low = pick(rng, [0.0, 0.0, 0.1, 0.5, round(float(rng.random()), 3)])
+    high = pick(rng, [1.0, 1.0, low, round(low + (1 - low) * float(rng.random()), 4)])
+    return {"min": low, "max": high}
+
+
+def memory(rng: Rng) -> Json:
+    """Memory rules, some of them said."""
+    found: Json = {}
+    for key, low, high in (("vram_usable", 0.4, 1.0), ("ram_usable", 0.2, 1.0), ("volume_gib", 0.01, 1000.0)):
+        if maybe(rng, 0.4):
+            found[key] = min(between(rng, low, high), high)
+    if maybe(rng, 0.4):
+        found["chunk_tokens"] = int(between(rng, 16, 16384))
+    return found
