@@ -20,8 +20,8 @@ from optmodels.reporting.colours import ALARM, REST, SERIES
 
 Array = npt.NDArray[np.float64]
 WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 120, 400
-PARTS = {"reserved": "#4477aa", "on demand": "#ee6677", "spot": "#228833", "unserved": "#999999",
-         "egress": "#ccbb44"}  # fmt: skip
+PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
+         "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -245,8 +245,8 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
 def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
     """USD per month by part, beside the paper's other ways to provision."""
     c = plan.cost
-    usd = (c.reserved_usd_per_month, c.on_demand_usd_per_month, c.spot_usd_per_month, c.unserved_usd_per_month,
-           c.egress_usd_per_month)  # fmt: skip
+    usd = (c.reserved_usd_per_month, c.beyond_horizon_usd_per_month, c.on_demand_usd_per_month, c.spot_usd_per_month,
+           c.unserved_usd_per_month, c.egress_usd_per_month)  # fmt: skip
     rows = [{"way": "this plan", "part": k, "usd": v} for k, v in zip(PARTS, usd, strict=True) if v > 0]
     other = "not split"
     rows += [{"way": k.replace("_", " "), "part": other, "usd": v} for k, v in comparisons.items() if v is not None]
@@ -261,7 +261,12 @@ def _cost(plan: ReservedPlan, comparisons: Mapping[str, float | None]) -> Chart:
     ways = len({r["way"] for r in rows})
     meaning = "; ".join(f"{k.replace('_', ' ')}: {COMPARED[k]}" for k in comparisons if k in COMPARED)
     caption = "Cost per month of this plan by part, and of other ways to provision the same demand"
+    caption = f"{caption} ({meaning})." if meaning else f"{caption}."
+    if c.committed_usd:
+        later = c.committed_beyond_horizon_usd
+        after = f", {later:,.0f} of it after the horizon" if later else ""
+        caption += f" The reservations commit to {c.committed_usd:,.0f} USD until the last term ends{after}."
     return chart(
-        "Cost", f"{caption} ({meaning})." if meaning else f"{caption}.", rows,
+        "Cost", caption, rows,
         {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}, height=max(60, 34 * ways),
     )  # fmt: skip

@@ -146,7 +146,7 @@ def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
     share = np.concatenate([
         np.full(quarters * T, (s.probability if s else 1.0) / (quarters * T)) for s in (scenarios or (None,))
     ])  # fmt: skip
-    total = 0.0
+    total = after = committed = 0.0
     machines = [m.machine for m in problem.machines]
     for line in p.reservations:
         price = case.usd_per_hour[
@@ -158,7 +158,17 @@ def _money(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: Re
                       line.usd_per_hour_each, float(price), "USD/h")  # fmt: skip
         runs = min(quarters, line.first_quarter + TERM_QUARTERS[line.term]) - line.first_quarter
         total += line.count * float(price) * 730.0 * runs / quarters
+        committed += line.count * float(price) * 2190.0 * TERM_QUARTERS[line.term]  # 2,190 hours a quarter
+        after += line.count * float(price) * 2190.0 * (TERM_QUARTERS[line.term] - runs if problem.growth else 0)
     found.close("reserved cost", p.cost.reserved_usd_per_month, total, "USD/month", 1.0)
+    commitments = (("commitments", p.cost.committed_usd, committed),
+                   ("commitments beyond the horizon", p.cost.committed_beyond_horizon_usd, after))  # fmt: skip
+    for what, stated, true in commitments:
+        if stated is not None:  # plans of earlier versions do not state them
+            found.close(what, stated, true, "USD", 1.0)
+    beyond = problem.growth.beyond_horizon_charged * after / (3 * quarters) if problem.growth else 0.0
+    found.close("cost beyond the horizon", p.cost.beyond_horizon_usd_per_month, beyond, "USD/month", 1.0)
+    total += beyond
     for market, stated in (("on_demand", p.cost.on_demand_usd_per_month), ("spot", p.cost.spot_usd_per_month)):
         bought = np.einsum("h,hri->ri", share, world.hourly[market])
         price = np.nan_to_num(case.usd_per_hour[:, :, MARKET_ORDER.index(market)].T)
@@ -209,7 +219,7 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
     _require(found, bool((served >= -TOLERANCE * (1 + world.demand)).all()), "unserved at most the demand", "more", "")
     net = _Network(problem, case)
     machines = world.reserved + working
-    outcome = net.worst(np.maximum(served, 0.0), machines, world.demand)
+    outcome = net.worst(np.maximum(served, 0.0), machines, world.demand * net.ceilings, world.demand)
     _report(found, "demand is served", outcome, case)
     rules = problem.resilience
     everywhere = np.where(
@@ -222,8 +232,10 @@ def _hours(found: Findings, problem: ReservedCapacity, case: ReservedCase, world
             alive = world.reserved + (everywhere if rules.count_on_demand else 0.0)
             alive[:, s] = 0.0
             kept = rules.lose_any_region_keep * world.demand
+            away = kept * net.ceilings
+            away[:, s] = kept[:, s]  # there is no home to stay at
             said = f"{rules.lose_any_region_keep:.0%} of demand after the loss of {name}"
-            _report(found, said, net.worst(kept, alive), case)
+            _report(found, said, net.worst(kept, alive, away), case)
     if rules.lose_spot_keep is not None:
         outcome = net.worst(rules.lose_spot_keep * world.demand, world.reserved + everywhere)
         _report(found, f"{rules.lose_spot_keep:.0%} of demand without spot machines", outcome, case)
@@ -296,7 +308,7 @@ class _Network:
                             gain = (1.0 if r == to else s.kappa) / (rate * problem.utilisation)
                             self.edges.append((k, r, to, i, gain))
         self.shape = (K, R, M)
-        self.ceilings = [s.forwarding_ceiling for s in problem.services]
+        self.ceilings = np.array([s.forwarding_ceiling for s in problem.services])  # (K,)
         gains: dict[tuple[int, int], set[float]] = {}
         for k, _, _, i, gain in self.edges:
             gains.setdefault((k, i), set()).add(gain)
@@ -304,24 +316,27 @@ class _Network:
         self.unit: dict[int, float] = {i: min(g) for (_, i), g in gains.items()}
         self.is_flow = plain and K == 1
 
-    def worst(self, demand: Array, machines: Array, whole: Array | None = None) -> tuple[int, float, float]:
+    def worst(
+        self, demand: Array, machines: Array, away: Array | None = None, whole: Array | None = None
+    ) -> tuple[int, float, float]:
         """(row, requests/s not served, its demand) of the worst row.
 
         Args:
             demand: to be served, (H, R, K).
             machines: working, (H, R, M).
-            whole: demand that forwarding ceilings are a share of; default `demand`.
+            away: what of it may leave its region, (H, R, K); default the ceilings' share.
+            whole: demand of which `demand` is what is not given up at a price; default itself.
         """
-        short, total = self.short(demand, machines, whole), demand.sum(axis=(1, 2))
+        short, total = self.short(demand, machines, away), (demand if whole is None else whole).sum(axis=(1, 2))
         if not len(short):
             return 0, 0.0, 0.0
         row = int((short / np.maximum(total, 1e-12)).argmax())
         return row, float(short[row]), float(total[row])
 
-    def short(self, demand: Array, machines: Array, whole: Array | None = None) -> Array:
+    def short(self, demand: Array, machines: Array, away: Array | None = None) -> Array:
         """Requests/s not served in every row, (H,); arguments as of `worst`."""
         machines = np.minimum(machines, 1e9)
-        away = (demand if whole is None else whole) * np.array(self.ceilings)
+        away = demand * self.ceilings if away is None else away
         total = demand.sum(axis=(1, 2))
         short = self._fill(demand, machines, away)
         hard = np.flatnonzero(short > 1e-9 * np.maximum(total, 1e-12))

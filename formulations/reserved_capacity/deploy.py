@@ -22,6 +22,8 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
         ) for r in p.reservations if r.count > 0
     ]  # fmt: skip
     notes = []
+    if p.cost.committed_usd:
+        notes.append(f"The reservations commit to {p.cost.committed_usd:,.0f} USD until the last of their terms ends.")
     if p.purchases.hour:
         bought = p.purchases
         hours = len(set(zip(bought.scenario, bought.quarter, bought.hour, strict=True)))

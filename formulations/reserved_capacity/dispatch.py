@@ -20,6 +20,7 @@ from optmodels.errors import SolverError
 from optmodels.solver.session import Session
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
+SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
 SHORTFALL = 1e7  # USD/h per request/s: marks what cannot be served at all
 
 
@@ -209,7 +210,10 @@ def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], No
             np.maximum.at(flow.peak, (lp.source, lp.sink), f)
             np.add.at(flow.used[h], lp.sink, f * t.work[lp.source, lp.sink])
     bought[bought < 1e-9] = 0.0
-    unserved[unserved < 1e-9 * total[:, None]] = 0.0
+    # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
+    must = ~np.isfinite(t.penalty)
+    unserved[unserved < np.where(must, SHORT, SERVED) * total[:, None]] = 0.0
+    unserved = np.where(demand - unserved < SERVED * total[:, None], np.where(unserved > 0, demand, 0.0), unserved)
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
 
 

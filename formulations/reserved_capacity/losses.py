@@ -48,7 +48,9 @@ class Case:
 def of_guard(t: ReservedTables, guard: Guard, rows: Index | slice = slice(None)) -> Case:
     """What a guard asks for in some rows, by default all."""
     extra = np.minimum(guard.extra, UNLIMITED)
-    return Case(t.demand[rows] * guard.keep, t.quarter[rows], guard.alive, extra, guard.deviation, guard.budget)
+    return Case(
+        guard.demand(t.demand[rows]) * guard.keep, t.quarter[rows], guard.alive, extra, guard.deviation, guard.budget
+    )
 
 
 def of_demand(t: ReservedTables, rows: Index | slice = slice(None), sources: Mask | None = None,

@@ -16,6 +16,7 @@ from formulations.reserved_capacity.plan import (
     Unserved,
 )
 from formulations.reserved_capacity.points import Array, ReservedTables
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM
 
 
 def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *, pooled: bool = True) -> ReservedPlan:
@@ -65,14 +66,21 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     ]  # fmt: skip
     by_option, short = found.usd_per_month(t)
     spot = np.array([m == "spot" for m in t.option_market], dtype=bool)
-    reserved = float(counts @ t.column_usd_per_month) if len(counts) else 0.0
-    parts = (reserved, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
+    within = t.column_active.sum(axis=1)
+    terms = np.array([QUARTERS_OF_TERM[term] for term in t.column_term], dtype=float)
+    usd = counts * t.column_usd_per_hour * HOURS_PER_MONTH  # a month, by column
+    reserved = float(usd @ within) / t.quarters
+    charged = (float(counts @ t.column_usd_per_month) if len(counts) else 0.0) - reserved
+    committed = MONTHS_PER_QUARTER * float(usd @ terms)
+    beyond = MONTHS_PER_QUARTER * float(usd @ (terms - within)) if p.growth else 0.0
+    parts = (reserved, charged, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
         forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
         cost=CostLines(
-            reserved_usd_per_month=parts[0], on_demand_usd_per_month=parts[1], spot_usd_per_month=parts[2],
-            unserved_usd_per_month=parts[3], egress_usd_per_month=parts[4], total_usd_per_month=sum(parts),
+            reserved_usd_per_month=parts[0], beyond_horizon_usd_per_month=parts[1], on_demand_usd_per_month=parts[2],
+            spot_usd_per_month=parts[3], unserved_usd_per_month=parts[4], egress_usd_per_month=parts[5],
+            total_usd_per_month=sum(parts), committed_usd=committed, committed_beyond_horizon_usd=beyond,
         ),
     )  # fmt: skip
 

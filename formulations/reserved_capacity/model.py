@@ -54,6 +54,7 @@ class FlowModel(Purchases):
         self.kept = np.array([f for of_guard in factors for f in of_guard]).reshape(len(variants), I)
         self.left = np.array([guard.alive > 0 for guard in t.guards], dtype=bool).reshape(len(t.guards), J)
         self.extra = np.array([guard.extra for guard in t.guards]).reshape(len(t.guards), J)
+        self.after = np.array([guard.demand(t.demand).T for guard in t.guards]).reshape(len(t.guards), I, T)
 
         self.f = self.variable("f", ("i", "j", "t"), np.nonzero(np.repeat(t.reach[:, :, None], T, axis=2)))
         self.x = self.variable("x", ("o", "t"), (len(t.option_sink), T), upper=t.option_most[:, None])
@@ -112,10 +113,9 @@ def purchase_only_if(m: Purchases) -> Rows:
 
 
 def survivors_meet_demand(m: FlowModel) -> Rows:
-    """Σ_j e_gvijt = keep_gvi·d_it: after the loss, the stated share of demand is served."""
-    demand = m.tables.demand.T
-    s, i, row = (each.ravel() for each in np.indices((len(m.g), *demand.shape)))
-    return equal(m.kept[s, i] * demand[i, row], m.e.by("g", "v", "i", "t"), over=(m.g[s], m.v[s], i, row))
+    """Σ_j e_gvijt = keep_gvi·d_git: after the loss, the stated share of demand is served, wherever it may be then."""
+    s, i, row = (each.ravel() for each in np.indices((len(m.g), *m.after.shape[1:])))
+    return equal(m.kept[s, i] * m.after[m.g[s], i, row], m.e.by("g", "v", "i", "t"), over=(m.g[s], m.v[s], i, row))
 
 
 def survivors_capacity(m: FlowModel) -> Rows:

@@ -56,14 +56,21 @@ class FlowLine(Document):
 
 
 class CostLines(Document):
-    """USD per month of 730 h, mean over the horizon and the scenarios."""
+    """USD per month of 730 h, mean over the horizon and the scenarios, and what reservations commit to, USD."""
 
-    reserved_usd_per_month: float
+    reserved_usd_per_month: float = Field(description="within the horizon")
+    beyond_horizon_usd_per_month: float = Field(
+        default=0.0, description="the share charged of what commitments cost after the horizon, spread over its months"
+    )
     on_demand_usd_per_month: float
     spot_usd_per_month: float
     unserved_usd_per_month: float
     egress_usd_per_month: float = 0.0
     total_usd_per_month: float
+    committed_usd: float | None = Field(default=None, description="all reservations until their terms end")
+    committed_beyond_horizon_usd: float | None = Field(
+        default=None, description="of that, after the last quarter of `growth`; without `growth` there is no last one"
+    )
 
 
 class ReservedPlan(Document):

@@ -26,7 +26,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
+from formulations.reserved_capacity.problem import (
+    HOURS_PER_MONTH,
+    QUARTERS_OF_TERM,
+    ReservedCapacity,
+    ReservedCase,
+    quarters_charged,
+)
 from optmodels.catalog.types import MARKETS, Market
 
 Array = npt.NDArray[np.float64]
@@ -37,7 +43,11 @@ MOST_SETS = 30_000
 
 @dataclass(frozen=True)
 class Guard:
-    """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity."""
+    """Something every row must survive: demand times `keep` (plus deviations) with the surviving capacity.
+
+    A forwarding ceiling does not hold users in a region that is lost: what stays at home else counts as the demand of
+    the source beside it that may leave, `moved`.
+    """
 
     name: str
     keep: float
@@ -45,6 +55,15 @@ class Guard:
     extra: Array  # (J,) machines bought by the hour that may be counted on
     deviation: float = 0.0
     budget: int = 0  # regions that may deviate at once
+    moved: Index | None = None  # (I,), source as whose each source's demand counts; None: its own
+
+    def demand(self, demand: Array) -> Array:
+        """Demand (H, I) as it arises after the loss, all of it."""
+        if self.moved is None:
+            return demand
+        after = np.zeros_like(demand)
+        np.add.at(after.T, self.moved, demand.T)
+        return after
 
 
 @dataclass(frozen=True)
@@ -68,7 +87,7 @@ class ReservedTables:
     column_term: tuple[Market, ...]
     column_quarter: Index
     column_active: Array  # (C, Q)
-    column_usd_per_month: Array  # (C,)
+    column_usd_per_month: Array  # (C,), with the share charged of what follows the horizon
     column_usd_per_hour: Array
     column_most: Array  # (C,), counts
     column_step: Index
@@ -173,6 +192,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
 
     # Sources: a service's users in a region; the share that may not leave is a source of its own.
     regions, services, shares, stays = [], [], [], []
+    losses = p.resilience.lose_any_region_keep is not None
     for k, service in enumerate(p.services):
         for r in range(R):
             if not case.demand_rps[:, r, k].any():
@@ -180,7 +200,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
             parts = [(1.0, False)] if service.forwarding_ceiling >= 1 else [
                 (1 - service.forwarding_ceiling, True), (service.forwarding_ceiling, False)]  # fmt: skip
             for share, stays_here in parts:
-                if share > 0:
+                if share > 0 or (losses and not stays_here):  # after a loss, who else stays may leave
                     regions.append(r)
                     services.append(k)
                     shares.append(share)
@@ -215,7 +235,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
             hour.append(np.arange(T))
 
     # Purchases.
-    sinks, terms, first, active, usd, most, step, minimum = [], [], [], [], [], [], [], []
+    sinks, terms, first, active, charged, usd, most, step, minimum = [], [], [], [], [], [], [], [], []
     o_sink, o_market, o_usd, o_most = [], [], [], []
     for j in range(J):
         i, s = int(sink_machine[j]), int(sink_region[j])
@@ -232,6 +252,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
                     terms.append(t)
                     first.append(q)
                     active.append(on)
+                    charged.append(quarters_charged(growth, t, q))
                     usd.append(price)
                     most.append(case.reservable[i, s])
                     step.append(m.step)
@@ -259,7 +280,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
         sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work,
         column_sink=np.array(sinks, dtype=np.intp), column_term=tuple(terms),
         column_quarter=np.array(first, dtype=np.intp), column_active=column_active,
-        column_usd_per_month=per_hour * column_active.mean(axis=1) * HOURS_PER_MONTH if len(sinks) else per_hour,
+        column_usd_per_month=per_hour * np.array(charged) / Q * HOURS_PER_MONTH,
         column_usd_per_hour=per_hour, column_most=np.array(most, dtype=float),
         column_step=np.array(step, dtype=np.intp), column_minimum=np.array(minimum, dtype=np.intp),
         sink_most=case.reservable[sink_machine, sink_region],
@@ -286,7 +307,7 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
             alive = (t.sink_region != s).astype(float)
             if not alive.all() or not len(alive):
                 guards.append(Guard(f"loss of {name}", p.resilience.lose_any_region_keep, alive,
-                                    np.where(alive > 0, counted, 0.0)))  # fmt: skip
+                                    np.where(alive > 0, counted, 0.0), moved=_leaving(t, s)))  # fmt: skip
     if p.resilience.lose_spot_keep is not None:
         guards.append(Guard("loss of all spot machines", p.resilience.lose_spot_keep, np.ones(J), on_demand))
     worst = p.uncertainty.worst_case
@@ -295,6 +316,16 @@ def _guards(t: ReservedTables) -> tuple[Guard, ...]:
         name = f"any {whose[0]} {worst.deviation:.0%} above {whose[1]} demand"
         guards.append(Guard(name, 1.0, np.ones(J), everything, worst.deviation, worst.regions))
     return tuple(guards)
+
+
+def _leaving(t: ReservedTables, region: int) -> Index | None:
+    """`Guard.moved` where a region is lost: the users who stay in it as those who may leave; None if nobody stays."""
+    wide = t.reach.sum(axis=1)
+    moved = np.arange(len(wide))
+    for i in np.flatnonzero(t.source_region == region):
+        twins = np.flatnonzero((t.source_region == region) & (t.source_service == t.source_service[i]))
+        moved[i] = twins[wide[twins].argmax()]
+    return moved if (moved != np.arange(len(wide))).any() else None
 
 
 def deviations(t: ReservedTables, guard: Guard) -> list[Array]:

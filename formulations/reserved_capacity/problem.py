@@ -28,6 +28,7 @@ Kilobytes = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
+MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
@@ -127,7 +128,10 @@ class Service(Entry):
     kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
     forwarding_ceiling: Annotated[
         Fraction, Limit("share of {owner} that may leave its region", "most", "%", off=1.0)
-    ] = Field(default=1.0, description="share of a region's demand that may leave, any hour")
+    ] = Field(
+        default=1.0,
+        description="share of a region's demand that may leave, any hour; all of it after the loss of the region",
+    )
     residency: Annotated[dict[str, tuple[str, ...]], Limit("regions that serve {owner} to users{key}", "among")] = (
         Field(default={}, description="regions that may serve a region's users")
     )
@@ -183,10 +187,23 @@ class Uncertainty(Entry):
 
 
 class Growth(Entry):
-    """Demand multiplied every quarter; commitments may start in any quarter."""
+    """A horizon of quarters: demand multiplied every quarter; commitments may start in any of them."""
 
     quarters: Annotated[int, Field(strict=True, ge=1, le=40)]
     factor_per_quarter: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    beyond_horizon_charged: Fraction = Field(
+        default=1.0,
+        description="share of what commitments cost after the last quarter that the plan is charged; 0: they will be"
+        " needed then, whatever the plan is",
+    )
+
+
+def quarters_charged(growth: Growth | None, term: Market, first_quarter: int = 0) -> float:
+    """Quarters of a commitment bought in `first_quarter` that a plan is charged; without growth one stands for all."""
+    if growth is None:
+        return 1.0
+    within = min(QUARTERS_OF_TERM[term], growth.quarters - first_quarter)
+    return within + growth.beyond_horizon_charged * (QUARTERS_OF_TERM[term] - within)
 
 
 class ReservedCapacity(Problem):

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
 from optmodels.catalog.types import MARKETS
 from optmodels.reporting.text import plain, titled
 
@@ -28,9 +28,13 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
     Growth and scenarios: the mean over rows for autoscaling, the largest row for reservations.
     """
     case = t.case
-    reserve = case.usd_per_hour[
-        :, :, [MARKETS.index(m) for m in ("reserved_1y", "reserved_3y") if m in case.problem.terms]
+    terms = [m for m in ("reserved_1y", "reserved_3y") if m in case.problem.terms]
+    growth = case.problem.growth
+    renewed = [  # USD/h a machine held throughout costs for each of its price
+        sum(quarters_charged(growth, m, q) for q in range(0, t.quarters, QUARTERS_OF_TERM[m])) / t.quarters
+        for m in terms
     ]
+    reserve = case.usd_per_hour[:, :, [MARKETS.index(m) for m in terms]] * np.array(renewed)
     with np.errstate(all="ignore"):
         cheapest = np.where(np.isnan(reserve), np.inf, reserve).min(axis=2, initial=np.inf)  # (I, R)
     hourly = np.nan_to_num(case.usd_per_hour[:, :, MARKETS.index("on_demand")], nan=np.inf)
@@ -136,7 +140,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out.append(_reservation_table(p))
         out += ["", _region_table(extra.get("regions", []))]
         out += _purchase_lines(p) + _flow_lines(p)
-        out += ["", _cost_table(p, extra.get("comparisons", {}))]
+        out += ["", _cost_table(p, extra.get("comparisons", {})), *_commitment_lines(p)]
         out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
     out += [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
     return out
@@ -206,6 +210,21 @@ def _cost_table(p: ReservedPlan, compared: Mapping[str, float | None]) -> Table:
         ratio = "" if value is None or total <= 0 else f"{value / total:.2f}×"
         table.add_row(COMPARED[name], "no price" if value is None else f"{value:,.0f}", ratio)
     return table
+
+
+def _commitment_lines(p: ReservedPlan) -> list[str]:
+    """What the reservations commit to, and how much of it the plan's cost leaves out."""
+    c = p.cost
+    if not c.committed_usd:
+        return []
+    line = f"committed until the last term ends: {c.committed_usd:,.0f} USD"
+    if c.committed_beyond_horizon_usd:
+        charged = c.beyond_horizon_usd_per_month
+        line += (
+            f", of it {c.committed_beyond_horizon_usd:,.0f} USD after the horizon, of which the plan is charged"
+            f" {charged:,.0f} USD/month"
+        )
+    return [line]
 
 
 def _binding_lines(found: Mapping[str, Any]) -> list[str]:

@@ -183,7 +183,8 @@ def main() -> None:
     write(
         "textbook-growth-and-scenarios",
         "Two regions over eight quarters of 15 % growth with a launch that may double the east, bought in steps of two; any\n"
-        "one region 20 % above its demand must still be served with what can be bought by the hour.",
+        "one region 20 % above its demand must still be served with what can be bought by the hour. Demand grows on: what a\n"
+        "commitment costs after the last quarter is not charged to the plan.",
         title="Staggered commitments under growth and two futures", **two,
         services=[{"service": "chat", "slo": {"ttft_s": 0.5}, "forwarding_ceiling": 0.5, "demand": tide}],
         machines=[box | {"step": 2, "prices": {"on_demand": 3.0, "reserved_1y": 1.5, "reserved_3y": 1.0},
@@ -192,7 +193,7 @@ def main() -> None:
         uncertainty={"scenarios": [{"scenario": "base", "probability": 0.7},
                                    {"scenario": "launch", "probability": 0.3, "by_region": {"east": 2.0}}],
                      "worst_case": {"deviation": 0.2, "regions": 1}},
-        growth={"quarters": 8, "factor_per_quarter": 1.15},
+        growth={"quarters": 8, "factor_per_quarter": 1.15, "beyond_horizon_charged": 0},
     )  # fmt: skip
 
 

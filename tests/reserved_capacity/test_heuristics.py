@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reserved import random_instance, two_regions
+from reserved import machine, random_instance, two_regions
 
 from formulations.reserved_capacity.methods.heuristics import METHODS, k_medoids
 from optmodels import formulation
@@ -84,3 +84,11 @@ def test_k_medoids_finds_the_clusters():
     medoids, size = k_medoids(points, 3)
     assert sorted(m // 10 for m in medoids) == [0, 1, 2]
     assert sorted(size) == [10, 10, 10]
+
+
+@pytest.mark.parametrize("name", [m for m in METHODS if m != "on_demand"])
+def test_a_minimum_that_is_no_multiple_of_the_step_is_rounded_up(name):
+    document = two_regions(machines=machine(minimum=9, step=2))
+    problem, found = run(document, name)
+    assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+    assert min(r.count for r in found.plan.reservations) >= 10

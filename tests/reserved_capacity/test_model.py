@@ -129,7 +129,7 @@ def test_scenarios_are_all_served_and_costs_are_expected():
 
 def test_growth_staggers_commitments():
     document = two_regions(
-        growth={"quarters": 4, "factor_per_quarter": 1.5},
+        growth={"quarters": 4, "factor_per_quarter": 1.5, "beyond_horizon_charged": 0.0},
         machines=machine(prices={"reserved_1y": 1.0, "on_demand": 9.0}),
         terms=["reserved_1y"],
     )
@@ -251,3 +251,53 @@ def test_a_month_by_known_duals_equals_the_full_model(kappa, egress):
     true, cost = reference.plan.cost.total_usd_per_month, found.plan.cost.total_usd_per_month
     assert found.bound <= true * (1 + 1e-6) and cost >= reference.bound * (1 - 1e-6)
     assert cost - found.bound <= 1e-3 * cost
+
+
+def test_after_the_loss_of_a_region_a_forwarding_ceiling_does_not_hold_its_users():
+    """Half of a region's demand may leave; of a lost one 80 % is served elsewhere all the same."""
+    demand = {"a": [10.0, 4.0], "b": [4.0, 10.0], "c": [5.0, 5.0]}
+    document = two_regions(
+        regions=[{"region": n} for n in demand], network={"rtt_ms": {"a": {"b": 20.0, "c": 30.0}, "b": {"c": 20.0}}},
+        services=service(forwarding_ceiling=0.5,
+                         demand={"kind": "inline", "unit": "requests_per_second", "by_region": demand}),
+        machines=machine(serves={"chat": {"requests_per_second": 2.0, "prefill_s": 0.1}}),
+        resilience={"lose_any_region_keep": 0.8},
+    )  # fmt: skip
+    # 0.8 · 19 requests/s take 8 machines in any two regions: twelve in all.
+    assert cost(document) == pytest.approx(cost(document, "full")) == pytest.approx(12 * 730)
+    document["services"][0]["forwarding_ceiling"] = 0.0
+    assert cost(document) == pytest.approx(cost(document, "full"))
+    document["services"][0]["kappa"] = 1.2
+    assert cost(document) == pytest.approx(cost(document, "full"))
+
+
+@pytest.mark.parametrize("charged, bought", [(1.0, {}), (0.4, {"reserved_1y": 50}), (0.0, {"reserved_3y": 50})])
+def test_two_quarters_of_need_do_not_buy_three_years_for_nothing(charged, bought):
+    """50 machines for two quarters: three years are 12 of them, one year 4, and by the hour there is no commitment."""
+    document = two_regions(
+        regions=[{"region": "a"}], network={"rtt_ms": {"a": {"a": 2.0}}},
+        services=service(demand={"kind": "inline", "unit": "requests_per_second", "by_region": {"a": [50.0]}}),
+        machines=machine(prices={"on_demand": 1.9, "reserved_1y": 1.3, "reserved_3y": 0.9}),
+        terms=["reserved_1y", "reserved_3y", "on_demand"],
+        growth={"quarters": 2, "factor_per_quarter": 1.0, "beyond_horizon_charged": charged},
+    )  # fmt: skip
+    for method in ("exact", "full"):
+        found = solved(document, method).plan
+        assert {r.term: r.count for r in found.reservations} == bought
+        [(price, quarters)] = [
+            (p, q) for t, p, q in (("reserved_1y", 1.3, 4), ("reserved_3y", 0.9, 12)) if t in bought
+        ] or [(0, 0)]
+        assert found.cost.committed_usd == pytest.approx(50 * price * 730 * 3 * quarters)
+        assert found.cost.committed_beyond_horizon_usd == pytest.approx(50 * price * 730 * 3 * max(0, quarters - 2))
+        paid = 50 * price * (2 + charged * (quarters - 2)) / 2 if bought else 50 * 1.9
+        assert found.cost.total_usd_per_month == pytest.approx(730 * paid)
+
+
+def test_next_to_nothing_served_is_nothing_served():
+    """Rounding left 1e-14 requests/s to serve without a machine, and the check refused the proved optimum."""
+    prices = {"reserved_3y": 1000.0}
+    demand = {"kind": "inline", "unit": "requests_per_second",
+              "by_region": {"west": [100 / 3, 333.3, 71.7], "east": [1000 / 3, 1e-14, 0.0]}}  # fmt: skip
+    free = service(unserved_usd_per_request=1e-6, forwarding_ceiling=0.3, demand=demand)
+    for method in ("exact", "full", "greedy", "lp_rounding"):
+        assert solved(two_regions(services=free, machines=machine(prices=prices)), method).plan is not None

@@ -45,7 +45,8 @@ def growth():
                   serves={"chat": {"requests_per_second": 4.0, "prefill_s": 0.1}})  # fmt: skip
     return tables(
         services=service(kappa=1.5, demand=hours(west=[8.0], east=[2.0])), machines=box,
-        terms=["reserved_1y", "on_demand"], growth={"quarters": 2, "factor_per_quarter": 1.5},
+        terms=["reserved_1y", "on_demand"],
+        growth={"quarters": 2, "factor_per_quarter": 1.5, "beyond_horizon_charged": 0.5},
         resilience={"lose_any_region_keep": 0.5, "count_on_demand": True},
     )  # fmt: skip
 
@@ -151,8 +152,9 @@ def test_costs_by_hand():
     assert cost["u[2,0]"] == pytest.approx(0.001 * 3600 * 730 / 4)
     # West to east 10 kB at 0.1 USD/GB, back 40 kB at 0.2: 9e-6 USD a request.
     assert cost["f[0,1,0]"] == pytest.approx(9e-6 * 3600 * 730 / 4)
-    # A one-year reservation from the second of two quarters on is paid for half of the horizon.
-    assert statement(CASES["growth"]).objectives["cost"].coefficients["k[1]"] == pytest.approx(2 * 2.0 * 730 / 2)
+    # A one-year reservation from the second of two quarters on: a quarter of it, and half of the three after them.
+    paid = 2 * 2.0 * 730 * (1 + 0.5 * 3) / 2
+    assert statement(CASES["growth"]).objectives["cost"].coefficients["k[1]"] == pytest.approx(paid)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -49,7 +49,7 @@ def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str 
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": broken})
     found = dispatch(t, t.reserved(counts))
     seconds = {"solve": time.perf_counter() - began}
-    if found.short(t) > 1e-7:
+    if found.short(t) > 0:
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "some hour cannot be served"})
     return Outcome("feasible", make_plan(t, counts, found), seconds=seconds)
 
@@ -68,8 +68,10 @@ def _broken(t: ReservedTables, counts: Array) -> str:
 
 def _legal(t: ReservedTables, counts: Array) -> Array:
     """Counts rounded up to steps and minima."""
-    counts = np.ceil(counts / t.column_step - 1e-9) * t.column_step
-    return np.where((counts > 0) & (counts < t.column_minimum), t.column_minimum, counts)
+    steps = np.ceil(counts / t.column_step - 1e-9)
+    fewest = np.ceil(t.column_minimum / t.column_step)
+    legal: Array = np.where(steps > 0, np.maximum(steps, fewest), 0.0) * t.column_step
+    return legal
 
 
 def _renew(t: ReservedTables, counts: Array) -> Array:

@@ -126,19 +126,20 @@ class Projection:
     def _right_sides(self, b: Bracket, family: Mask, contains: Array) -> tuple[Array, Mask]:
         """Largest load of every set over the rows of every quarter, (F, Q), and which sets are admissible."""
         t = self.t
+        load = self.load if b.guard is None else b.guard.demand(self.load)
         members = contains * b.sources
         ok: Mask = np.asarray(~family[:, np.isinf(b.extra)].any(axis=1))
         most = np.zeros((len(members), t.quarters))
         for q in range(t.quarters):
-            rows = self.load[t.quarter == q]
+            rows = load[t.quarter == q]
             step = max(1, CHUNK_CELLS // len(rows))
             for at in range(0, len(members), step):
-                load = rows @ members[at : at + step].T
-                most[at : at + step, q] = load.max(axis=0, initial=0.0)
+                each = rows @ members[at : at + step].T
+                most[at : at + step, q] = each.max(axis=0, initial=0.0)
                 if b.guard is None or not b.guard.budget:
                     continue
                 for e in np.flatnonzero(ok[at : at + step]):
-                    most[at + e, q] = self._with_deviations(rows, members[at + e], load[:, e], b.guard)
+                    most[at + e, q] = self._with_deviations(rows, members[at + e], each[:, e], b.guard)
         return most * (b.guard.keep if b.guard is not None else 1.0), ok
 
     def _with_deviations(self, rows: Array, member: Array, load: Array, guard: Guard) -> float:
