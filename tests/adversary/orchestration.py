@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture
+from optmodels.catalog.types import Architecture, Gpu
+from optmodels.latency.strategies import Hardware, Model
 from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
 from tests.adversary.harness import FILES, Answer, Instance
@@ -31,7 +32,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": _WORDS, "Gpu.title": _WORDS, "Gpu.source": _WORDS, "Gpu.note": _WORDS,
     "Latency.fitted": _FITTED, "Latency.safety": _FITTED,
     "TraceSpec.generated": _GENERATED,
-    **{f"Generated.{f}": _GENERATED for f in ("requests_per_s", "cv", "requests", "duration_s", "maaso", "mix",
+    **{f"Generated.{f}": _GENERATED for f in ("requests_per_s", "models=float", "models=str", "cv", "requests", "duration_s", "maaso", "mix",
                                               "prompt_tokens", "models", "seed")},
     **{f"Mix.{f}": _GENERATED for f in ("name", "share", "prompt_tokens", "output_tokens", "slo_factor", "model")},
 }  # fmt: skip
@@ -110,6 +111,10 @@ class Case:
     bins: int
     bin_s: float
 
+    def most(self, c: Candidate) -> int:
+        """Instances of c that there are GPUs for."""
+        return sum(n for of, n in self.free if of == c.gpu) // c.gpus
+
 
 @dataclass(frozen=True)
 class Request:
@@ -137,13 +142,14 @@ def read(data: Instance) -> Case:
         for i in range(s.get("count", 1)):
             server = s["server"] if s.get("count", 1) == 1 else f"{s['server']}-{i + 1}"
             free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
-    works = [_work(m) for m in data["models"]]
+    works = [layer_work(_shape(m), m.get("weights", "fp16"), m.get("kv", "fp16")) for m in data["models"]]
     trace = _trace(data, names)
     held = [_held(data, m, works[m], types, vram, free) for m in range(len(names))]
     lengths = [_lengths(data, m, trace, held[m]) for m in range(len(names))]
-    slices = [_t_slice(data, m, types) for m in range(len(names))]
+    rates = [_Rates(data, m, works[m], *lengths[m][:2]) for m in range(len(names))]
+    slices = [_t_slice(data, m, types, rates[m]) for m in range(len(names))]
     candidates = [
-        c for m in range(len(names)) for c in _candidates(data, m, works[m], lengths[m], types, vram, free)
+        c for m in range(len(names)) for c in _candidates(data, m, works[m], lengths[m], types, vram, free, rates[m])
     ]  # fmt: skip
     if trace is None:
         groups, bins, bin_s = _classes(data, names, slices, held)
@@ -152,10 +158,9 @@ def read(data: Instance) -> Case:
     return Case(data, names, types, free, candidates, groups, bins, bin_s)
 
 
-def _work(model: dict[str, Any]) -> LayerWork:
+def _shape(model: dict[str, Any]) -> Architecture:
     shape = model.get("architecture", model["model"])
-    architecture = Architecture.model_validate(shape) if isinstance(shape, dict) else catalog.llms()[shape]
-    return layer_work(architecture, model.get("weights", "fp16"), model.get("kv", "fp16"))
+    return Architecture.model_validate(shape) if isinstance(shape, dict) else catalog.llms()[shape]
 
 
 def _trace(data: Instance, names: list[str]) -> list[Request] | None:
@@ -222,19 +227,50 @@ def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -
     return sum(x[0] * x[1] for x in mine) / count, sum(x[0] * x[2] for x in mine) / count, longest
 
 
-def _rate(data: Instance, m: int, gpu: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
-    """(tokens/s of one request among `load`, seconds of prefill for a token of the prompt)."""
-    name, latency = data["models"][m]["model"], data["latency"]
-    for row in latency.get("decay", ()):
-        if (row["model"], row.get("tp", 1), row.get("pp", 1)) == (name, tp, pp) and row.get("gpu", gpu) == gpu:
-            crowd = row.get("epsilon", 0.0) + load
-            rate = row["base_tokens_per_s"] * (1 - row["delta"] * math.log(crowd))
-            return (rate, _per_token(row)) if rate > 0 else None
-    for row in _measured(data):
-        here = (row["model"], row["gpu"], int(row.get("tp", 1)), int(row.get("pp", 1)), int(row["load"]))
-        if here == (name, gpu, tp, pp, load):
-            return float(row["tokens_per_s"]), _per_token(row)
-    return None
+@dataclass(frozen=True)
+class _Rates:
+    """Of one model: (tokens/s of one request among `load`, seconds of prefill for a token of the prompt), or None."""
+
+    data: Instance
+    m: int
+    work: LayerWork
+    prompt: float
+    output: float
+
+    def __call__(self, gpu: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
+        name, latency = self.data["models"][self.m]["model"], self.data["latency"]
+        if "roofline" in latency:
+            return self._roofline(gpu, tp, pp, load)
+        for row in latency.get("decay", ()):
+            if (row["model"], row.get("tp", 1), row.get("pp", 1)) == (name, tp, pp) and row.get("gpu", gpu) == gpu:
+                crowd = row.get("epsilon", 0.0) + load
+                rate = row["base_tokens_per_s"] * (1 - row["delta"] * math.log(crowd))
+                return (rate, _per_token(row)) if rate > 0 else None
+        for row in _measured(self.data):
+            here = (row["model"], row["gpu"], int(row.get("tp", 1)), int(row.get("pp", 1)), int(row["load"]))
+            if here == (name, gpu, tp, pp, load):
+                return float(row["tokens_per_s"]), _per_token(row)
+        return None
+
+    def _roofline(self, name: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
+        """Stages take turns on pp micro-batches, so a token takes what it takes on one stage at load/pp, whole model."""
+        served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
+        own = self.data.get("gpus", {}).get(name)
+        gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
+        flops = gpu.fp8_flops if served.get("weights") == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
+        if shape.heads % tp:
+            return None
+        one = {
+            "tp": tp, "flops": tp * flops, "mem_bytes_per_s": tp * gpu.mem_bytes_per_s, "vram_bytes": 1e15,
+            "pcie_bytes_per_s": tp * gpu.pcie_bytes_per_s, "link_bytes_per_s": gpu.link_bytes_per_s,
+        }  # fmt: skip
+        rest = ("disk_bytes_per_s", "net_bytes_per_s", "ram_bytes", "disk_bytes")
+        hardware = Hardware(**{k: np.array([v], dtype=float) for k, v in (one | dict.fromkeys(rest, np.nan)).items()})
+        prompt = max(1, round(self.prompt))
+        model = Model(self.work, prompt, max(2, round(self.output)), self.data["latency"]["roofline"])
+        at = model.resident(hardware, np.array([float(math.ceil(load / pp))]), np.ones(1))
+        alone = model.resident(hardware, np.ones(1), np.ones(1))
+        return 1.0 / float(at.tbt(np.zeros(1))[0]), float(alone.ttft(np.zeros(1))[0]) / prompt
 
 
 def _per_token(row: dict[str, Any]) -> float:
@@ -249,18 +285,18 @@ def _measured(data: Instance) -> list[dict[str, Any]]:
     return list(latency.get("measured_rows", ()))
 
 
-def _t_slice(data: Instance, m: int, types: list[str]) -> float:
+def _t_slice(data: Instance, m: int, types: list[str], rate: _Rates) -> float:
     """Seconds per token of an idle one-GPU instance, on the first type that has a rate for it."""
     given = data["models"][m].get("t_slice_s")
     if given is not None:
         return float(given)
-    found = next(r for g in types if (r := _rate(data, m, g, 1, 1, 1)) is not None)
+    found = next(r for g in types if (r := rate(g, 1, 1, 1)) is not None)
     return 1.0 / found[0]
 
 
 def _candidates(
     data: Instance, m: int, work: LayerWork, lengths: tuple[float, float, float], types: list[str],
-    vram: dict[str, float], free: list[tuple[str, int]],
+    vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates,
 ) -> list[Candidate]:  # fmt: skip
     """Every combination that has a rate at every load, fits the servers, and fits memory (MS d)."""
     choose, memory, cluster = _choices(data, m), data.get("memory", {}), data["cluster"]
@@ -278,7 +314,7 @@ def _candidates(
                 if cluster.get("tensor_groups_cross_servers"):
                     unit = 1
                 for batch in sorted(set(choose["batch"])):
-                    rates = [_rate(data, m, g, tp, pp, load) for load in range(1, batch + 1)]
+                    rates = [rate(g, tp, pp, load) for load in range(1, batch + 1)]
                     kept = work.weight_bytes + batch * tokens * work.kv_bytes_per_token_all_layers
                     passing = min(prompt, 8192) * work.activation_bytes_per_token + work.logit_bytes_per_sequence
                     need = (kept / (tp * pp) + passing / tp) / GIB
@@ -360,16 +396,17 @@ def _requests(
 
 def reference(data: Instance) -> Answer:
     """The best MS(6), or the first metric of a lexicographic order, less penalties."""
-    case = read(data)
-    worst, best = _optimum(case, True), _optimum(case, False)
+    case, programme = read(data), Programme()
+    worst, best = _optimum(case, Programme(), True), _optimum(case, programme, False)
+    # An objective is a difference of gains and losses, and no more exact than these are.
+    size = 0.0 if best is None else float(np.abs(best.x * np.array(programme.cost)).sum())
     return Answer(
         None if best is None else -best.bound, None if worst is None else -worst.value, "max", relative=2e-6,
-        absolute=2e-6,
+        absolute=2e-6 * size + 1e-12,
     )  # fmt: skip
 
 
-def _optimum(case: Case, strict: bool) -> Solution | None:
-    p = Programme()
+def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
     instances = _instances(case, p)
     score = _Score(case, p)
     work: dict[int, list[dict[int, float]]] = {j: [{} for _ in range(case.bins + 2)] for j in range(len(case.candidates))}
@@ -379,7 +416,7 @@ def _optimum(case: Case, strict: bool) -> Solution | None:
         for row in work[j]:
             slots = c.slots * (1.0 if strict else 1 + GENEROUS)
             if row:
-                p.row({**row, instances[j]: -min(slots, sum(row.values()))}, high=0.0)
+                p.row({**row, instances[j]: -min(slots, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
     score.finish(instances)
     return p.solve()
 
@@ -391,8 +428,7 @@ def _instances(case: Case, p: Programme) -> list[int]:
     stock: dict[str, dict[int, float]] = {}
     found = []
     for c in case.candidates:
-        most = sum(n for of, n in case.free if of == c.gpu) // c.gpus
-        n = p.variable(high=most, whole=True)
+        n = p.variable(high=case.most(c), whole=True)
         placed: dict[int, float] = {n: -c.gpus / c.unit}
         for s, (of, free) in enumerate(case.free):
             if of == c.gpu and free >= c.unit:
@@ -417,29 +453,34 @@ def _instances(case: Case, p: Programme) -> list[int]:
 def _schedule(
     case: Case, p: Programme, k: int, q: Group, work: dict[int, list[dict[int, float]]], score: _Score, strict: bool
 ) -> None:
-    """Admissions m and starts x of one class, as shares of its requests, and the slots that they keep busy."""
+    """Admissions m and starts x of one class, and the slots that they keep busy.
+
+    They are counted in the requests of the class, or in as many as its candidates could ever serve, if that is less.
+    """
     N, T = q.requests, case.bins
     if N <= 0:
         return
     ttft = case.data.get("slo", {}).get("ttft_s")
-    admitted: list[tuple[float, list[int]]] = []
+    able = []
     for j, c in enumerate(case.candidates):
-        if c.model != q.model:
-            continue
         share, wait = q.able(c, ttft, EDGE if strict else -EDGE)
-        if share <= 0:
-            continue
-        if wait < LEAST_WAIT * case.bin_s and strict:
-            wait = 0.0
-        starts = [p.variable(high=1.0) for _ in range(T)]
+        if c.model == q.model and share > 0:
+            able.append((j, c, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait))
+    if not able:
+        return
+    most = max(c.slots * case.most(c) * (T + 2) * case.bin_s / q.service(c) for _, c, _, _ in able)
+    unit = min(N, most)
+    admitted: list[tuple[float, list[int]]] = []
+    for j, c, share, wait in able:
+        starts = [p.variable(high=N / unit) for _ in range(T)]
         if wait > 0:
-            comes = [p.variable(high=1.0) for _ in range(T)]
+            comes = [p.variable(high=N / unit) for _ in range(T)]
             whole, part = math.floor(wait / case.bin_s), wait / case.bin_s % 1.0
             for t in range(T):
                 # Nobody starts before arriving, nobody later than `wait` after; arrivals are spread over their bin.
                 p.row([*((x, 1.0) for x in starts[: t + 1]), *((m, -1.0) for m in comes[: t + 1])], high=0.0)
                 due = [(m, -1.0) for m in comes[: max(0, t - whole)]]
-                if t - whole >= 0:
+                if t - whole >= 0 and part < 1 - 1e-9:
                     due.append((comes[t - whole], part - 1.0))
                 p.row([*((x, 1.0) for x in starts[: t + 1]), *due], low=0.0)
             p.row([*((x, 1.0) for x in starts), *((m, -1.0) for m in comes)], 0.0, 0.0)
@@ -449,13 +490,14 @@ def _schedule(
         busy = _busy(q.service(c), case.bin_s, T + 2)
         for t in range(T + 2):
             for tau in range(min(t + 1, T)):
-                if busy[t - tau] > 0:
-                    work[j][t][starts[tau]] = busy[t - tau] * N
-        score.add(k, q, c, starts, comes, wait > 0)
+                if busy[t - tau] > 1e-9 * busy.max():
+                    work[j][t][starts[tau]] = busy[t - tau] * unit
+        score.add(q, c, unit, starts, comes, wait > 0)
     for t in range(T):
         for level in sorted({share for share, _ in admitted}):  # shares are nested
-            p.row([(comes[t], 1.0) for share, comes in admitted if share <= level], high=level * q.arrivals[t] / N)
-        p.row([(comes[t], 1.0) for _, comes in admitted], high=q.arrivals[t] / N)
+            mine = [(comes[t], 1.0) for share, comes in admitted if share <= level]
+            p.row(mine, high=level * q.arrivals[t] / unit)
+        p.row([(comes[t], 1.0) for _, comes in admitted], high=q.arrivals[t] / unit)
 
 
 def _busy(service: float, bin_s: float, bins: int) -> Array:
@@ -503,19 +545,19 @@ class _Score:
                     found.append(wait + c.prefill * float(q.prompt.mean()))
         return max(found) or 1.0
 
-    def add(self, k: int, q: Group, c: Candidate, starts: list[int], comes: list[int], waits: bool) -> None:
-        """What requests of class k on c are worth."""
-        N, p, w = q.requests, self.p, self.weights
+    def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
+        """What requests of class q on c are worth; variables count `unit` of them."""
+        p, w = self.p, self.weights
         first = c.prefill * float(q.prompt.mean())
         each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first / self.limit) / self.N
         held = w["latency"] * self.case.bin_s / (self.limit * self.N)
         for t, x in enumerate(starts):
-            p.cost[x] -= each * N
-            self.tokens[x] = N * float(q.output.mean()) / self.full
-            self.served.setdefault(q.model, {})[x] = N
+            p.cost[x] -= each * unit
+            self.tokens[x] = unit * float(q.output.mean()) / self.full
+            self.served.setdefault(q.model, {})[x] = unit
             if waits:  # those waiting at the ends of bins t, t + 1, …: admitted until then less started until then
-                p.cost[x] -= held * N * (len(starts) - t)
-                p.cost[comes[t]] += held * N * (len(starts) - t)
+                p.cost[x] -= held * unit * (len(starts) - t)
+                p.cost[comes[t]] += held * unit * (len(starts) - t)
 
     def finish(self, instances: list[int]) -> None:
         """Rows over all classes; changes."""
@@ -549,7 +591,7 @@ class _Score:
 
 KINDS = (
     "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
-    "limits", "lexicographic", "degenerate", "few-requests", "many-requests", "weights-apart", "edge", "everything",
+    "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge", "everything",
 )  # fmt: skip
 METRICS = ("attainment", "latency", "throughput")
 
@@ -653,6 +695,8 @@ def _model(d: Draw, name: str, on: Any) -> dict[str, Any]:
 
 def _latency(d: Draw, data: Instance, names: list[str], types: list[str], files: dict[str, str], on: Any) -> Any:
     """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
+    if on("roofline") or d.chance(0.05):
+        return {"roofline": d.one(("roofline", "roofline", "paper"))}
     rows = []
     measured = d.chance(0.25) or on("files")
     by_type = d.chance(0.5) or measured

@@ -390,7 +390,10 @@ def _purchases(case: Case, p: Programme, factor: float) -> list[Purchase]:
                 continue
             for first in range(case.quarters):
                 last = min(case.quarters, first + TERMS[term])
-                cost = case.price[i, s, term] * HOURS * step * (last - first) / case.quarters
+                within, after = last - first, TERMS[term] - (last - first)
+                # Without growth the one quarter stands for all, and nothing comes after the last.
+                charged = case.data.get("growth", {"beyond_horizon_charged": 0.0}).get("beyond_horizon_charged", 1.0)
+                cost = case.price[i, s, term] * HOURS * step * (within + charged * after) / case.quarters
                 x = p.variable(cost * unit, 0.0, useful / unit, whole)
                 if minimum:
                     any_at_all = p.variable(high=1.0, whole=True)
@@ -443,9 +446,9 @@ def _served(case: Case, p: Programme, wanted: Array, cost: Any, gone: int | None
         work.setdefault((i, s), {})[y] = load * wanted[r, k]
         if r != s:
             away.setdefault((r, k), {})[y] = 1.0
-    for (_, k), variables in away.items():
+    for (r, k), variables in away.items():
         ceiling = case.data["services"][k].get("forwarding_ceiling", 1.0)
-        if ceiling < 1:
+        if ceiling < 1 and r != gone:  # users of a lost region may all leave it
             p.row(variables, high=ceiling)
     return by_source, work
 
@@ -546,7 +549,7 @@ def generate(rng: np.random.Generator) -> Instance:
     if d.chance(0.1):
         data |= {"name": "adversary", "title": "a random instance"}
     data["regions"] = [_region(d, n, known) for n in names]
-    data["network"] = _network(d, names, known, data["regions"], files, on("files"))
+    data["network"] = _network(d, names, known, data["regions"], files, on("files"), on("egress"))
     machines = [f"m{i}" for i in range(I)]
     rate = {"slow-machines": 1e-9, "few-per-hour": 1e-3, "many-per-second": 1e9}.get(kind, 1.0)
     size = rate * (1.0 if kind != "many-per-second" or d.chance(0.5) else 1e6)
@@ -583,6 +586,8 @@ def generate(rng: np.random.Generator) -> Instance:
         data["growth"] = {"quarters": d.one((1, 2, 3, 5)) if kind != "everything" else d.whole(1, 2)}
         if d.chance(0.8):
             data["growth"]["factor_per_quarter"] = d.one((1.0, d.number(0.5, 1.8)))
+        if d.chance(0.5):
+            data["growth"]["beyond_horizon_charged"] = d.one((0.0, 1.0, d.number(0.0, 1.0)))
     if files:
         data[FILES] = files
     return data
@@ -600,7 +605,8 @@ def _region(d: Draw, name: str, known: bool) -> dict[str, Any]:
 
 
 def _network(
-    d: Draw, names: list[str], known: bool, regions: list[dict[str, Any]], files: dict[str, str], in_file: bool
+    d: Draw, names: list[str], known: bool, regions: list[dict[str, Any]], files: dict[str, str], in_file: bool,
+    priced: bool,
 ) -> dict[str, Any]:
     rtt = {a: {b: d.number(5, 300) for b in names if b != a} for a in names}
     if known and d.chance(0.7):
@@ -615,6 +621,14 @@ def _network(
         if d.chance(0.3):  # one direction is enough
             rtt = {a: {b: v for b, v in row.items() if names.index(b) > names.index(a)} for a, row in rtt.items()}
         net = {"rtt_ms": rtt}
+    if priced:
+        form = d.one(("one", "source", "pair", "catalog"))
+        price = lambda: d.one((0.0, 0.09, d.magnitude(1e-3, 1.0)))  # noqa: E731
+        net["egress"] = {"catalog": "aws"} if known and form == "catalog" else {"usd_per_gb": (
+            price() if form == "one" else
+            {a: price() for a in names} if form == "source" else
+            {a: {**{b: price() for b in d.some(names)}, "*": price()} for a in names}
+        )}  # fmt: skip
     if d.chance(0.4):
         net["local_rtt_ms"] = d.one((0.0, 2.0, d.number(0.0, 50.0)))
     return net
@@ -638,7 +652,7 @@ def _service(
     if d.chance(0.2):
         service["residency"] = {d.one(names): d.some(names)}
     if on("egress") or d.chance(0.15):
-        service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.magnitude(0.1, 1e4)}
+        service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.one((0.0, d.magnitude(0.1, 1e4)))}
     if d.chance(0.35 if kind != "tight" else 0.8):
         service["unserved_usd_per_request"] = d.one((1e-3, d.magnitude(1e-9, 1e3), d.magnitude(1e-5, 1e-2)))
     return service
@@ -701,7 +715,7 @@ def _demand_file(d: Draw, name: str, hours: dict[str, list[float]], T: int, file
     elif form == "wide":
         rows = [",".join((s, *(repr(x[t]) for x in hours.values()))) for t, s in enumerate(stamps)]
         files[file] = "\n".join((",".join(("hour_start_utc", *hours)), *rows)) + "\n"
-        demand["unit"] = d.one(("requests_per_second", "requests_per_minute"))
+        demand["unit"] = d.one(("requests_per_second", "requests_per_minute", "requests_per_hour"))
     else:
         rows = sorted((d.number(3600 * t, 3600 * t + 3599), n, d.one(("a", "b"))) for t in range(T) for n in hours
                       for _ in range(d.whole(0, 3)))  # fmt: skip
