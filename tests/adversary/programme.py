@@ -81,6 +81,8 @@ class Programme:
         Raises:
             UnsettledError: HiGHS stopped, or contradicts itself.
         """
+        if any(not terms and not low <= 0 <= high for low, high, terms in self.rows):
+            return None
         status, _, _ = self._run(self.low, self.high, any(self.whole), "choose", 0.0)
         if status == "infeasible":
             again, _, _ = self._run(self.low, self.high, any(self.whole), "off", 0.0)
