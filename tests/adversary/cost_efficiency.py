@@ -27,7 +27,6 @@ LEFT_OUT = {
     "Calibration.date": "for people",
     "Calibration.schema_version": "one value",
     "Calibration.schema_version=1": "one value",
-    "Machine.title": "for people",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
     "OperatingPoint.source": "for people",

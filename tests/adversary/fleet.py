@@ -98,7 +98,9 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
     if p.points_table is not None:
         own = (*(own or ()), *_table(data[FILES][p.points_table]))
     points = list(
-        _measured(p, own, demands, pool) if own is not None else _modelled(p, data, demands, pool, slack, generous)
+        _measured(p, own, demands, pool, generous)
+        if own is not None
+        else _modelled(p, data, demands, pool, slack, generous)
     )
     points = _without_poorer([q for q in points if q.serves])
     if len(points) > MOST_POINTS:
@@ -492,8 +494,16 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
     return True if soft is not None and worst <= soft.up_to * (1 + slack) else None
 
 
+def _longest(p: Fleet, services: set[float], generous: bool) -> list[float]:
+    """Longest service times that waiting may be planned for: where there are more than classes, surely the longest."""
+    if p.queueing.model == "none":
+        return [math.inf]
+    caps = sorted(services)
+    return caps[-1:] if len(caps) > p.queueing.service_classes and not generous else caps
+
+
 def _measured(
-    p: Fleet, own: tuple[FleetPoint, ...], demands: dict[str, Demand], pool: list[Machine]
+    p: Fleet, own: tuple[FleetPoint, ...], demands: dict[str, Demand], pool: list[Machine], generous: bool
 ) -> Iterator[Point]:
     prices = {(m.machine, m.region): m.prices for m in pool}
     for q in own:
@@ -502,7 +512,7 @@ def _measured(
             usd = q.count * (prices[q.machine, q.region].get(q.market) or math.nan)
         machines = ((q.machine or q.name, q.region, q.market, q.count),)
         mine = {d: r for d, r in q.requests_per_s.items() if r > 0 and d in demands}
-        caps = sorted({q.slots / r for r in mine.values()}) if p.queueing.model != "none" else [math.inf]
+        caps = _longest(p, {q.slots / r for r in mine.values()}, generous)
         for load, cap in itertools.product(_levels(p), caps):
             serves = []
             for d, rate in mine.items():
@@ -584,11 +594,7 @@ def _points(
             if seen is not None:
                 found.append(seen)
         ways += [(d, seen) for seen in found]
-    caps = [math.inf]
-    if p.queueing.model != "none":
-        caps = sorted({seen[2] for _, seen in ways})
-        if len(caps) > p.queueing.service_classes and not generous:
-            caps = caps[-1:]
+    caps = _longest(p, {seen[2] for _, seen in ways}, generous)
     for load, cap in itertools.product(_levels(p), caps):
         serves = []
         for d, seen in ways:
@@ -668,7 +674,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
                 b: Instance = {}
                 if modelled or maybe(rng, 0.3):
                     b = {"input_tokens": int(between(rng, 1, 1500)) + j, "output_tokens": int(between(rng, 1, 80))}
-                if not modelled or maybe(rng, 0.3):
+                lengths = [(x.get("input_tokens"), x.get("output_tokens")) for x in w["buckets"]]
+                if not modelled or maybe(rng, 0.3) or (b["input_tokens"], b["output_tokens"]) in lengths:
                     b["name"] = f"b{j}"
                 if shared:
                     b["share"] = math.floor(parts[j] * 1e4) / 1e4
@@ -778,7 +785,7 @@ def _pool(rng: Rng, data: Instance) -> None:
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
         data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
-        data["pool"]["assumed_discounts"] = {"spot": 0.6}
+        data["pool"]["assumed_discounts"] = {m: round(float(rng.random()), 3) for m in some(rng, static.MARKETS)}
     if isinstance(data["pool"], dict) and maybe(rng, 0.1):
         data["pool"] |= {"catalog": "llm-pilot-table-vii", "region": "us-east-1", "include": ["m*", "g6.xlarge"]}
     if maybe(rng, 0.4):
@@ -884,7 +891,7 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         high = 1e8 if kind == "scales" else 60
         data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)
     if maybe(rng, 0.3) or kind == "edge":
-        if maybe(rng, 0.6):
+        if maybe(rng, 0.6) or kind == "scales":
             data["reserve"] = {"lost": int(rng.integers(1, 4))}
             if maybe(rng):
                 data["reserve"]["machines"] = pick(rng, ["spot", "all"])
@@ -917,5 +924,5 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 if region or maybe(rng, 0.3):
                     line["region"] = region
                 if maybe(rng, 0.6):
-                    line["market"] = pick(rng, static.MARKETS[:2])
+                    line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
                 data["running"].append(line)

@@ -191,8 +191,6 @@ def _wrong(result: Result | None, answer: Answer) -> tuple[str, str] | None:
             return "feasible-where-nothing-is", f"{found!r}"
         if answer.better(found, answer.best):
             return "better-than-reference", f"{found!r} reference {answer.best!r}"
-    if bound is not None and answer.worst is not None and not math.isinf(bound) and answer.better(answer.worst, bound):
-        return "false-bound", f"{bound!r} reference {answer.worst!r}"
     if result.status == "optimal":
         assert found is not None
         if answer.worst is not None and answer.better(answer.worst, found):
@@ -201,6 +199,8 @@ def _wrong(result: Result | None, answer: Answer) -> tuple[str, str] | None:
             for path, expected in answer.figures.items():
                 if abs(_at(result.plan, path) - expected) > answer.slack(expected):
                     return f"figure-{path}", f"{_at(result.plan, path)!r} reference {expected!r}"
+    if bound is not None and answer.worst is not None and not math.isinf(bound) and answer.better(answer.worst, bound):
+        return "false-bound", f"{bound!r} reference {answer.worst!r}"
     return None
 
 

@@ -1,0 +1,127 @@
+"""The adversary on some hundred seeds, what its instances say of the schema, and the harness itself."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from optmodels import formulation
+from tests.adversary import harness
+from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
+
+HERE = Path(__file__).parent
+SEEDS = {"cost_efficiency": 160, "fleet": 120, "orchestration": 60, "reserved_capacity": 80}
+PARTS = 10  # tests that share a formulation's seeds
+
+
+def test_every_formulation_has_an_adversary() -> None:
+    assert set(FORMULATIONS) == set(SEEDS) == set(formulation.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("name", FORMULATIONS)
+def test_answers_are_those_of_the_reference(name: str, part: int) -> None:
+    seeds = range(part, SEEDS[name], PARTS)
+    found = {seed: harness.judge(name, harness.instance(name, seed)) for seed in seeds}
+    assert {s: v for s, v in found.items() if v.outcome == "differs"} == {}
+    settled = [v for v in found.values() if v.outcome == "same"]
+    assert len(settled) >= 0.8 * len(found)
+
+
+@pytest.mark.parametrize("name", FORMULATIONS)
+def test_instances_say_everything_that_the_schema_lets_one_say(name: str) -> None:
+    schema, given = harness.coverage(name, range(800))
+    left_out = set(harness.module(name).LEFT_OUT)
+    assert sorted(schema - given - left_out) == [], "fields that no instance has"
+    assert sorted(left_out - schema) == [], "left out, but not in the schema"
+    assert sorted(left_out & given) == [], "left out, but given"
+
+
+ALLOWED = {
+    "optmodels.catalog", "optmodels.latency", "optmodels.units", "formulations", "tests.adversary",
+    "numpy", "scipy", "highspy", "yaml",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in HERE.glob("*.py")))
+def test_references_import_nothing_that_they_judge(file: str) -> None:
+    if file in ("harness.py", "__main__.py", "test_adversary.py"):
+        return
+    for node in ast.walk(ast.parse((HERE / file).read_text(encoding="utf-8"))):
+        names = [node.module] if isinstance(node, ast.ImportFrom) else []
+        names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        for name in names:
+            assert name is not None
+            if name == "optmodels":  # from optmodels import catalog
+                assert isinstance(node, ast.ImportFrom)
+                assert {a.name for a in node.names} == {"catalog"}
+            elif name.startswith("formulations"):
+                assert name.endswith(".problem"), name
+            else:
+                known = any(name == a or name.startswith(f"{a}.") for a in ALLOWED)
+                assert known or name.partition(".")[0] in sys.stdlib_module_names, name
+
+
+SMALL: Instance = {
+    "formulation": "fleet", "schema": 1,
+    "workloads": [
+        {"name": "w", "buckets": [{"name": "b", "requests_per_s": 1.0}, {"name": "c", "requests_per_s": 0.5}]},
+    ],
+    "points": [
+        {"name": "p", "usd_per_hour": 2.0, "requests_per_s": {"w/b": 2.0, "w/c": 2.0}},
+        {"name": "q", "usd_per_hour": 3.0, "requests_per_s": {"w/b": 1.0}},
+    ],
+}  # fmt: skip
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, answer: Answer, data: Instance = SMALL) -> Verdict:
+    monkeypatch.setattr(harness.module("fleet"), "reference", lambda _: answer)
+    return harness.judge("fleet", data)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer.optimal(2.0), ""), (Answer.optimal(1.9), "false-optimal"),
+        (Answer.optimal(2.1), "better-than-reference"),
+        (Answer.infeasible(), "feasible-where-nothing-is"), (Answer(1.9, 2.1), ""), (Answer(1.9, None), ""),
+        (Answer.optimal(2.0, figures={"periods.0.usd_per_hour": 1.0}), "figure-periods.0.usd_per_hour"),
+    ],
+)  # fmt: skip
+def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch, answer: Answer, kind: str) -> None:
+    found = judged(monkeypatch, answer)
+    assert (found.outcome, found.kind) == ("differs" if kind else "same", kind)
+
+
+def test_a_false_infeasible_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = judged(monkeypatch, Answer.optimal(2.0), {**SMALL, "budget_usd_per_hour": 1.0})
+    assert (found.outcome, found.kind, found.status) == ("differs", "false-infeasible", "infeasible")
+    assert judged(monkeypatch, Answer.infeasible(), {**SMALL, "budget_usd_per_hour": 1.0}).outcome == "same"
+
+
+def test_a_wrong_instance_is_refused_and_no_pass() -> None:
+    assert harness.judge("fleet", {**SMALL, "points": []}).outcome == "refused"
+
+
+def test_minimised_instances_fail_still_and_are_smallest() -> None:
+    def fails(data: Instance) -> bool:
+        return any(q.get("usd_per_hour", 0) > 2 for q in data.get("points", []))
+
+    assert harness.minimise(SMALL, fails) == {
+        "formulation": "fleet", "schema": 1, "points": [{"usd_per_hour": 3.0}],
+    }  # fmt: skip
+
+
+def test_runs_are_resumed_and_what_fails_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "cost_efficiency.csv"
+    said: list[str] = []
+    found = harness.run("cost_efficiency", range(2), log, say=said.append)
+    again = harness.run("cost_efficiency", range(3), log, say=said.append)
+    assert sum(found.values()) == 2
+    assert sum(again.values()) == 3
+    lines = log.read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lines] == ["seed", "0", "1", "2"]
