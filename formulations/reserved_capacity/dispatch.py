@@ -21,7 +21,6 @@ from optmodels.solver.session import Session
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
-SHORTFALL = 1e7  # USD/h per request/s: marks what cannot be served at all
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Dispatch:
     def usd_per_month(self, t: ReservedTables) -> tuple[Array, float]:
         """Cost by option, (O,), and of unserved demand, USD/month."""
         by_option = (t.weight @ self.bought) * t.option_usd_per_hour * HOURS_PER_MONTH
-        penalty = np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL)
+        penalty = np.where(np.isfinite(t.penalty), t.penalty, t.shortfall)
         return by_option, float((t.weight @ self.unserved) @ penalty) * HOURS_PER_MONTH
 
     def egress_usd_per_month(self, t: ReservedTables) -> Array:
@@ -78,7 +77,7 @@ class RowLp:
         row = t.over(np.zeros(1, dtype=np.intp), np.ones(1) / HOURS_PER_MONTH).without("column")
         if phase_one:
             row = replace(row.without("option"), penalty=np.ones(len(t.penalty)), egress=np.zeros_like(t.egress))
-        row = replace(row, penalty=np.where(np.isfinite(row.penalty), row.penalty, SHORTFALL), guards=())
+        row = replace(row, penalty=np.where(np.isfinite(row.penalty), row.penalty, t.shortfall), guards=())
         self.model = model = FlowModel(row, (demand_met, capacity))
         self.source, self.sink, _ = model.f.labels
         compiled = model.compiled()

@@ -48,13 +48,13 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     unserved = Unserved(
         scenario=t.scenario[h].tolist(), quarter=t.quarter[h].tolist(), hour=t.hour[h].tolist(),
         region=[names[x] for x in t.source_region[i]], service=[p.services[x].service for x in t.source_service[i]],
-        requests_per_second=found.unserved[h, i].tolist(),
+        requests_per_second=(t.unit * found.unserved[h, i]).tolist(),
     )  # fmt: skip
     R = len(names)
     mean, peak = np.zeros((R, R)), np.zeros((R, R))
     pairs = (t.source_region[:, None], t.sink_region[None, :])
-    np.add.at(mean, pairs, found.flow)
-    np.add.at(peak, pairs, found.peak_flow)
+    np.add.at(mean, pairs, t.unit * found.flow)
+    np.add.at(peak, pairs, t.unit * found.peak_flow)
     egress = np.zeros((R, R))
     np.add.at(egress, pairs, found.egress_usd_per_month(t))
     flows = [

@@ -1,7 +1,8 @@
 """The reserved-capacity problem as arrays: sources of demand, sinks of capacity, purchases, and what must survive.
 
-Every method reads these tables. Units: demand in requests per second, capacity in machines, money in USD/month
-(730 h) averaged over the horizon.
+Every method reads these tables. Units: demand in requests per second (where machines serve less than 0.01 or more than
+10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small beside the numbers as elsewhere),
+capacity in machines, money in USD/month (730 h) averaged over the horizon.
 
     source i  (region r, service k, whether its demand may leave the region)
     sink j    (region s, machine type)
@@ -100,6 +101,15 @@ class ReservedTables:
     penalty: Array  # (I,), USD per hour per request/s unserved; infinite: must be served
     egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
     guards: tuple[Guard, ...]
+    unit: float = 1.0  # requests/s that one unit of demand is
+
+    @property
+    def shortfall(self) -> float:
+        """USD/h per unit of demand that marks what cannot be served at all: far above any way to serve or forgo it."""
+        usd = np.concatenate([self.option_usd_per_hour, self.column_usd_per_hour, [0.0]]).max()
+        forgone = self.penalty[np.isfinite(self.penalty)].max(initial=0.0)
+        dearest = float(usd * self.work.max(initial=0.0) + self.egress.max(initial=0.0) + forgone)
+        return 1e4 * dearest if dearest else 1.0
 
     @cached_property
     def pure(self) -> tuple[Array, Array] | None:
@@ -270,14 +280,15 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     penalty = np.array([
         np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
     ])  # fmt: skip
+    unit = _unit(rate[reach])
     by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
-    egress = np.where(reach, 3600.0 * by_pair, 0.0)
+    egress = np.where(reach, 3600.0 * by_pair, 0.0) * unit
     tables = ReservedTables(
         case=case, source_region=source_region, source_service=source_service,
-        demand=np.concatenate(blocks), weight=np.concatenate(weights),
+        demand=np.concatenate(blocks) / unit, weight=np.concatenate(weights),
         quarter=np.concatenate(quarter).astype(np.intp), scenario=np.concatenate(scenario).astype(np.intp),
         hour=np.concatenate(hour).astype(np.intp), quarters=Q,
-        sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work,
+        sink_region=sink_region, sink_machine=sink_machine, reach=reach, work=work * unit,
         column_sink=np.array(sinks, dtype=np.intp), column_term=tuple(terms),
         column_quarter=np.array(first, dtype=np.intp), column_active=column_active,
         column_usd_per_month=per_hour * np.array(charged) / Q * HOURS_PER_MONTH,
@@ -286,10 +297,16 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
         sink_most=case.reservable[sink_machine, sink_region],
         option_sink=np.array(o_sink, dtype=np.intp), option_market=tuple(o_market),
         option_usd_per_hour=np.array(o_usd, dtype=float), option_most=np.array(o_most, dtype=float),
-        penalty=penalty, egress=egress, guards=(),
+        penalty=penalty * unit, egress=egress, guards=(), unit=unit,
     )  # fmt: skip
     object.__setattr__(tables, "guards", _guards(tables))
     return tables
+
+
+def _unit(rates: Array) -> float:
+    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves."""
+    fastest = float(rates.max(initial=0.0))
+    return 1.0 if fastest <= 0 or 0.01 <= fastest <= 1e4 else 2.0 ** round(np.log2(fastest))
 
 
 def _guards(t: ReservedTables) -> tuple[Guard, ...]:

@@ -30,6 +30,9 @@ Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
 MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
+MACHINES_TRUSTED = (1e-5, 1e8)  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
+USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
+USD_PER_REQUEST_TRUSTED = (1e-9, 1e4)
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
 
@@ -361,6 +364,8 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     price = wrong.collect(_egress_usd_per_gb, p, names)
     if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
         wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
+    if not wrong:
+        _trusted(p, np.stack([d.rps for d in parts if d is not None], axis=2), rate, prices, wrong)
     caps = {
         what: np.stack([_cap(getattr(m, what), names, f"machines[{i}].{what}", wrong)
                         for i, m in enumerate(p.machines)])
@@ -386,6 +391,48 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wrong: Mistakes) -> None:
+    """Sizes and prices that a solver in double precision can tell apart; others are units gone wrong.
+
+    Args:
+        demand: requests/s, (T, R, K).
+        rate: requests/s of a machine, (I, K).
+        prices: USD/h, (I, R, 4).
+    """
+    fewest, most = MACHINES_TRUSTED
+    factors = [[s.factor * s.by_region.get(r.region, 1.0) for r in p.regions] for s in p.uncertainty.scenarios]
+    growth = max(1.0, p.growth.factor_per_quarter ** (p.growth.quarters - 1)) if p.growth else 1.0
+    worst = 1.0 + (p.uncertainty.worst_case.deviation if p.uncertainty.worst_case else 0.0)
+    peak = growth * worst * (demand * np.max(factors or [[1.0]], axis=0)[:, None]).sum(axis=1).max(axis=0)  # (K,)
+    with np.errstate(divide="ignore", over="ignore"):
+        need = np.where(rate > 0, peak / (rate * p.utilisation), np.nan)  # (I, K)
+    few = 0.0
+    for k, s in enumerate(p.services):
+        if np.isnan(need[:, k]).all():
+            continue
+        best = int(np.nanargmin(need[:, k]))
+        few += need[best, k]
+        if not need[best, k] <= most:
+            wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
+                      f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check units and factors")  # fmt: skip
+            continue
+        for i in np.flatnonzero(need[:, k] > most):
+            wrong.add(f"machines[{i}].serves.{s.service}.requests_per_second", float(rate[i, k]),
+                      f"so many that {most:g} machines serve the peak of {peak[k]:.3g} requests/s")  # fmt: skip
+    if 0 < few < fewest and not wrong:
+        wrong.add("services[].demand", float(peak.sum()), f"a peak of requests/s that keeps {fewest:g} of a machine busy",
+                  f"it takes {few:.3g} machines: check units")  # fmt: skip
+    low, high = USD_PER_HOUR_TRUSTED
+    for i, r, market in np.argwhere((prices < low) | (prices > high))[:1]:
+        wrong.add(f"machines[{i}] ({p.machines[i].machine}) in {p.regions[r].region}: {MARKETS[market]}",
+                  float(prices[i, r, market]), f"a price from {low:g} to {high:g} USD/h")  # fmt: skip
+    low, high = USD_PER_REQUEST_TRUSTED
+    for k, s in enumerate(p.services):
+        if s.unserved_usd_per_request is not None and not low <= s.unserved_usd_per_request <= high:
+            wrong.add(f"services[{k}].unserved_usd_per_request", s.unserved_usd_per_request,
+                      f"a price from {low:g} to {high:g} USD", "leave it out where every request must be served")  # fmt: skip
 
 
 def _clock(r: Region, i: int, wrong: Mistakes) -> Any:

@@ -57,7 +57,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
     for i in np.unique(t.sink_machine):
         rate = case.requests_per_second[i, t.source_service] * case.problem.utilisation
         if (rate > 0).all() and np.isfinite(cheapest[i].min()):
-            need = float((t.demand @ (1 / rate)).max(initial=0.0))
+            need = t.unit * float((t.demand @ (1 / rate)).max(initial=0.0))
             best_global = min(best_global, float(np.ceil(need - 1e-9) * cheapest[i].min()))
     total["global_peak"] = best_global * HOURS_PER_MONTH if np.isfinite(best_global) else None
     return total
@@ -106,7 +106,7 @@ def _regions(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
     rows = []
     for r, name in enumerate(t.case.regions):
         mine = np.flatnonzero(t.source_region == r)
-        own = t.demand[:, mine].sum(axis=1)
+        own = t.unit * t.demand[:, mine].sum(axis=1)
         sent = sum(f.mean_requests_per_second for f in plan.flows if f.origin == name and f.server != name)
         taken = sum(f.mean_requests_per_second for f in plan.flows if f.server == name and f.origin != name)
         rows.append({
@@ -265,7 +265,7 @@ def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
     names = t.case.regions
     columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
     for r, name in enumerate(names):
-        columns[f"{name} demand req/s"] = t.demand[:, t.source_region == r].sum(axis=1)
+        columns[f"{name} demand req/s"] = t.unit * t.demand[:, t.source_region == r].sum(axis=1)
     if plan is None:
         return {"demand": pd.DataFrame(columns).head(MAX_ROWS)}
     held = machines_held(t, plan)

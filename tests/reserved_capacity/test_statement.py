@@ -194,7 +194,7 @@ def test_the_lp_of_a_row_is_the_flow_model_with_machines_given():
         demand_met[1,0]: f[1,0,0] + f[1,1,0] + u[1,0] = 2
         capacity[0,0]: 0.25 f[0,0,0] + 0.375 f[1,0,0] - x[0,0] <= 0
         capacity[1,0]: 0.375 f[0,1,0] + 0.25 f[1,1,0] - x[1,0] <= 0
-        minimise cost: 3 x[0,0] + 3 x[1,0] + 1e7 u[0,0] + 1e7 u[1,0]
+        minimise cost: 3 x[0,0] + 3 x[1,0] + 11250 u[0,0] + 11250 u[1,0]
     """)
     lp = RowLp(TABLES["growth"], tie_break=False)
     assert differences(expected, statement(lp.model)) == []

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import SHORTFALL, RowLp, dispatch
+from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
 from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
@@ -405,7 +405,7 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     some = replace(
         t.over(rows, weight), column_step=np.ones_like(t.column_step), column_minimum=np.zeros_like(t.column_minimum),
         column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
-        penalty=np.where(np.isfinite(t.penalty), t.penalty, SHORTFALL),
+        penalty=np.where(np.isfinite(t.penalty), t.penalty, t.shortfall / weight.min()),
     )  # fmt: skip
     model = FlowModel(some, (capacity, demand_met))
     m, k = model.compiled(), len(model.k)
