@@ -119,7 +119,7 @@ def _result(
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
-        gap=relative_gap(objective, outcome.bound), seconds=seconds,
+        gap=relative_gap(objective, outcome.bound), certifies=form.certifies, seconds=seconds,
         size={"variables": 0, "integers": 0, "constraints": 0, "nonzeros": 0} | outcome.size,
         plan=data, check=verdict, report=report, log=outcome.log,
         events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}

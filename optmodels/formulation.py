@@ -133,6 +133,8 @@ class Formulation:
         attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
         methods: by stable name; ``exact`` first.
         objective: plan → value in `unit`.
+        certifies: what a bound holds for, in words that follow "for": every certificate says it. A plan is no more
+            than its model; what happens outside of that (a replay, a bill) the bound does not bound.
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
         report: (tables, plan or None) → JSON data shown beside the plan.
         summary: result document → lines for the terminal (rich markup).
@@ -166,6 +168,7 @@ class Formulation:
     summary: Callable[[Mapping[str, Any]], list[Any]]
     frames: Callable[[Any, Any], dict[str, Any]]
     template: str
+    certifies: str = "every plan of the stated model"
     model: Callable[[Any, Any], Model] | None = None
     build: Callable[..., Any] | None = None
     attach: Callable[..., None] | None = None

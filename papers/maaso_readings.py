@@ -7,8 +7,7 @@ parallelism, nor what a baseline does with a request that will be late.
 
 from __future__ import annotations
 
-import time
-
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.methods.baselines import ATTAINMENT
 from formulations.orchestration.methods.greedy_dp import searched
 from formulations.orchestration.methods.printed import Printed
@@ -24,24 +23,22 @@ def alpaserve_shared(
     problem: Orchestration, tables: OrchestrationTables, options: Options
 ) -> Outcome[OrchestrationPlan]:
     """All instances alike, whatever their model: the homogeneous baseline of MaaSO's Algorithm 2, line 10."""
-    clock = time.perf_counter()
-    trials = Trials(tables, sample(tables, options.seed), "shortest_queue")
+    trials = Trials(tables, sample(tables, options.seed), "shortest_queue", Clock.of(options))
     every = range(len(tables.configurations))
-    return searched(tables, options, trials, every, ATTAINMENT, (BOTH,), clock, Printed)
+    return searched(tables, trials, every, ATTAINMENT, (BOTH,), Printed)
 
 
 def alpaserve_full_batch(
     problem: Orchestration, tables: OrchestrationTables, options: Options
 ) -> Outcome[OrchestrationPlan]:
     """Parallelism searched for each model, the batch as large as memory allows, which is what an engine does untold."""
-    clock = time.perf_counter()
     largest: dict[tuple[int, ...], int] = {}
     for c, x in enumerate(tables.configurations):
         key = (x.model, x.gpu, x.tp, x.pp, x.dp)
         if key not in largest or x.batch > tables.configurations[largest[key]].batch:
             largest[key] = c
-    trials = Trials(tables, sample(tables, options.seed), "shortest_queue")
-    return searched(tables, options, trials, sorted(largest.values()), ATTAINMENT, (BOTH,), clock)
+    trials = Trials(tables, sample(tables, options.seed), "shortest_queue", Clock.of(options))
+    return searched(tables, trials, sorted(largest.values()), ATTAINMENT, (BOTH,))
 
 
 READINGS: dict[str, Method] = {"alpaserve_shared": alpaserve_shared, "alpaserve_full_batch": alpaserve_full_batch}

@@ -15,5 +15,6 @@ FORMULATION = part.formulation(
     model=part("model:CostModel"),
     plan=part("plan:CostPlan"),
     objective=lambda plan: 1e6 / plan.usd_per_million_tokens,
+    certifies="every deployment of the candidates, at predicted latencies",
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -24,5 +24,6 @@ FORMULATION = part.formulation(
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     objective=part("plan:objective_value"),
+    certifies="every fleet of the operating points considered, at their planned loads",
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -13,6 +13,8 @@ FORMULATION = part.formulation(
     model=part("model:model"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
+    certifies="every plan of the linear model (class means, divisible requests, full-batch rates);"
+    " a replay may attain more",
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -14,6 +14,7 @@ from formulations.orchestration.points import OrchestrationTables
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 NO_WAIT_BINS = 0.02  # a wait shorter than this share of a bin is none
+ROUNDING = 1e-12  # relative, of sums
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,17 @@ def latency_threshold(t: OrchestrationTables) -> float:
     prefill = np.array([[x.prefill_s_per_token * s for x in t.configurations] for s in t.classes.prompt_tokens])
     longest = np.where(t.admissible, t.wait_s + prefill.reshape(t.wait_s.shape), 0.0).max(initial=0.0)
     return float(longest) or 1.0
+
+
+def ceiling(t: OrchestrationTables) -> float:
+    """No plan scores more: all requests that some configuration serves in time are, without a wait; nothing is paid."""
+    w, q, o = weights(t), t.classes, t.case.problem.objective
+    allowed = t.admissible & (q.count > 0)[:, None]
+    able = np.where(allowed, t.share, 0.0).max(axis=1, initial=0.0) * q.count
+    first = np.where(allowed, w.latency - w.first_token, 0.0).max(axis=1, initial=0.0)
+    S, T, L = float(w.satisfaction @ able), min(1.0, float(w.throughput @ able)), float(first @ able)
+    best = {"attainment": S, "throughput": T, "latency": L}
+    return (o.score(S, T, L) if o.kind == "score" else best[o.order[0]]) * (1 + ROUNDING)
 
 
 def kept_models(t: OrchestrationTables) -> list[int]:

@@ -196,6 +196,14 @@ class FlowModel(Model):
         return Assignment(counts, self.k, self.c, np.maximum(started + waiting - before, 0.0), started, waiting)
 
 
+def nonzeros(t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool = False) -> float:
+    """About how many a form has, without building it: by pair and bin, the bins of a service and of a wait."""
+    k, c = np.nonzero(_pairs(t, counts))
+    service, wait = t.service_s[k, c] / t.bin_s, t.wait_s[k, c] / t.bin_s
+    each = np.minimum(service + 2, t.bins) + 5
+    return float(t.bins * (each if pooled else each + np.minimum(wait, t.bins)).sum())
+
+
 def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]:
     """(K, C) classes with requests on configurations, with instances where these are given, that serve them in time."""
     allowed = t.admissible & (t.classes.count > 0)[:, None]

@@ -23,6 +23,7 @@ the prediction of the column form, whose requests are divisible.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -80,15 +81,24 @@ class Named:
 _REMEMBERED: dict[bytes, Named] = {}
 
 
-def name_requests(t: OrchestrationTables, p: OrchestrationPlan) -> Named | None:
-    """Every request of the trace on an instance of the plan, or refused; None where there are none or too many."""
+def name_requests(
+    t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = lambda: False
+) -> Named | None:
+    """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
+
+    When `over` says so, schedules are not improved further, and no further model is begun: then it is None.
+    """
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
     key = _digest(t, p)
     if key not in _REMEMBERED:
         n = len(t.case.trace)
         found = Named(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf), 0, 0.0)
-        parts = [_of_model(t, p, m, found) for m in range(len(t.case.models))]
+        parts = []
+        for m in range(len(t.case.models)):
+            if over():
+                return None
+            parts.append(_of_model(t, p, m, found, over))
         while len(_REMEMBERED) >= MOST_REMEMBERED:
             del _REMEMBERED[next(iter(_REMEMBERED))]
         meant, most = sum(x for x, _ in parts), sum(x for _, x in parts)
@@ -109,7 +119,9 @@ def _digest(t: OrchestrationTables, p: OrchestrationPlan) -> bytes:
     return found.digest()
 
 
-def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named) -> tuple[int, float]:
+def _of_model(
+    t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named, over: Callable[[], bool]
+) -> tuple[int, float]:
     """Fill in the requests of one model; returns how many the flow found a configuration for, and the most in time."""
     trace = t.case.trace
     assert trace is not None and t.deadline_s is not None and t.class_of is not None
@@ -136,7 +148,7 @@ def _of_model(t: OrchestrationTables, p: OrchestrationPlan, m: int, found: Named
     gain = _gain(t, mine, output)
 
     def placed(choice: Ints, tries: int = 0) -> tuple[Ints, Array]:
-        return schedule(arrival, latest, service, gain, choice, kind, cost, tries)
+        return schedule(arrival, latest, service, gain, choice, kind, cost, tries, over=over)
 
     served = placed(choice)[0] >= 0
     each = np.bincount(kind, minlength=len(used))

@@ -19,12 +19,15 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import coo_array
 
 from formulations.orchestration.problem import OrchestrationCase, ServerLine
+from optmodels.errors import InputError, Mistake
 from optmodels.solver.session import Session
 
 Placement = dict[str, list[int]]
+MOST_PATTERNS = 10_000  # of a GPU type
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,18 @@ class Room:
         total = sum(free * n for free, n in self.servers.items())
         return total if self.stock is None else min(total, self.stock)
 
+    @property
+    def ways(self) -> float:
+        """How many `patterns` there are, without listing them."""
+        most = max(self.servers, default=0)
+        ways = np.zeros(most + 1)  # multisets of the sizes so far that fill so many GPUs
+        ways[0] = 1.0
+        for s in self.sizes:
+            for first in range(min(s, most + 1)):
+                ways[first::s] = np.cumsum(ways[first::s])
+        maximal = [ways[max(0, free - min(self.sizes) + 1) : free + 1].sum() for free in self.servers if self.sizes]
+        return float(sum(maximal))
+
     @cached_property
     def patterns(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """(free GPUs of the server, units of each size), maximal ones only."""
@@ -78,11 +93,18 @@ def _maximal(free: int, sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def rooms(case: OrchestrationCase, units: Sequence[Sequence[int]]) -> tuple[Room, ...]:
-    """One room for each GPU type; `units` holds the unit sizes met on each."""
+    """One room for each GPU type; `units` holds the unit sizes met on each.
+
+    Raises:
+        InputError: servers can be filled in too many ways to list.
+    """
     made = []
     for g, kind in enumerate(case.gpu_types):
-        free = Counter(len(s.free) for s in case.servers if s.gpu == g and s.free)
-        made.append(Room(tuple(sorted(set(units[g]))), dict(free), case.problem.cluster.stock.get(kind)))
+        made.append(Room(tuple(sorted(set(units[g]))), case.sizes_of_servers[g], case.problem.cluster.stock.get(kind)))
+        if not made[-1].divisible and (ways := made[-1].ways) > MOST_PATTERNS:
+            given = f"{ways:,.4g} ways to fill a server with units of {', '.join(map(str, made[-1].sizes))} GPUs"
+            expected = f"at most {MOST_PATTERNS:,}: sizes that divide one another, fewer of them, or smaller servers"
+            raise InputError(Mistake(None, "candidates.tp", given, expected))
     return tuple(made)
 
 
@@ -101,40 +123,81 @@ def pack(
     for placement in kept:
         for server, used in placement.items():
             taken.setdefault(server, set()).update(used)
-    servers = [ServerLine(s.name, s.gpu, tuple(g for g in s.free if g not in taken.get(s.name, ())))
-               for s in case.servers if s.gpu == gpu]  # fmt: skip
+    servers = _Servers(case.servers_of[gpu], taken)
     sizes = tuple(sorted(set(units)))
-    free = [list(s.free) for s in servers]
     if all(b % a == 0 for a, b in pairwise(sizes)):
-        order = sorted(range(len(units)), key=lambda i: -units[i])
-        return _first_fit(servers, free, units, order)
-    return _by_patterns(servers, free, units, sizes)
+        return _first_fit(servers, units)
+    return _by_patterns(servers, units, sizes)
 
 
-def _first_fit(
-    servers: list[ServerLine], free: list[list[int]], units: Sequence[int], order: list[int]
-) -> list[Placement] | None:
+class _Servers:
+    """Servers of one type and their free GPUs, listed where somebody looks: few instances fill few servers."""
+
+    def __init__(self, lines: Sequence[ServerLine], taken: Mapping[str, set[int]]) -> None:
+        self.lines, self.taken = lines, taken
+        self.lists: dict[int, list[int]] = {}
+
+    def free(self, at: int) -> list[int]:
+        """GPUs that are free, to be taken from the list."""
+        if at not in self.lists:
+            line = self.lines[at]
+            used = self.taken.get(line.name, ())
+            self.lists[at] = [g for g in line.free if g not in used]
+        return self.lists[at]
+
+    def take(self, at: int, size: int) -> Placement:
+        """The first GPUs that are free."""
+        free = self.free(at)
+        placed = {self.lines[at].name: free[:size]}
+        del free[:size]
+        return placed
+
+
+def _first_fit(servers: _Servers, units: Sequence[int]) -> list[Placement] | None:
+    """The largest first."""
     placed: list[Placement] = [{} for _ in units]
     at, size = 0, -1
-    for i in order:
+    for i in sorted(range(len(units)), key=lambda i: -units[i]):
         if units[i] != size:
             at, size = 0, units[i]
-        while at < len(free) and len(free[at]) < size:
+        while at < len(servers.lines) and len(servers.free(at)) < size:
             at += 1
-        if at == len(free):
+        if at == len(servers.lines):
             return None
-        placed[i] = {servers[at].name: free[at][:size]}
-        del free[at][:size]
+        placed[i] = servers.take(at, size)
     return placed
 
 
-def _by_patterns(
-    servers: list[ServerLine], free: list[list[int]], units: Sequence[int], sizes: tuple[int, ...]
-) -> list[Placement] | None:
-    room = Room(sizes, Counter(len(f) for f in free if f), None)
-    need = Counter(units)
+def _by_patterns(servers: _Servers, units: Sequence[int], sizes: tuple[int, ...]) -> list[Placement] | None:
+    by_kind: dict[int, list[int]] = {}
+    for at in range(len(servers.lines)):
+        by_kind.setdefault(len(servers.free(at)), []).append(at)
+    room = Room(sizes, {kind: len(members) for kind, members in by_kind.items() if kind}, None)
+    times = _times(room, Counter(units))
+    if times is None:
+        return None
+    todo = {s: [i for i, u in enumerate(units) if u == s] for s in sizes}
+    placed: list[Placement] = [{} for _ in units]
+    for (kind, pattern), often in zip(room.patterns, times.tolist(), strict=True):
+        for _ in range(often):
+            at = by_kind[kind].pop()
+            for s, count in zip(sizes, pattern, strict=True):
+                for _ in range(min(count, len(todo[s]))):
+                    placed[todo[s].pop()] = servers.take(at, s)
+    return placed
+
+
+def fits_by_patterns(room: Room, units: Mapping[int, int]) -> bool:
+    """Whether so many units of each size fit the servers, whatever the sizes."""
+    return _times(room, units) is not None
+
+
+def _times(room: Room, need: Mapping[int, int]) -> npt.NDArray[np.int64] | None:
+    """How many servers follow each pattern so that units of all sizes fit; None: they do not."""
+    if not any(need.values()):
+        return np.zeros(len(room.patterns), dtype=np.int64)
     entries: list[tuple[int, int, float]] = []
-    kinds = sorted(room.servers)
+    sizes, kinds = room.sizes, sorted(room.servers)
     for j, (kind, pattern) in enumerate(room.patterns):
         for i, n in enumerate(pattern):
             if n:
@@ -142,26 +205,13 @@ def _by_patterns(
         entries.append((len(sizes) + kinds.index(kind), j, 1.0))
     n = len(room.patterns)
     if not n:
-        return None if units else []
+        return None
     rows, columns, values = (list(x) for x in zip(*entries, strict=True))
     A = coo_array((values, (rows, columns)), shape=(len(sizes) + len(kinds), n)).tocsc()
-    low = [float(need[s]) for s in sizes] + [0.0] * len(kinds)
+    low = [float(need.get(s, 0)) for s in sizes] + [0.0] * len(kinds)
     high = [np.inf] * len(sizes) + [float(room.servers[k]) for k in kinds]
     session = Session()
     session.load(np.zeros(n), A, low, high, np.zeros(n), np.full(n, np.inf), np.ones(n, dtype=bool))
     session.run()
     found = session.point()
-    if found is None:
-        return None
-    todo = {s: [i for i, u in enumerate(units) if u == s] for s in sizes}
-    placed: list[Placement] = [{} for _ in units]
-    by_kind = {k: [i for i, f in enumerate(free) if len(f) == k] for k in kinds}
-    for (kind, pattern), times in zip(room.patterns, np.round(found).astype(int), strict=True):
-        for _ in range(times):
-            at = by_kind[kind].pop()
-            for s, count in zip(sizes, pattern, strict=True):
-                for _ in range(count):
-                    if todo[s]:
-                        placed[todo[s].pop()] = {servers[at].name: free[at][:s]}
-                        del free[at][:s]
-    return placed
+    return None if found is None else np.round(found).astype(np.int64)

@@ -65,7 +65,8 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
     counts = np.asarray(counts, dtype=np.int64)
     left = counts.copy()
     stay: list[tuple[int, Placement]] = []
-    working = {s.name: set(s.free) for s in t.case.servers}
+    stays = {s for _, _, placement in _running(t) for s in placement or ()}
+    working = {s.name: set(s.free) for s in t.case.servers if s.name in stays}
     for c, _, placement in _running(t):
         if c is not None and placement is not None and left[c] > 0 and all(
             set(g) <= working.get(s, set()) for s, g in placement.items()

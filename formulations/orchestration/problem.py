@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -28,7 +29,7 @@ Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Metric = Literal["attainment", "latency", "throughput"]
-MOST_GPUS = 10_000_000
+MOST_GPUS = 1_000_000
 MOST_BINS = 2_000
 MOST_ROWS = 100_000  # requests written into a plan file
 MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
@@ -385,12 +386,22 @@ class OrchestrationCase:
         return tuple(m.model for m in self.problem.models)
 
     @cached_property
+    def servers_of(self) -> tuple[tuple[ServerLine, ...], ...]:
+        """The servers by GPU type."""
+        found: list[list[ServerLine]] = [[] for _ in self.gpu_types]
+        for s in self.servers:
+            found[s.gpu].append(s)
+        return tuple(tuple(of) for of in found)
+
+    @cached_property
     def free_gpus(self) -> Ints:
         """Working GPUs by type."""
-        counts = np.zeros(len(self.gpu_types), dtype=np.int64)
-        for s in self.servers:
-            counts[s.gpu] += len(s.free)
-        return counts
+        return np.array([sum(len(s.free) for s in of) for of in self.servers_of], dtype=np.int64)
+
+    @cached_property
+    def sizes_of_servers(self) -> tuple[dict[int, int], ...]:
+        """By GPU type, how many servers have so many working GPUs, where any works."""
+        return tuple(dict(Counter(len(s.free) for s in of if s.free)) for of in self.servers_of)
 
 
 def _resolve(p: Orchestration) -> OrchestrationCase:

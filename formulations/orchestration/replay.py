@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import Named, figures, name_requests
@@ -146,13 +147,25 @@ def sent(
     )  # fmt: skip
 
 
-def dispatched(t: OrchestrationTables, plans: Sequence[OrchestrationPlan], seed: int = 0) -> OrchestrationPlan:
-    """Of some plans the one that scores best in simulation, with the dispatcher that it does so with."""
-    judged = [_judged(t, p, seed) for p in plans]
+def dispatched(
+    t: OrchestrationTables, plans: Sequence[OrchestrationPlan], seed: int = 0, clock: Clock | None = None
+) -> OrchestrationPlan:
+    """Of some plans the one that scores best in simulation, with the dispatcher that it does so with.
+
+    When the clock is over, those not simulated yet do not count; where none is, the first is returned.
+    """
+
+    def over() -> bool:
+        return clock is not None and clock.over
+
+    judged = [_judged(t, plans[0], seed, over)]
+    judged += [_judged(t, p, seed, over) for p in plans[1:] if not over()]
     return max(judged, key=lambda x: x[0])[1]  # the first of equals
 
 
-def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[float, OrchestrationPlan]:
+def _judged(
+    t: OrchestrationTables, p: OrchestrationPlan, seed: int, over: Callable[[], bool]
+) -> tuple[float, OrchestrationPlan]:
     """MS(6) in simulation, and the plan with its dispatcher; by its shares where it is too large to simulate.
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
@@ -160,7 +173,7 @@ def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[fl
     where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
     """
     first = p.model_copy(update={"dispatcher": FOLLOWED})
-    if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances:
+    if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances or over():
         return 0.0, first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
     if not len(requests):
@@ -169,9 +182,10 @@ def _judged(t: OrchestrationTables, p: OrchestrationPlan, seed: int) -> tuple[fl
     def score(way: Dispatcher, named: Named | None = None) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
 
-    scores = [score(way) for way in ONLINE]
+    scores = [score(ONLINE[0])]
+    scores += [score(way) for way in ONLINE[1:] if not over()]
     online = ONLINE[int(np.argmax(scores))]
-    named = name_requests(t, p)
+    named = name_requests(t, p, over)
     if named is not None and (by_name := score(PLANNED, named)) > max(scores):
         return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
     return max(scores), p.model_copy(update={"dispatcher": online})

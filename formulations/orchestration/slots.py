@@ -14,6 +14,7 @@ feasible, hence a certified lower bound.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 
 import numpy as np
@@ -24,12 +25,13 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EPS = 1e-9
 AT_ONCE = 6  # slots emptied together
+BETWEEN = 25  # tries between two looks at the time
 NOISE = 0.3  # of the spread of whatever orders them
 
 
 def schedule(
     release: Array, latest: Array, service: Array, gain: Array, choice: Ints, kind: Ints, cost: Array, tries: int,
-    seed: int = 0,
+    seed: int = 0, over: Callable[[], bool] = lambda: False,
 ) -> tuple[Ints, Array]:  # fmt: skip
     """Slot and start of every request; −1 and infinity: refused.
 
@@ -43,6 +45,7 @@ def schedule(
         cost: (C,) GPUs of a slot.
         tries: of step 3.
         seed: of them.
+        over: whether to stop trying.
     """
     n, S = len(release), len(kind)
     able = latest >= release[:, None]
@@ -58,9 +61,12 @@ def schedule(
     out = np.flatnonzero(able.any(axis=1) & (where < 0))
     _fill(out[np.argsort(-worth[out], kind="stable")], *given, *state, where)
     rng = np.random.default_rng(seed)
-    while tries > 0 and len(out := np.flatnonzero(able.any(axis=1) & (where < 0))):
+    while tries > 0 and not over() and len(out := np.flatnonzero(able.any(axis=1) & (where < 0))):
         some = rng.permutation(out)[:tries]
-        _renew(some, rng.random((len(some), AT_ONCE + 1)), *given, worth, *state, where)
+        draws = rng.random((len(some), AT_ONCE + 1))
+        for at in range(0, len(some), BETWEEN):
+            if not over():
+                _renew(some[at : at + BETWEEN], draws[at : at + BETWEEN], *given, worth, *state, where)
         tries -= len(some)
     seq, begin, _, length = state
     used = np.arange(width) < length[:, None]

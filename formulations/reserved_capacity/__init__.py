@@ -13,6 +13,7 @@ FORMULATION = part.formulation(
     model=part("model:stated"),
     plan=part("plan:ReservedPlan"),
     objective=lambda plan: plan.cost.total_usd_per_month,
+    certifies="every plan for the demand given, requests divisible",
     pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

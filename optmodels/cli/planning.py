@@ -84,10 +84,13 @@ def _certificate(result: Any) -> list[Any]:
     from optmodels.reporting.text import plain
 
     lines: list[Any] = [""]
+    of = f" for {plain(result.certifies)}"
     if result.objective is not None:
         bound = "no bound" if result.bound is None else f"bound {result.bound:,.6g}"
-        gap = "" if result.gap is None else f", gap {result.gap:.2g}"
+        gap = "" if result.gap is None else f", gap {result.gap:.2g},{of}"
         lines.append(f"[bold]Certificate:[/bold] objective {result.objective:,.6g} {result.unit}, {bound}{gap}")
+    elif result.status == "infeasible":
+        lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
     if result.check is not None:
         verdict = "[green]passed[/green]" if result.check.ok else "[red]FAILED[/red]"
         lines.append(f"Independent check: {verdict}")

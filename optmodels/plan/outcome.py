@@ -75,6 +75,7 @@ class Result(Document):
     unit: str
     bound: float | None = None
     gap: float | None = None
+    certifies: str = Field(default="", description="what the bound, or the proof of infeasibility, holds for")
     seconds: dict[str, float] = {}
     size: dict[str, int] = {}
     plan: dict[str, Any] | None = None

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _EVENT: ContextVar[threading.Event | None] = ContextVar("optmodels_cancel", default=None)
+_FLAG: ContextVar[threading.Event | None] = ContextVar("optmodels_interrupt", default=None)
 
 
 @contextmanager
@@ -33,13 +34,19 @@ def current() -> threading.Event | None:
 
 def cancelled() -> bool:
     """Whether this call is to stop."""
-    event = _EVENT.get()
-    return event is not None and event.is_set()
+    return any(event is not None and event.is_set() for event in (_EVENT.get(), _FLAG.get()))
 
 
 @contextmanager
 def caught_interrupt() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into a flag (a second one interrupts as usual); only possible in the main thread."""
+    """Turn the first Ctrl-C into a flag (a second one interrupts as usual); only possible in the main thread.
+
+    Inside another one the flag is that one's: a method of many solves catches Ctrl-C once, between its solves too.
+    """
+    around = _FLAG.get()
+    if around is not None:
+        yield around
+        return
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag
@@ -53,7 +60,9 @@ def caught_interrupt() -> Iterator[threading.Event]:
         flag.set()
 
     signal.signal(signal.SIGINT, handler)
+    token = _FLAG.set(flag)
     try:
         yield flag
     finally:
+        _FLAG.reset(token)
         signal.signal(signal.SIGINT, previous)

@@ -191,6 +191,15 @@ def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
         assert text in done.out, text
 
 
+def test_a_certificate_says_what_it_holds_for(cli, write, tiny):
+    for slo in ({}, IMPOSSIBLE):
+        file = write(tiny(**({"slo": slo} if slo else {})))
+        data = document(cli("solve", file, "--json"))
+        assert data["certifies"] == "every deployment of the candidates, at predicted latencies"
+        said = next(line for line in cli("solve", file).out.splitlines() if line.startswith("Certificate: "))
+        assert said.endswith(f", for {data['certifies']}" if data["plan"] else f"infeasible for {data['certifies']}")
+
+
 def test_fallbacks_are_distinct_worse_and_spot_free_where_they_say_so(cli, write, tiny):
     data = document(cli("solve", write(tiny(alternatives=5)), "--json"))
     plan, report = data["plan"], data["report"]

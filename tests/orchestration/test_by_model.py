@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from orchestration_cases import two_models
 
 import optmodels
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.methods.by_model import Value, alone, best_split, by_model, separable
 from formulations.orchestration.methods.rounding import Fits, scheduled
 from formulations.orchestration.model import FlowModel, dispatch
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import build_tables
+from optmodels.formulation import Options
 from optmodels.loading import load
 from optmodels.solver.highs import Settings, relaxation, solve_compiled
 from papers.maaso import case
@@ -49,7 +51,7 @@ def test_optimum_of_all_models_together(variant):
     t = tables_of(seed=3, **VARIANTS[variant])
     assert separable(t)
     together = solve_compiled(FlowModel(t, pooled=False).compiled(), Settings(60))
-    split = by_model(t, Settings())
+    split = by_model(t, Clock.of(Options()))
     assert split.objective == pytest.approx(together.objective, rel=2e-6)
     assert split.bound == pytest.approx(split.objective, rel=2e-6)
     assert scheduled(t, split.counts).objective == pytest.approx(split.objective, abs=1e-7)
@@ -79,7 +81,7 @@ def test_bounds_hold_for_every_number_of_gpus(seed):
             best[used:] = np.maximum(best[used:], scheduled(value.t, np.array(counts)).objective)
     for _ in range(3):
         for g in (2, 4, 1, 3):
-            value.refine(g, Settings())
+            value.refine(g, Clock.of(Options()), 0.0)
             assert (value.upper >= best - 1e-7).all()
             assert (value.lower <= best + 1e-7).all()
             assert (np.diff(value.upper) >= -1e-12).all()
@@ -119,11 +121,11 @@ def test_split_of_the_gpus_is_the_best(values):
 def test_no_plan_is_better_than_the_bound_at_any_time():
     t = tables_of(seed=4)
     seen = []
-    split = by_model(t, Settings(gap=1e-3, on_event=seen.append))
+    split = by_model(t, Clock.of(Options(gap=1e-3, on_event=seen.append)))
     assert [e.bound for e in seen] == sorted((e.bound for e in seen), reverse=True)
     known = [e.objective for e in seen]
     assert known == sorted(known)
-    assert split.bound >= by_model(t, Settings()).objective - 1e-7
+    assert split.bound >= by_model(t, Clock.of(Options())).objective - 1e-7
     assert (split.bound - split.objective) / split.objective <= 1e-3
 
 
@@ -131,17 +133,17 @@ def test_out_of_time_keeps_what_is_known():
     t = tables_of(seed=4)
     counts = np.zeros(len(t.configurations), dtype=np.int64)
     counts[0] = 1
-    split = by_model(t, Settings(time_limit=1e-9), [counts])
+    split = by_model(t, Clock.of(Options(time_limit=1e-9)), [counts])
     assert split.limit == "time"
     assert split.objective >= scheduled(t, counts).objective - 1e-9
-    assert split.bound >= by_model(t, Settings()).objective - 1e-7
+    assert split.bound >= by_model(t, Clock.of(Options())).objective - 1e-7
 
 
 def test_more_instances_asked_for_than_fit():
     t = tables_of(
         models=[{"model": "mistral-7b", "minimum_instances": 3}, {"model": "llama-3.2-3b", "minimum_instances": 2}]
     )
-    split = by_model(t, Settings())
+    split = by_model(t, Clock.of(Options()))
     assert split.infeasible
     assert split.counts is None
 

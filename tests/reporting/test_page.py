@@ -107,7 +107,8 @@ def test_page_says_what_it_must(results, written):
     body = text[text.index("<body>") :]
     for wanted in (
         result.plan["machines"][0]["machine"], "optimal, proved", "Independent check", "passed", "Budget and cost",
-        "Decision map", "Alternatives", f"optmodels solve {result.instance}", result.optmodels_version,
+        result.certifies, "Decision map", "Alternatives", f"optmodels solve {result.instance}",
+        result.optmodels_version,
     ):  # fmt: skip
         assert wanted in body, wanted
     assert body.index("The plan") < body.index("Key figures") < body.index("Certificate") < body.index("Reproduce")

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, weights
 from formulations.orchestration.points import OrchestrationTables
 
@@ -21,7 +22,9 @@ Goal = tuple[float, float, float]
 SWAPS = 60
 
 
-def reserve(t: OrchestrationTables, counts: Ints, goal: Goal, seed: int = 0, swaps: int = SWAPS) -> Assignment:
+def reserve(
+    t: OrchestrationTables, counts: Ints, goal: Goal, seed: int = 0, swaps: int = SWAPS, clock: Clock | None = None
+) -> Assignment:
     """A good assignment to given instances, in some ten milliseconds.
 
     Args:
@@ -30,8 +33,9 @@ def reserve(t: OrchestrationTables, counts: Ints, goal: Goal, seed: int = 0, swa
         goal: weights of S, T and L.
         seed: of the swaps.
         swaps: tried.
+        clock: when it is over, what is found is enough; the first order is tried in any case.
     """
-    return _Reservations(t, np.asarray(counts, dtype=np.int64), goal).best(np.random.default_rng(seed), swaps)
+    return _Reservations(t, np.asarray(counts, dtype=np.int64), goal).best(np.random.default_rng(seed), swaps, clock)
 
 
 class _Reservations:
@@ -90,9 +94,13 @@ class _Reservations:
         keys = (-worth[self.here], (q.deadline_s / q.output_tokens)[self.here], longest[self.here])
         return [self.here[np.argsort(key, kind="stable")] for key in keys]
 
-    def best(self, rng: np.random.Generator, swaps: int) -> Assignment:
+    def best(self, rng: np.random.Generator, swaps: int, clock: Clock | None = None) -> Assignment:
         """The best found, model by model."""
         t = self.t
+
+        def over() -> bool:
+            return clock is not None and clock.over
+
         started, waiting = np.zeros((len(self.k), t.bins)), np.zeros((len(self.k), t.bins))
         if len(self.k):
             models = [m for m in range(len(t.case.models)) if (t.classes.model[self.here] == m).any()]
@@ -111,10 +119,13 @@ class _Reservations:
             for preference in (0, 1):
                 for by_bin in (False, True):
                     for order in self.orders():
-                        attempt(order, by_bin, preference)
+                        if not way or not over():
+                            attempt(order, by_bin, preference)
             for by_bin, preference in ((False, 0), (False, 1), (True, 0), (True, 1)):
                 share = [m for m in models if way[m][1:] == (by_bin, preference)]
                 for _ in range(swaps if share else 0):
+                    if over():
+                        break
                     changed = []
                     for m in share:
                         order = way[m][0].copy()

@@ -5,11 +5,11 @@ All search batch sizes too, as in the paper; none prunes, as trials are cheap. S
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.methods.greedy_dp import TIE, Deployment, finish, fitting, searched
 from formulations.orchestration.methods.search import Group
 from formulations.orchestration.methods.trials import BOTH, Gains, Goal, Trials, sample
@@ -26,25 +26,24 @@ ATTAINMENT: Goal = (1.0, TIE, TIE)
 
 def alpaserve(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """AlpaServe, extended by batch sizes: the best homogeneous instances of every model, shortest queue."""
-    clock = time.perf_counter()
-    trials = Trials(tables, sample(tables, options.seed), "shortest_queue")
-    return searched(tables, options, trials, range(len(tables.configurations)), ATTAINMENT, (BOTH,), clock)
+    trials = Trials(tables, sample(tables, options.seed), "shortest_queue", Clock.of(options))
+    return searched(tables, trials, range(len(tables.configurations)), ATTAINMENT, (BOTH,))
 
 
 def selective_replication(
     problem: Orchestration, tables: OrchestrationTables, options: Options
 ) -> Outcome[OrchestrationPlan]:
     """Replicas on as few GPUs as a model fits, one at a time where the simulated gain is largest; shortest queue."""
-    clock = time.perf_counter()
     t = tables
-    trials = Trials(t, sample(t, options.seed), "shortest_queue")
+    trials = Trials(t, sample(t, options.seed), "shortest_queue", Clock.of(options))
     scale = trials.drawn.scale
     groups: list[Group] = []
     for g, room in enumerate(rooms(t.case, [[] for _ in t.case.gpu_types])):
         smallest = _smallest(t, g)
         left, count = room.gpus // scale, dict.fromkeys(smallest, 0)
         every = {m: np.arange(1, 1 + _most(t, m, left // t.configurations[of[0]].gpus)) for m, of in smallest.items()}
-        gains = {m: [trials.estimates(c, every[m], BOTH) for c in of] for m, of in smallest.items()}
+        gains = {m: [trials.estimates(c, every[m], BOTH) for c in of if not trials.clock.over]
+                 for m, of in smallest.items()}  # fmt: skip
         while True:
             steps = [(_gain(gains[m], n, n + 1), -n, -m) for m, n in count.items()
                      if t.configurations[smallest[m][0]].gpus <= left and n < _most(t, m, n + 1)]  # fmt: skip
@@ -56,10 +55,10 @@ def selective_replication(
         for m, n in count.items():
             n = max(n, -(-t.case.problem.models[m].minimum_instances // scale))
             if n:
-                best = max(range(len(smallest[m])), key=lambda i: _score(gains[m][i], n))
+                best = max(range(len(gains[m])), key=lambda i: _score(gains[m][i], n), default=0)
                 groups.append(Group(smallest[m][best], BOTH, n * scale))
     found = Deployment(tuple(fitting(t, groups)), trials.policy)
-    return finish(t, found, ATTAINMENT, options, clock, trials)
+    return finish(t, found, ATTAINMENT, trials.clock, trials)
 
 
 def _most(t: OrchestrationTables, m: int, count: int) -> int:
@@ -92,7 +91,7 @@ def _smallest(t: OrchestrationTables, gpu: int) -> Mapping[int, list[int]]:
 
 def round_robin(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """As many instances of every model as of any other, on as few GPUs as it fits; requests in turn, none refused."""
-    clock = time.perf_counter()
+    clock = Clock.of(options)
     t = tables
     share = admitted_share(t)
     groups: list[Group] = []
@@ -109,4 +108,4 @@ def round_robin(problem: Orchestration, tables: OrchestrationTables, options: Op
                 left -= t.configurations[c].gpus
         groups += [Group(chosen[m], BOTH, n) for m, n in count.items() if n]
     found = Deployment(tuple(fitting(t, groups)), "round_robin", protect=False)
-    return finish(t, found, ATTAINMENT, options, clock)
+    return finish(t, found, ATTAINMENT, clock)

@@ -19,23 +19,23 @@ meet; as every stage is finite they do (the argument of A*: nothing is refined t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import weights
-from formulations.orchestration.methods.rounding import scheduled
-from formulations.orchestration.model import FlowModel
+from formulations.orchestration.clock import Clock
+from formulations.orchestration.flow import ceiling, weights
+from formulations.orchestration.methods.rounding import scheduled, unaffordable
+from formulations.orchestration.model import FlowModel, nonzeros
 from formulations.orchestration.place import rooms_of
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.pruning import restrict
-from optmodels.solver.cancel import cancelled
+from optmodels.errors import InputError, SolverError
 from optmodels.solver.compile import Compiled
-from optmodels.solver.highs import PROVED, Event, Limit, Report, Settings, relative_gap, relaxation, solve_compiled
+from optmodels.solver.highs import PROVED, Event, Limit, Report, relative_gap, relaxation, solve_compiled
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -74,6 +74,7 @@ class Split:
         bound: no plan is better.
         infeasible: no plan exists.
         solved: problems solved at each stage.
+        failed: what the solver could not answer; the bounds there were stand.
     """
 
     counts: Ints | None
@@ -84,6 +85,7 @@ class Split:
     events: list[Event] = field(default_factory=list)
     solved: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     nodes: int = 0
+    failed: list[str] = field(default_factory=list)
 
 
 class Value:
@@ -101,15 +103,9 @@ class Value:
         self.lower = np.full(gpus + 1, -np.inf)
         self.counts: list[Ints | None] = [None] * (gpus + 1)
         self.stage = np.zeros(gpus + 1, dtype=np.int64)
-        self.upper = np.full(gpus + 1, self._everything())
+        self.upper = np.full(gpus + 1, ceiling(self.t))
         self.offer(np.zeros(len(self.mine), dtype=np.int64))
         self.upper[: gpus + 1 if not len(self.mine) else 1] = self.lower[0]
-
-    def _everything(self) -> float:
-        """The score of all its requests in time and at once."""
-        w, o, q = weights(self.t), self.t.case.problem.objective, self.t.classes
-        each = o.score(w.satisfaction, w.throughput, w.latency)
-        return float((each * q.count)[q.model == self.m].sum())
 
     @cached_property
     def pooled(self) -> tuple[FlowModel, Compiled]:
@@ -123,24 +119,31 @@ class Value:
         flow = FlowModel(self.t, pooled=False)
         return flow, flow.compiled()
 
-    def offer(self, counts: Ints, settings: Settings | None = None) -> None:
+    def offer(self, counts: Ints, clock: Clock | None = None) -> None:
         """Keep the best schedule of these instances of the model wherever it is the best known."""
         used = int(counts @ self.t.gpus_of)
         served = self.t.case.problem.models[self.m]
         most = np.inf if served.maximum_instances is None else served.maximum_instances
         if used >= len(self.lower) or not served.minimum_instances <= counts.sum() <= most:
             return
-        found = scheduled(self.t, counts, settings)
+        found = scheduled(self.t, counts, clock)
         if found is None:
             return
         for g in range(used, len(self.lower)):
             if found.objective > self.lower[g]:
                 self.lower[g], self.counts[g] = found.objective, found.counts
 
-    def refine(self, g: int, settings: Settings) -> Report | None:
-        """The next stage at g GPUs; the report of its tree, if it has one."""
+    def refine(self, g: int, clock: Clock, gap: float) -> Report | None:
+        """The next stage at g GPUs, to a gap; the report of its tree, if it has one.
+
+        Raises:
+            InputError, SolverError: the solver failed; the bounds there were stand.
+        """
         stage = STAGES[self.stage[g]]
         self.stage[g] += 1
+        if unaffordable(nonzeros(self.t, pooled=stage != "exact"), clock) is not None:
+            return None
+        settings = replace(clock.settings(), gap=gap)
         flow, model = self.exact if stage == "exact" else self.pooled
         column = flow.g.start + self.m
         upper = model.upper.copy()
@@ -159,7 +162,7 @@ class Value:
             worst = -np.inf if found.bound is None else found.bound
             np.minimum(self.upper[: g + 1], worst, out=self.upper[: g + 1])  # no better with fewer
         if found.x is not None:
-            self.offer(np.round(flow.n.of(found.x)).astype(np.int64), settings)
+            self.offer(np.round(flow.n.of(found.x)).astype(np.int64), clock)
         return found
 
 
@@ -179,29 +182,28 @@ def best_split(values: Sequence[Array]) -> tuple[float, list[int]]:
     return float(best[-1]), split[::-1]
 
 
-def by_model(t: OrchestrationTables, settings: Settings, starts: Sequence[Ints] = ()) -> Split:
-    """The best instances, to the gap of the settings (0: to proof) or until their time is up.
+def by_model(
+    t: OrchestrationTables, clock: Clock, starts: Sequence[Ints] = (), more: Callable[[], Sequence[Ints]] | None = None
+) -> Split:
+    """The best instances, to the gap of the clock's options (0: to proof) or until the clock is over.
 
     Args:
         t: tables of which `separable` holds.
-        settings: time limit, gap, seed, progress.
+        clock: time, gap, seed, progress.
         starts: instances that are known to fit.
+        more: further ones, for when half of the time has not been enough.
     """
-    began = time.perf_counter()
-    within = max(settings.gap, PROVED)
-
-    def left() -> float | None:
-        return None if settings.time_limit is None else settings.time_limit - (time.perf_counter() - began)
-
-    def inner() -> Settings:
-        rest = left()
-        return Settings(None if rest is None else max(0.05, rest), within / 2, settings.seed)
-
+    within = max(clock.options.gap, PROVED)
+    half = clock.part(0.5)
     gpus = rooms_of(t)[0].gpus
     values = [Value(t, m, gpus) for m in range(len(t.case.models))]
-    for counts in starts:
-        for v in values:
-            v.offer(counts[v.mine], inner())
+
+    def offer(every: Sequence[Ints]) -> None:
+        for counts in every:
+            for v in values:
+                v.offer(counts[v.mine], clock)
+
+    offer(starts)
     split = Split(None, None, None)
     while True:
         bound, path = best_split([v.upper for v in values])
@@ -209,16 +211,12 @@ def by_model(t: OrchestrationTables, settings: Settings, starts: Sequence[Ints] 
         split.infeasible = bound == -np.inf
         split.bound = None if split.infeasible else bound
         split.objective = None if objective == -np.inf else objective
-        event = Event(time.perf_counter() - began, split.objective, split.bound, split.nodes)
+        event = Event(clock.seconds, split.objective, split.bound, split.nodes)
         if not split.events or (split.events[-1].objective, split.events[-1].bound) != (event.objective, event.bound):
             split.events.append(event)
-            if settings.on_event is not None:
-                settings.on_event(event)
-        rest = left()
-        if rest is not None and rest <= 0:
-            split.limit = "time"
-        elif cancelled():
-            split.limit = "interrupt"
+            if clock.options.on_event is not None:
+                clock.options.on_event(event)
+        split.limit = split.limit or clock.stopped
         open_ = [
             (v.stage[g], v.lower[g] - v.upper[g], v.m)
             for v, g in zip(values, path, strict=True) if v.upper[g] > v.lower[g] and v.stage[g] < len(STAGES)
@@ -226,9 +224,18 @@ def by_model(t: OrchestrationTables, settings: Settings, starts: Sequence[Ints] 
         gap = relative_gap(split.objective, split.bound)
         if split.infeasible or split.limit or not open_ or (gap is not None and gap <= within):
             break
+        if more is not None and half.over:
+            offer(more())
+            more = None
+            continue
         m = min(open_)[-1]
-        split.solved[STAGES[values[m].stage[path[m]]]] += 1
-        report = values[m].refine(path[m], inner())
+        stage = STAGES[values[m].stage[path[m]]]
+        split.solved[stage] += 1
+        try:
+            report = values[m].refine(path[m], clock, within / 2)
+        except (InputError, SolverError) as error:
+            split.failed.append(f"{t.case.models[m]} on {path[m]} GPUs, {stage}: {error}")
+            continue
         if report is not None:
             split.nodes += report.nodes
             split.limit = report.limit if report.limit in ("interrupt", "memory") else None

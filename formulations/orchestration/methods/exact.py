@@ -1,56 +1,86 @@
-"""The method ``exact``: model by model where only GPUs couple them, else relaxation, rounding, exchanges and tree."""
+"""The method ``exact``: model by model where only GPUs couple them, else relaxation, rounding, exchanges and tree.
+
+Whatever stops it, and wherever a solve fails, it returns the best plan known by then with what is proved about it. It
+begins with the heuristics' plans, so that none of theirs is better, and with a bound that needs no solver.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import LEAST_S, Clock
+from formulations.orchestration.flow import ceiling, metrics
 from formulations.orchestration.making import counts_of, make_plan
+from formulations.orchestration.methods.assign import reserve
+from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
-from formulations.orchestration.methods.greedy_dp import maaso_star
+from formulations.orchestration.methods.greedy_dp import maaso_printed, maaso_star
+from formulations.orchestration.methods.relaxed import lp_rounding
 from formulations.orchestration.methods.rounding import (
+    Fits,
     Scheduled,
+    holds,
     impossible,
     improved,
     rounded,
     scheduled,
+    unaffordable,
     without_idle,
 )
 from formulations.orchestration.methods.trials import scale
-from formulations.orchestration.model import FlowModel, dispatch
+from formulations.orchestration.model import FlowModel, dispatch, nonzeros
+from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import dispatched
-from optmodels.formulation import Options
+from optmodels.errors import InputError, SolverError
+from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver import Settings, solve_compiled
+from optmodels.solver import solve_compiled
+from optmodels.solver.cancel import caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
 
 Ints = npt.NDArray[np.int64]
-MOST_TRIED = 500_000  # requests in a trial of the heuristic that the exact method starts from
+MOST_TRIED = 500_000  # requests in a trial of the heuristics, where there is no time limit to stop them
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
+SEARCH = 0.85  # of the time: until the search for instances ends
+HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
+FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # what it begins with
+OTHERS: tuple[Method, ...] = (alpaserve, selective_replication, round_robin, maaso_printed, lp_rounding)  # if need be
 
 
 @dataclass
 class _Search:
-    """Instances with their schedule, a bound, and how they were found."""
+    """Instances with their schedule, a bound, and how they were found.
 
-    found: Scheduled | None
-    bound: float | None
-    status: Status  # where nothing was found
+    Attributes:
+        found: the best.
+        others: all known.
+        heuristic: the best plan of a heuristic.
+        status: where nothing was found.
+    """
+
+    problem: Orchestration
+    t: OrchestrationTables
+    bound: float
+    found: Scheduled | None = None
+    others: list[Scheduled] = field(default_factory=list)
+    heuristic: OrchestrationPlan | None = None
+    status: Status = "no_solution_found"
     limit: Limit | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     log: dict[str, Any] = field(default_factory=dict)
+    size: dict[str, int] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    others: list[Scheduled] = field(default_factory=list)
 
     def better(self, other: Scheduled | None) -> None:
         """Keep the better one, and remember the other."""
@@ -62,7 +92,7 @@ class _Search:
     def bounded(self, bound: float | None) -> None:
         """Keep the tighter one."""
         if bound is not None:
-            self.bound = bound if self.bound is None else min(self.bound, bound)
+            self.bound = min(self.bound, bound)
 
     def within(self, gap: float) -> bool:
         """Whether bound and schedule are as near as that."""
@@ -76,135 +106,218 @@ class _Search:
     def candidates(self, gap: float) -> list[Scheduled]:
         """What is found, and others known that are as good for the gap asked for: simulation judges them.
 
-        Where the search was stopped, so are those that are no further behind what is found than the bound is ahead.
+        Where the search was stopped, so are those that are no further behind what is found than the bound is ahead;
+        but none that is behind a heuristic's plan.
         """
         assert self.found is not None
-        ahead = 0.0 if self.bound is None else max(0.0, self.bound - self.found.objective)
+        ahead = max(0.0, self.bound - self.found.objective)
+        least = -np.inf if self.heuristic is None else self.heuristic.score.total
         seen, found = {self.found.counts.tobytes()}, [self.found]
         for other in self.others:
             as_good = self.near(other.objective, gap) or other.objective >= self.found.objective - ahead
-            if as_good and other.counts.tobytes() not in seen:
+            if as_good and other.objective >= least and other.counts.tobytes() not in seen:
                 found.append(other)
                 seen.add(other.counts.tobytes())
         return found
 
+    def tried(self, phase: str, clock: Clock, run: Callable[[], object]) -> None:
+        """A part of the search, timed; if the solver fails in it, what was known before is."""
+        before = clock.seconds
+        try:
+            run()
+        except (SolverError, InputError) as error:
+            self.log.setdefault("failed", []).append(f"{phase}: {error}")
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + clock.seconds - before
+
+    def heuristics(self, methods: Sequence[Method], clock: Clock) -> list[Ints]:
+        """Their instances, each with the best schedule."""
+        limit = clock.part(max(HEURISTICS, min(1.0, HEURISTICS_S / max(clock.left, LEAST_S))))
+        made: list[Ints] = []
+        for method in methods:
+            if limit.over:
+                break
+            plan = method(self.problem, self.t, limit.given()).plan
+            if plan is None:
+                continue
+            if self.heuristic is None or plan.score.total > self.heuristic.score.total:
+                self.heuristic = plan
+            counts = counts_of(self.t, plan)
+            if not any(np.array_equal(counts, other) for other in made):
+                made.append(counts)
+                self.better(scheduled(self.t, counts, clock))
+        return made
+
 
 def exact(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
-    """Model by model where only GPUs couple them, else by relaxation and tree; from the heuristic's instances too."""
-    clock = time.perf_counter()
+    """Model by model where only GPUs couple them, else by relaxation and tree; from the heuristics' instances too."""
+    with caught_interrupt():
+        return _exact(problem, tables, Clock.of(options))
 
-    def settings() -> Settings:
-        left = None if options.time_limit is None else max(0.05, options.time_limit - (time.perf_counter() - clock))
-        return Settings(left, options.gap, options.seed, on_event=options.on_event)
 
-    if reason := impossible(tables):
+def _exact(problem: Orchestration, t: OrchestrationTables, clock: Clock) -> Outcome[OrchestrationPlan]:
+    if reason := impossible(t):
         return Outcome("infeasible", None, log={"reason": reason})
-    if not len(tables.configurations):
-        assignment, _ = dispatch(tables, np.zeros(0, dtype=np.int64))
+    if not len(t.configurations):
+        assignment, _ = dispatch(t, np.zeros(0, dtype=np.int64))
         assert assignment is not None
-        return Outcome("optimal", make_plan(tables, assignment), 0.0, log={"reason": "no candidate can be used"})
-    flow = FlowModel(tables)
-    model = flow.compiled()
-    seconds = {"build": time.perf_counter() - clock}
-    if separable(tables):
-        search = _by_model(problem, tables, options, settings)
-    else:
-        search = _jointly(problem, tables, options, flow, model, settings)
-    size, seconds = model.size, seconds | search.seconds
-    seconds["solve"] = time.perf_counter() - clock
-    if search.found is None:
-        return Outcome(search.status, None, search.bound, search.limit, seconds, size, search.log, search.events)
-    plans = [
-        p for s in search.candidates(options.gap)
-        if (p := make_plan(tables, without_idle(tables, s.assignment))) is not None
-    ]  # fmt: skip
-    plan = dispatched(tables, plans, options.seed) if plans else None
-    if plan is not None:
-        search.log["judged"] = len(plans)
-        seconds["dispatch"] = time.perf_counter() - clock - seconds["solve"]
-    if search.within(PROVED) and (plan is None or search.near(plan.score.total, PROVED)):
-        return Outcome("optimal", plan, search.bound, None, seconds, size, search.log, search.events)
-    return Outcome("feasible", plan, search.bound, search.limit or "gap", seconds, size, search.log, search.events)
+        plan = make_plan(t, assignment)
+        assert plan is not None
+        return Outcome("optimal", plan, plan.score.total, log={"reason": "no candidate can be used"})
+    search, until = _Search(problem, t, ceiling(t)), clock.part(SEARCH)
+    starts: list[Ints] = []
+    search.tried("begin", clock, partial(_begin, search, until, starts))
+    if not search.within(PROVED) and not until.over:
+        _instances(search, until, starts)
+    log, seconds = search.log, search.seconds | {"solve": clock.seconds}
+    limit = search.limit or until.stopped
+    if search.found is None and search.heuristic is None:
+        bound, limit = (None, None) if search.status == "infeasible" else (search.bound, limit)
+        return Outcome(search.status, None, bound, limit, seconds, search.size, log, search.events)
+    plan = _chosen(search, clock)
+    seconds["dispatch"] = clock.seconds - seconds["solve"]
+    proved = plan is not None and search.near(plan.score.total, PROVED)
+    status: Status = "optimal" if proved else "feasible" if plan is not None else "no_solution_found"
+    stopped = None if proved else limit or "gap"
+    return Outcome(status, plan, search.bound, stopped, seconds, search.size, log, search.events)
 
 
-def _greedy(problem: Orchestration, t: OrchestrationTables, options: Options, log: dict[str, Any]) -> list[Ints]:
-    """The instances of `greedy_dp_exchange` and `maaso_star`, if they find any; not where trials outlast the proof."""
-    tried = int(t.classes.count.sum()) // scale(t)
-    if tried > MOST_TRIED:
-        log["greedy"] = f"left out: {tried:,} requests a trial"
-        return []
-    clock = time.perf_counter()
-    found = {}
-    for method in (greedy_dp_exchange, maaso_star):
-        plan = method(problem, t, options).plan
+def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
+    """The plan to return: of those that are good enough the one that does best in simulation."""
+    t, plans = search.t, []
+    for s in search.candidates(clock.options.gap) if search.found is not None else ():
+        plan = make_plan(t, without_idle(t, s.assignment))
         if plan is not None:
-            counts = counts_of(t, plan)
-            found[counts.tobytes()] = counts
-    log["greedy_s"] = time.perf_counter() - clock
-    return list(found.values())
+            plans.append(plan)
+        if plans and clock.over:
+            break
+    search.log["judged"] = len(plans)
+    best = dispatched(t, plans, clock.options.seed, clock) if plans else None
+    kept = search.heuristic
+    if kept is not None and (best is None or best.score.total < kept.score.total - PROVED * abs(kept.score.total)):
+        return kept  # its instances could not be scheduled as well in the time that was left
+    return best
 
 
-def _by_model(
-    problem: Orchestration, t: OrchestrationTables, options: Options, settings: Callable[[], Settings]
-) -> _Search:
+def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
+    """What costs next to nothing, then the heuristics."""
+    t = search.t
+    fits = Fits(t, rooms_of(t))
+    for counts in (running_counts(t), _fewest(t)):
+        if fits(counts) and _enough(t, counts):
+            made = reserve(t, counts, search.problem.objective.weights, clock.options.seed, clock=clock)
+            if holds(t, made):
+                search.better(Scheduled(counts, made, metrics(t, made).total))
+    tried = int(t.classes.count.sum()) // scale(t)
+    if tried > MOST_TRIED and not clock.limited:
+        search.log["heuristics"] = f"left out: {tried:,} requests a trial"
+        return
+    starts += search.heuristics(FIRST, clock)
+
+
+def _fewest(t: OrchestrationTables) -> Ints:
+    """Of each model its least number of instances, on as few GPUs as it fits."""
+    counts = np.zeros(len(t.configurations), dtype=np.int64)
+    for m, served in enumerate(t.case.problem.models):
+        mine = np.flatnonzero(t.model_of == m)
+        if len(mine):
+            counts[mine[np.argmin(t.gpus_of[mine])]] = served.minimum_instances
+    return counts
+
+
+def _enough(t: OrchestrationTables, counts: Ints) -> bool:
+    """Whether every model has its least number of instances."""
+    least = [m.minimum_instances for m in t.case.problem.models]
+    return bool((np.bincount(t.model_of, counts, len(least)) >= least).all())
+
+
+def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
+    """The search for better instances and a better bound."""
+    size = nonzeros(search.t, pooled=True)
+    search.limit = unaffordable(size, clock)
+    if search.limit is not None:
+        search.log["left_out"] = f"the model has {size:,.0f} nonzeros"
+        search.tried("heuristics", clock, lambda: _others(search, clock))
+        return
+    before = clock.seconds
+    flow = FlowModel(search.t)
+    model = flow.compiled()
+    search.size, search.seconds["build"] = model.size, clock.seconds - before
+    if separable(search.t):
+        _by_model(search, clock, starts)
+    else:
+        _jointly(search, flow, model, clock)
+
+
+def _others(search: _Search, clock: Clock) -> list[Ints]:
+    """The heuristics that it does not begin with, for a while."""
+    return search.heuristics(OTHERS, clock)
+
+
+def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     """`methods.by_model`, and the schedule of the instances it finds."""
-    log: dict[str, Any] = {}
-    starts = _greedy(problem, t, options, log)
-    split = by_model(t, settings(), starts)
-    log |= {"decomposed": "by model", "solved": split.solved, "nodes": split.nodes}
-    status: Status = "infeasible" if split.infeasible else "no_solution_found"
-    search = _Search(None, split.bound, status, split.limit, {}, log, tuple(split.events))
-    if split.counts is not None:
-        clock = time.perf_counter()
-        for counts in (split.counts, *starts):
-            search.better(scheduled(t, counts))
-        search.seconds["schedule"] = time.perf_counter() - clock
-    return search
+
+    def more() -> list[Ints]:
+        made: list[Ints] = []
+        search.tried("heuristics", clock, lambda: made.extend(_others(search, clock)))
+        return made
+
+    split = by_model(search.t, clock, starts, more)
+    search.log |= {"decomposed": "by model", "solved": split.solved, "nodes": split.nodes}
+    if split.failed:
+        search.log.setdefault("failed", []).extend(split.failed)
+    search.limit, search.events = split.limit, tuple(split.events)
+    search.status = "infeasible" if split.infeasible else "no_solution_found"
+    search.bounded(split.bound)
+    if (counts := split.counts) is not None:
+        search.tried("schedule", clock, lambda: search.better(scheduled(search.t, counts, clock)))
 
 
-def _relax(t: OrchestrationTables, flow: FlowModel, model: Compiled, search: _Search, settings: Settings) -> None:
+def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
     """The relaxation's bound, and its instances rounded."""
+    t = search.t
     idle = np.zeros(flow.width)
     flow.n.of(idle)[:] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
-    bound, x, _ = relaxation(model, settings, idle, IDLE_GPU)
+    bound, x, _ = relaxation(model, clock.settings(), idle, IDLE_GPU)
     search.bounded(bound)
     if x is not None:
-        search.better(rounded(t, flow.n.of(x), settings))
+        search.better(rounded(t, flow.n.of(x), clock))
 
 
-def _jointly(
-    problem: Orchestration, t: OrchestrationTables, options: Options, flow: FlowModel, model: Compiled,
-    settings: Callable[[], Settings],
-) -> _Search:  # fmt: skip
-    """The pooled form of all models: relaxation, rounding, exchanges and the heuristic's instances, tree."""
-    clock = time.perf_counter()
-    search = _Search(None, None, "no_solution_found")
-    log = search.log
-    _relax(t, flow, model, search, settings())
+def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
+    """The pooled form of all models: relaxation, rounding, exchanges, the other heuristics, tree."""
+    t, log, gap = search.t, search.log, clock.options.gap
+
+    def open_() -> bool:
+        return not search.within(gap) and not clock.over
+
+    def relax_exact() -> None:  # under overload the pooled stocks promise more than can be scheduled
+        form = FlowModel(t, pooled=False)
+        _relax(search, form, form.compiled(), clock)
+
+    def improve() -> None:
+        assert search.found is not None
+        search.better(improved(t, search.found, search.bound, clock.part(0.5)))
+
+    def tree() -> None:
+        start = None if search.found is None else flow.start({"n": search.found.counts})
+        # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
+        run = replace(clock.settings(), options=TREE, on_event=clock.options.on_event)
+        solved = solve_compiled(model, run, start)
+        search.log |= {"solver": solved.message, "nodes": solved.nodes}
+        search.limit, search.events = solved.limit, solved.events
+        search.status = "infeasible" if solved.status == "infeasible" else "no_solution_found"
+        search.bounded(solved.bound)
+        if solved.x is not None:
+            search.better(scheduled(t, np.round(flow.n.of(solved.x)).astype(np.int64), clock))
+
+    search.tried("relax", clock, lambda: _relax(search, flow, model, clock))
     log |= {"relaxation": search.bound, "rounding": None if search.found is None else search.found.objective}
-    if search.found is not None and not search.within(options.gap):
-        # Under overload the pooled stocks promise more than can be scheduled.
-        exact_form = FlowModel(t, pooled=False)
-        _relax(t, exact_form, exact_form.compiled(), search, settings())
+    if search.found is not None and open_() and unaffordable(nonzeros(t), clock) is None:
+        search.tried("relax", clock, relax_exact)
         log["exact_relaxation"] = search.bound
-    search.seconds["relax"] = time.perf_counter() - clock
-    if search.found is not None and search.bound is not None and not search.within(options.gap):
-        until = np.inf if options.time_limit is None else clock + options.time_limit / 2
-        search.found = improved(t, search.found, search.bound, until)
-    search.seconds["improve"] = time.perf_counter() - clock - search.seconds["relax"]
-    if not search.within(options.gap):
-        for counts in _greedy(problem, t, options, log):
-            search.better(scheduled(t, counts, settings()))
-    if search.within(options.gap):
-        return search
-    start = None if search.found is None else flow.start({"n": search.found.counts})
-    # Its own heuristics solve sub-MIPs for longer than the tree takes; the rounding above stands in for them.
-    run = replace(settings(), options=TREE)
-    solved = solve_compiled(model, run, start)
-    search.seconds["tree"] = solved.seconds
-    log |= {"solver": solved.message, "nodes": solved.nodes}
-    search.limit, search.events, search.status = solved.limit, solved.events, solved.status
-    search.bounded(solved.bound)
-    if solved.x is not None:
-        search.better(scheduled(t, np.round(flow.n.of(solved.x)).astype(np.int64)))
-    return search
+    if search.found is not None and open_():
+        search.tried("improve", clock, improve)
+    if open_():
+        search.tried("heuristics", clock, lambda: _others(search, clock))
+    if open_():
+        search.tried("tree", clock, tree)

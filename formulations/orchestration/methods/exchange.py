@@ -12,6 +12,7 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import metrics
 from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods.assign import reserve
@@ -40,23 +41,25 @@ def greedy_dp_exchange(
     problem: Orchestration, tables: OrchestrationTables, options: Options
 ) -> Outcome[OrchestrationPlan]:
     """The paper's search, improved by exchanges; the better of both plans, under the dispatcher that serves it best."""
-    clock = time.perf_counter()
+    clock = Clock.of(options)
     start = greedy_dp(problem, tables, options)
     if start.plan is None:
         return start
     at = time.perf_counter()
-    exchanges = Exchanges(problem, tables, options.seed)
+    exchanges = Exchanges(problem, tables, options.seed, clock)
     counts = exchanges.improve(counts_of(tables, start.plan))
     log: dict[str, object] = {"steps": exchanges.steps, "assigned": len(exchanges.known)}
-    seconds = {"greedy_dp": at - clock, "exchange": time.perf_counter() - at}
+    seconds = {"greedy_dp": at - clock.began, "exchange": time.perf_counter() - at}
     plan = start.plan
     if exchanges.steps:
         groups = tuple(Group(int(c), BOTH, int(counts[c])) for c in np.flatnonzero(counts))
-        made = finish(tables, Deployment(groups, "planned_shares"), exchanges.goal, options, at).plan
+        made = finish(tables, Deployment(groups, "planned_shares"), exchanges.goal, clock).plan
         if made is not None and made.score.total > plan.score.total:
             plan = made
-    plan = dispatched(tables, [plan], options.seed)
-    return Outcome("feasible", plan, seconds=seconds | {"solve": time.perf_counter() - clock}, log=start.log | log)
+    if not options.answer_only:
+        plan = dispatched(tables, [plan], options.seed, clock)
+    seconds["solve"] = clock.seconds
+    return Outcome("feasible", plan, limit=clock.stopped, seconds=seconds, log=start.log | log)
 
 
 class Exchanges:
@@ -67,9 +70,9 @@ class Exchanges:
         steps: taken.
     """
 
-    def __init__(self, problem: Orchestration, t: OrchestrationTables, seed: int) -> None:
+    def __init__(self, problem: Orchestration, t: OrchestrationTables, seed: int, clock: Clock | None = None) -> None:
         models = range(len(t.case.models))
-        self.t, self.seed, self.goal = t, seed, problem.objective.weights
+        self.t, self.seed, self.goal, self.clock = t, seed, problem.objective.weights, clock or Clock.of(Options())
         self.alone = [alone(t, m) for m in models]
         self.mine = [np.flatnonzero(t.model_of == m) for m in models]
         kept = dominated(t).keep & paper_rules(t).keep
@@ -85,6 +88,11 @@ class Exchanges:
         self.hold = MISSING if penalty is None else penalty
         self.known: dict[tuple[int, bytes], float] = {}
         self.work = self.steps = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether enough was tried; a heuristic bounds its own work, and claims no more than the plan it returns."""
+        return self.work >= WORK or self.clock.over
 
     def value(self, counts: Ints) -> float:
         """The planned score of instances, their requests assigned by reservations."""
@@ -129,7 +137,7 @@ class Exchanges:
         for m, mine in enumerate(self.mine):
             now = self._model(m, counts[mine])
             for variant in self.variants(m, counts[mine]):
-                if self.work >= WORK:
+                if self.stopped:
                     break
                 whole = np.zeros_like(counts)
                 whole[mine] = variant - counts[mine]
@@ -154,7 +162,7 @@ class Exchanges:
 
     def improve(self, counts: Ints) -> Ints:
         """Step by step, until none helps, all is in time at once or enough was tried."""
-        while self.work < WORK and self.value(counts) < sum(self.goal) - 1e-4:
+        while not self.stopped and self.value(counts) < sum(self.goal) - 1e-4:
             changed = self.step(counts)
             if changed is None:
                 break

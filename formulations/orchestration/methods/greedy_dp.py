@@ -13,14 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import Assignment, metrics
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.printed import Printed
-from formulations.orchestration.methods.rounding import Fits
+from formulations.orchestration.methods.rounding import STEPS, Fits, holds, scheduled
 from formulations.orchestration.methods.search import Group, Search
 from formulations.orchestration.methods.trials import BOTH, RELAXED, STRICT, Goal, Trials, sample
-from formulations.orchestration.model import dispatch
 from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -28,7 +27,6 @@ from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.simulation.cluster import Policy
-from optmodels.solver.highs import Settings
 
 Ints = npt.NDArray[np.int64]
 MOST_STARTS = 6_000  # classes on configurations × bins: beyond it the linear programme takes more than some 0.2 s
@@ -87,21 +85,20 @@ def maaso(
     problem: Orchestration, t: OrchestrationTables, options: Options, goal: Goal, way: type[Search | Printed] = Search
 ) -> Outcome[OrchestrationPlan]:
     """Algorithms 1 and 2 for a goal."""
-    clock = time.perf_counter()
-    trials = Trials(t, sample(t, options.seed), "maaso")
+    trials = Trials(t, sample(t, options.seed), "maaso", Clock.of(options))
     every = list(range(len(t.configurations)))
-    return searched(t, options, trials, every, goal, (BOTH, STRICT, RELAXED), clock, way)
+    return searched(t, trials, every, goal, (BOTH, STRICT, RELAXED), way)
 
 
 def searched(
-    t: OrchestrationTables, options: Options, trials: Trials, usable: Sequence[int], goal: Goal,
-    sides: Sequence[int], clock: float, way: type[Search | Printed] = Search,
+    t: OrchestrationTables, trials: Trials, usable: Sequence[int], goal: Goal, sides: Sequence[int],
+    way: type[Search | Printed] = Search,
 ) -> Outcome[OrchestrationPlan]:  # fmt: skip
     """Search, then assign."""
     groups = deploy(trials, usable, goal, sides, way)
     divided = any(g.side != BOTH for g in groups)
     found = Deployment(tuple(groups), trials.policy, trials.protect, trials.threshold if divided else None)
-    return finish(t, found, goal, options, clock, trials)
+    return finish(t, found, goal, trials.clock, trials)
 
 
 def deploy(
@@ -132,7 +129,7 @@ def deploy(
 
 
 def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
-    """The groups less what does not fit the servers: of the largest instances one at a time."""
+    """The groups less what does not fit the servers: of the largest instances one at a time, or a part of many."""
     units: list[list[int]] = [[] for _ in t.case.gpu_types]
     for x in t.configurations:
         units[x.gpu].append(x.unit)
@@ -140,42 +137,37 @@ def fitting(t: OrchestrationTables, groups: Sequence[Group]) -> list[Group]:
     kept = list(groups)
     while kept and not fits(Deployment(tuple(kept), "maaso").counts(t)):
         i = max(range(len(kept)), key=lambda i: (t.configurations[kept[i].configuration].unit, kept[i].count))
-        kept[i] = replace(kept[i], count=kept[i].count - 1)
+        kept[i] = replace(kept[i], count=kept[i].count - max(1, kept[i].count // STEPS))
         kept = [g for g in kept if g.count]
     return kept
 
 
 def finish(
-    t: OrchestrationTables, found: Deployment, goal: Goal, options: Options, clock: float, trials: Trials | None = None
+    t: OrchestrationTables, found: Deployment, goal: Goal, clock: Clock, trials: Trials | None = None
 ) -> Outcome[OrchestrationPlan]:
     """The plan of a deployment: requests assigned by linear programme; where that is large, by reservations."""
     at = time.perf_counter()
-    seconds = {"search": at - clock}
+    seconds = {"search": clock.seconds}
     log: dict[str, object] = {"policy": found.policy}
     if trials is not None:
         log |= {"simulated_requests": trials.simulated, "sample_scale": trials.drawn.scale}
     p = t.case.problem
     counts = found.counts(t)
     pairs = int((t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]).sum())
-    assignment, why = None if pairs * t.bins <= MOST_STARTS else reserve(t, counts, goal, options.seed), ""
-    if not _holds(t, assignment):
-        assignment, report = dispatch(t, counts, Settings(time_limit=options.time_limit, seed=options.seed))
-        if assignment is None and report.limit is not None:
-            assignment = reserve(t, counts, goal, options.seed)
-    if not _holds(t, assignment):
-        assignment, why = None, "the instances found cannot hold every attainment_at_least"
+    large, why = pairs * t.bins > MOST_STARTS, ""
+    assignment = reserve(t, counts, goal, clock.options.seed, clock=clock) if large else None
+    if assignment is None or not holds(t, assignment):
+        best = scheduled(t, counts, clock)
+        assignment = None if best is None else best.assignment
+    if assignment is None:
+        why = "the instances found cannot hold every attainment_at_least"
     for m, served in enumerate(p.models):
         if int(counts[t.model_of == m].sum()) < served.minimum_instances:
             assignment, why = None, f"{served.model}: no room for {served.minimum_instances} instances"
     plan = None if assignment is None else make_plan(t, assignment)
-    seconds |= {"assign": time.perf_counter() - at, "solve": time.perf_counter() - clock}
+    seconds |= {"assign": time.perf_counter() - at, "solve": clock.seconds}
+    limit = clock.stopped
     if plan is None:
         log["reason"] = why or "the instances do not fit the servers"
-        return Outcome("no_solution_found", None, seconds=seconds, log=log)
-    return Outcome("feasible", found.label(t, plan), seconds=seconds, log=log)
-
-
-def _holds(t: OrchestrationTables, assignment: Assignment | None) -> bool:
-    """Whether every attainment_at_least that must hold does."""
-    soft = t.case.problem.slo.shortfall_penalty is not None
-    return assignment is not None and (soft or not metrics(t, assignment).shortfalls)
+        return Outcome("no_solution_found", None, limit=limit, seconds=seconds, log=log)
+    return Outcome("feasible", found.label(t, plan), limit=limit, seconds=seconds, log=log)

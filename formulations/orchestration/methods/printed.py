@@ -59,7 +59,7 @@ class Printed:
         count, score = dict.fromkeys(of, 0), dict.fromkeys(of, 0.0)
         left = {m: len(trials.members(m, side)) for m in of}  # 0: served, or saturated
         for used in range(each, self.gpus + 1, each):
-            while any(left.values()):
+            while any(left.values()) and not trials.clock.over:
                 m = max(left, key=lambda m: left[m])
                 gains = trials.gains(of[m], count[m] + 1, side)
                 if gains.score(self.goal) > score[m]:

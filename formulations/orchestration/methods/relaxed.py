@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
-from formulations.orchestration.methods.rounding import rounded
-from formulations.orchestration.model import FlowModel
+from formulations.orchestration.methods.rounding import rounded, unaffordable
+from formulations.orchestration.model import FlowModel, nonzeros
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -17,7 +18,7 @@ from formulations.orchestration.pruning import dominated, paper_rules, restrict
 from formulations.orchestration.replay import dispatched
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver.highs import Settings, relaxation
+from optmodels.solver.highs import relaxation
 
 
 def config_tree(
@@ -49,20 +50,23 @@ def config_tree(
 
 def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
     """The pooled form without integrality; its instances rounded down, then filled up where most is missing."""
-    clock = time.perf_counter()
+    clock = Clock.of(options)
     if not len(tables.configurations):
         return Outcome("no_solution_found", None, log={"reason": "no candidate can be used"})
+    size = nonzeros(tables, pooled=True)
+    if (limit := unaffordable(size, clock)) is not None:
+        return Outcome("no_solution_found", None, limit=limit, log={"reason": f"the model has {size:,.0f} nonzeros"})
     flow = FlowModel(tables)
     model = flow.compiled()
-    settings = Settings(options.time_limit, seed=options.seed)
-    bound, x, _ = relaxation(model, settings)
-    seconds = {"relax": time.perf_counter() - clock}
-    found = None if x is None else rounded(tables, flow.n.of(x), settings)
+    bound, x, _ = relaxation(model, clock.settings())
+    seconds = {"relax": clock.seconds}
+    found = None if x is None else rounded(tables, flow.n.of(x), clock)
     plan = None if found is None else make_plan(tables, found.assignment)
-    if plan is not None:
-        plan = dispatched(tables, [plan], options.seed)
-    seconds |= {"solve": time.perf_counter() - clock}
+    if plan is not None and not options.answer_only:
+        plan = dispatched(tables, [plan], options.seed, clock)
+    seconds |= {"solve": clock.seconds}
+    limit = clock.stopped
     if plan is None:
         why = "the relaxation has no solution" if x is None else "the rounded instances cannot hold what is asked"
-        return Outcome("no_solution_found", None, bound, None, seconds, model.size, {"reason": why})
-    return Outcome("feasible", plan, bound, None, seconds, model.size)
+        return Outcome("no_solution_found", None, bound, limit, seconds, model.size, {"reason": why})
+    return Outcome("feasible", plan, bound, limit, seconds, model.size)

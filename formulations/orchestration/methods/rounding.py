@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import Assignment, kept_models, metrics
-from formulations.orchestration.model import dispatch
-from formulations.orchestration.packing import Room, pack
+from formulations.orchestration.methods.assign import reserve
+from formulations.orchestration.model import dispatch, nonzeros
+from formulations.orchestration.packing import Room, fits_by_patterns
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.points import OrchestrationTables
-from optmodels.solver.highs import Settings
+from optmodels.errors import InputError, SolverError
+from optmodels.solver.highs import Limit, Report
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-EVALUATIONS = 40
+EVALUATIONS = 40  # schedules tried by `improved`
 IDLE = 1e-6  # requests
+MOST_NONZEROS = 10_000_000  # of a matrix: some 1 GB where it is made, as much again in the solver
+SECONDS_PER_NONZERO = 1e-6  # to make it
+STEPS = 32  # instances are added one by one, of more than that by this part of them
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,35 @@ class Scheduled:
     objective: float
 
 
-def scheduled(t: OrchestrationTables, counts: Ints, settings: Settings | None = None) -> Scheduled | None:
-    """The best schedule of given instances; None where they cannot hold what is asked of them."""
-    assignment, _ = dispatch(t, counts, settings)
-    if assignment is None:
-        return None
-    return Scheduled(np.asarray(counts, dtype=np.int64), assignment, metrics(t, assignment).total)
+def unaffordable(size: float, clock: Clock | None) -> Limit | None:
+    """Why not to make a matrix of so many nonzeros: it fills the memory, or cannot be made in the time that is left."""
+    if size > MOST_NONZEROS:
+        return "memory"
+    return "time" if clock is not None and size * SECONDS_PER_NONZERO > max(LEAST_S, clock.left) else None
+
+
+def holds(t: OrchestrationTables, a: Assignment) -> bool:
+    """Whether every attainment_at_least that must hold does."""
+    return t.case.problem.slo.shortfall_penalty is not None or not metrics(t, a).shortfalls
+
+
+def scheduled(t: OrchestrationTables, counts: Ints, clock: Clock | None = None) -> Scheduled | None:
+    """The best schedule of given instances; None where they cannot hold what is asked of them.
+
+    Where the linear programme is too large, ends without an answer or fails, it is one by reservations.
+    """
+    counts = np.asarray(counts, dtype=np.int64)
+    report: Report | None = None
+    assignment = None
+    if unaffordable(nonzeros(t, counts), clock) is None:
+        try:
+            assignment, report = dispatch(t, counts, None if clock is None else clock.settings())
+        except (SolverError, InputError):
+            report = None
+    if assignment is None and (report is None or report.status != "infeasible"):
+        assignment = reserve(t, counts, t.case.problem.objective.weights, clock=clock)
+        assignment = assignment if holds(t, assignment) else None
+    return None if assignment is None else Scheduled(counts, assignment, metrics(t, assignment).total)
 
 
 class Fits:
@@ -44,6 +72,7 @@ class Fits:
     def __init__(self, t: OrchestrationTables, rooms: tuple[Room, ...]) -> None:
         self.t, self.rooms = t, rooms
         self.unit = np.array([x.unit for x in t.configurations], dtype=np.int64)
+        self.units = np.array([x.units for x in t.configurations], dtype=np.int64)
         limits = [m.maximum_instances for m in t.case.problem.models]
         self.most = [np.inf if v is None else float(v) for v in limits]
 
@@ -59,46 +88,47 @@ class Fits:
                 if any(used[mine & (self.unit >= s)].sum() > room.capacity[s] for s in room.sizes):
                     return False
             else:
-                units = [t.configurations[c].unit for c in np.flatnonzero(mine)
-                         for _ in range(int(counts[c]) * t.configurations[c].units)]  # fmt: skip
-                if pack(t.case, g, units) is None:
+                units = {int(s): int((counts * self.units)[mine & (self.unit == s)].sum()) for s in room.sizes}
+                if not fits_by_patterns(room, units):
                     return False
         return all(counts[t.model_of == m].sum() <= most for m, most in enumerate(self.most))
 
 
-def rounded(t: OrchestrationTables, n: Array, settings: Settings | None = None) -> Scheduled | None:
+def rounded(t: OrchestrationTables, n: Array, clock: Clock | None = None) -> Scheduled | None:
     """Round fractional instances down, then add whole ones where most is missing, as long as one fits."""
     fits = Fits(t, rooms_of(t))
     counts = np.floor(n + 1e-6).astype(np.int64)
     if not fits(counts):
         return None
-    open_ = n > 1e-3
-    while open_.any():
-        missing = np.where(open_, n - counts, -np.inf)
+    step = np.where(n > 1e-3, np.maximum(1, counts // STEPS), 0)
+    while step.any():
+        missing = np.where(step > 0, n - counts, -np.inf)
         # Per GPU, so that a large instance that is hardly wanted does not take the room of a small one that is.
         c = int(np.argmax(missing / t.gpus_of))
         more = counts.copy()
-        more[c] += 1
+        more[c] += step[c]
         if fits(more):
             counts = more
+            step[c] = max(step[c], counts[c] // STEPS)
         else:
-            open_[c] = False
+            step[c] //= 2
     for m, served in enumerate(t.case.problem.models):
         if counts[t.model_of == m].sum() < served.minimum_instances:
             return None
-    return scheduled(t, counts, settings)
+    return scheduled(t, counts, clock)
 
 
-def improved(t: OrchestrationTables, start: Scheduled, bound: float, until: float = np.inf) -> Scheduled:
+def improved(t: OrchestrationTables, start: Scheduled, bound: float, clock: Clock | None = None) -> Scheduled:
     """Exchange one instance for another of at most its GPUs (of any model) as long as that helps.
 
     At most `EVALUATIONS` schedules are tried, so that without a time limit the same instance gives the same plan.
+    What it leaves untried the bound does not hide: it is a bound of every plan.
 
     Args:
         t: the tables.
         start: where to begin.
         bound: no plan is better: the search ends near it.
-        until: `time.perf_counter` at which to stop.
+        clock: when to stop.
     """
     fits = Fits(t, rooms_of(t))
     least = np.array([m.minimum_instances for m in t.case.problem.models])
@@ -120,11 +150,11 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, until: floa
                 continue
             tried.add(more.tobytes())
             left -= 1
-            found = scheduled(t, more)
+            found = scheduled(t, more, clock)
             if found is not None and found.objective > best.objective + 1e-6:
                 best = found
                 break
-            if left == 0 or time.perf_counter() > until:
+            if left == 0 or (clock is not None and clock.over):
                 left = 0
                 break
         else:

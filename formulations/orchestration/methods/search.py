@@ -89,6 +89,8 @@ class Search:
         none = Gains(0.0, 0.0, 0.0, len(self.trials.members(model, side)))
         made = Choices(side, [-1], [0], [0], [none], [True])
         for c in usable:
+            if self.trials.clock.over:
+                break
             most = min(self.gpus // self.t.configurations[c].gpus, self.most[model])
             counts = numbers(most)
             if most >= self.least[model] > 0:
@@ -108,12 +110,12 @@ class Search:
         """Estimate, choose, simulate what was chosen, choose again."""
         for _ in range(MOST_ROUNDS):
             chosen = self.choose(self.sides)
-            if not self._simulate(chosen):
+            if self.trials.clock.over or not self._simulate(chosen):
                 break
         if STRICT in self.sides and BOTH in self.sides:  # the homogeneous baseline, judged by simulation too
             for _ in range(MOST_ROUNDS):
                 baseline = self.choose((BOTH,))
-                if not self._simulate(baseline):
+                if self.trials.clock.over or not self._simulate(baseline):
                     break
             chosen = max(chosen, baseline, key=self.value)
         return [Group(self.cells[key].configuration[i], key[1], self.cells[key].count[i]) for key, i in chosen if i]
@@ -136,7 +138,7 @@ class Search:
         any_new = False
         for key, i in chosen:
             cell = self.cells[key]
-            if not cell.simulated[i]:
+            if not cell.simulated[i] and not self.trials.clock.over:
                 cell.gains[i] = self.trials.gains(cell.configuration[i], cell.count[i], key[1])
                 cell.simulated[i] = any_new = True
         return any_new

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
 from formulations.orchestration.methods.slots import pooled
 from formulations.orchestration.points import OrchestrationTables
+from optmodels.formulation import Options
 from optmodels.simulation.cluster import Cluster, Outcomes, Policy, Requests, Speed, simulate
 
 Array = npt.NDArray[np.float64]
@@ -103,12 +105,13 @@ def split(slo_factor: Array) -> float:
 
 
 class Trials:
-    """Trials on one sample under one policy."""
+    """Trials on one sample under one policy; whoever makes them stops when `clock` is over."""
 
     def __init__(
-        self, t: OrchestrationTables, drawn: Sample, policy: Policy, *, protect: bool = True, speed: Speed = "load"
-    ) -> None:
-        self.t, self.drawn = t, drawn
+        self, t: OrchestrationTables, drawn: Sample, policy: Policy, clock: Clock | None = None, *,
+        protect: bool = True, speed: Speed = "load",
+    ) -> None:  # fmt: skip
+        self.t, self.drawn, self.clock = t, drawn, clock or Clock.of(Options())
         self.policy, self.protect, self.speed = policy, protect, speed
         w, n = weights(t), len(drawn.requests)
         k = drawn.requests.klass

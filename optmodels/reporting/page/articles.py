@@ -123,6 +123,8 @@ def _certificate(document: Mapping[str, Any]) -> list[Any]:
     rows: list[tuple[str, str]] = [("Status", STATUS_WORDS.get(status, ("", str(status)))[1])]
     for name, value in (("Objective", objective), ("Bound", bound)):
         rows.append((name, "none" if value is None else f"{number(value)} {unit}"))
+    if document.get("certifies"):
+        rows.append(("What the bound holds for", str(document["certifies"])))
     rows.append(("Gap", "none: no bound" if gap is None else f"{gap:.3%}"))
     rows.append(("Stopped early", f"by the {document['limit']} limit" if document.get("limit") else "no"))
     verdict = document.get("check")

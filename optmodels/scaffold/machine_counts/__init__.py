@@ -13,4 +13,5 @@ FORMULATION = part.formulation(
     model=part("model:CountsModel"),
     plan=part("plan:Plan"),
     objective=lambda plan: plan.usd_per_hour,
+    certifies="every choice of machines, at the rates given",
 )
