@@ -14,7 +14,8 @@ OWN_MODEL = {
 EXPERTS = OWN_MODEL | {
     "moe": {"experts": 8, "active": 2, "expert_ffn": 1408, "shared_experts": 1, "shared_ffn": 1408, "dense_layers": 1},
     "mla": {"kv_lora_rank": 512, "q_lora_rank": 0, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
-    "ffn_matrices": 2, "tied_embeddings": False,
+    "ffn_matrices": 2,
+    "tied_embeddings": False,
 }
 
 

@@ -1,8 +1,8 @@
 """Orchestration, answered by one plain programme: servers one by one, admissions and starts as cumulative curves.
 
-Written from formulations/orchestration/README.md and the descriptions in its schema; what these leave open (time bins of
-a trace, the default latency threshold, which tokens memory holds) from its check. Every candidate is a variable, also
-those whose work others do; every unit of an instance has its server; and the schedule is the exact form's, nothing
+Written from formulations/orchestration/README.md and the descriptions in its schema; what these leave open (time bins
+of a trace, the default latency threshold, which tokens memory holds) from its check. Every candidate is a variable,
+also those whose work others do; every unit of an instance has its server; and the schedule is the exact form's, nothing
 pooled: within a class and a configuration first come, first served is optimal.
 """
 
@@ -11,31 +11,42 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
-from optmodels.latency.strategies import Hardware, Model
+from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
+from tests.adversary.roofline import group
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
-    "Architecture.title": _WORDS, "Architecture.source": _WORDS, "Architecture.note": _WORDS,
-    "Architecture.checkpoint": _WORDS, "Gpu.title": _WORDS, "Gpu.source": _WORDS, "Gpu.note": _WORDS,
-    "Latency.fitted": _FITTED, "Latency.safety": _FITTED,
+    **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
+    **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
+    **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
     "TraceSpec.generated": _GENERATED,
-    **{f"Generated.{f}": _GENERATED for f in ("requests_per_s", "models=float", "models=str", "cv", "requests", "duration_s", "maaso", "mix",
-                                              "prompt_tokens", "models", "seed")},
+    **{
+        f"Generated.{f}": _GENERATED
+        for f in (
+            "requests_per_s", "cv", "requests", "duration_s", "maaso", "mix", "prompt_tokens", "models", "models=float",
+            "models=str", "seed",
+        )
+    },
     **{f"Mix.{f}": _GENERATED for f in ("name", "share", "prompt_tokens", "output_tokens", "slo_factor", "model")},
 }  # fmt: skip
+# All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
+METHODS = (
+    "exact", "greedy_dp", "greedy_dp_exchange", "maaso_star", "maaso_printed", "config_tree", "lp_rounding",
+    "alpaserve", "selective_replication", "round_robin",
+)  # fmt: skip
 GIB = float(2**30)
 GENEROUS = 2e-6  # slots are read so many times larger
 EDGE = 1e-9  # of a deadline: service may be longer, read generously, or must be shorter, read strictly
@@ -140,7 +151,7 @@ def read(data: Instance) -> Case:
             own = data.get("gpus", {}).get(s["gpu"])
             vram[s["gpu"]] = s.get("vram_gib") or (own["vram_gib"] if own else catalog.gpus()[s["gpu"]].vram_gib)
         for i in range(s.get("count", 1)):
-            server = s["server"] if s.get("count", 1) == 1 else f"{s['server']}-{i + 1}"
+            server = _first(s) if not i else f"{s['server']}-{i + 1}"
             free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
     works = [layer_work(_shape(m), m.get("weights", "fp16"), m.get("kv", "fp16")) for m in data["models"]]
     trace = _trace(data, names)
@@ -253,19 +264,13 @@ class _Rates:
         return None
 
     def _roofline(self, name: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
-        """Stages take turns on pp micro-batches, so a token takes what it takes on one stage at load/pp, whole model."""
+        """Stages take turns on pp micro-batches: a token takes what it takes at load/pp on the GPUs of one stage."""
         served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
         own = self.data.get("gpus", {}).get(name)
         gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
-        flops = gpu.fp8_flops if served.get("weights") == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
-        if shape.heads % tp:
+        hardware = group(gpu, tp, served.get("weights") == "fp8", math.inf)
+        if hardware is None or shape.heads % tp:
             return None
-        one = {
-            "tp": tp, "flops": tp * flops, "mem_bytes_per_s": tp * gpu.mem_bytes_per_s, "vram_bytes": 1e15,
-            "pcie_bytes_per_s": tp * gpu.pcie_bytes_per_s, "link_bytes_per_s": gpu.link_bytes_per_s,
-        }  # fmt: skip
-        rest = ("disk_bytes_per_s", "net_bytes_per_s", "ram_bytes", "disk_bytes")
-        hardware = Hardware(**{k: np.array([v], dtype=float) for k, v in (one | dict.fromkeys(rest, np.nan)).items()})
         prompt = max(1, round(self.prompt))
         model = Model(self.work, prompt, max(2, round(self.output)), self.data["latency"]["roofline"])
         at = model.resident(hardware, np.array([float(math.ceil(load / pp))]), np.ones(1))
@@ -321,9 +326,10 @@ def _candidates(
                     full = rates[-1]
                     if full is None or None in rates or need > memory.get("vram_usable", 0.9) * vram[g]:
                         continue
-                    for dp in sorted(set(choose["dp"])):
-                        if unit <= max(of_type) and tp * pp * dp <= sum(of_type):
-                            found.append(Candidate(m, g, tp, pp, dp, batch, unit, *full))
+                    found += [
+                        Candidate(m, g, tp, pp, dp, batch, unit, *full) for dp in sorted(set(choose["dp"]))
+                        if unit <= max(of_type) and tp * pp * dp <= sum(of_type)
+                    ]  # fmt: skip
     return found
 
 
@@ -356,7 +362,7 @@ def _requests(
     data: Instance, names: list[str], trace: list[Request], slices: list[float], held: list[float],
     candidates: list[Candidate], lengths: list[tuple[float, float, float]],
 ) -> tuple[list[Group], int, float]:  # fmt: skip
-    """A trace: one group a model, or one for every length (see `generate`); bins to the last arrival and longest wait."""
+    """A trace: one group a model, or one for every length (as generated); bins to the last arrival and longest wait."""
     dues = [r.factor * slices[r.model] * r.output for r in trace]
     long = [r.prompt + r.output > held[r.model] for r in trace]
     last = trace[-1].at
@@ -384,7 +390,8 @@ def _requests(
             for i in mine:
                 arrivals[min(int(trace[i].at / bin_s), T - 1)] += 1
             groups.append(Group(
-                m, data["models"][m].get("weight", 1.0), arrivals, np.array([trace[i].prompt for i in mine], dtype=float),
+                m, data["models"][m].get("weight", 1.0), arrivals,
+                np.array([trace[i].prompt for i in mine], dtype=float),
                 np.array([trace[i].output for i in mine], dtype=float),
                 np.array([-1.0 if key[0] else dues[i] for i in mine]),
             ))  # fmt: skip
@@ -409,9 +416,9 @@ def reference(data: Instance) -> Answer:
 def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
     instances = _instances(case, p)
     score = _Score(case, p)
-    work: dict[int, list[dict[int, float]]] = {j: [{} for _ in range(case.bins + 2)] for j in range(len(case.candidates))}
-    for k, q in enumerate(case.groups):
-        _schedule(case, p, k, q, work, score, strict)
+    work: list[list[dict[int, float]]] = [[{} for _ in range(case.bins + 2)] for _ in case.candidates]
+    for q in case.groups:
+        _schedule(case, p, q, work, score, strict)
     for j, c in enumerate(case.candidates):
         for row in work[j]:
             slots = c.slots * (1.0 if strict else 1 + GENEROUS)
@@ -424,7 +431,7 @@ def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
 def _instances(case: Case, p: Programme) -> list[int]:
     """Numbers of instances; every unit of them in a server (MS a, b), within stock and limits (MS c)."""
     cluster = case.data["cluster"]
-    units = {s: {} for s in range(len(case.free))}  # server → variable → GPUs
+    units: list[dict[int, float]] = [{} for _ in case.free]  # of each server: variable → GPUs
     stock: dict[str, dict[int, float]] = {}
     found = []
     for c in case.candidates:
@@ -451,7 +458,7 @@ def _instances(case: Case, p: Programme) -> list[int]:
 
 
 def _schedule(
-    case: Case, p: Programme, k: int, q: Group, work: dict[int, list[dict[int, float]]], score: _Score, strict: bool
+    case: Case, p: Programme, q: Group, work: list[list[dict[int, float]]], score: _Score, strict: bool
 ) -> None:
     """Admissions m and starts x of one class, and the slots that they keep busy.
 
@@ -591,261 +598,281 @@ class _Score:
 
 KINDS = (
     "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
-    "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge", "everything",
+    "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
+    "everything",
 )  # fmt: skip
-METRICS = ("attainment", "latency", "throughput")
 
 
 def generate(rng: np.random.Generator) -> Instance:
     """An instance of one of `KINDS`, as JSON data."""
     d = Draw(rng)
     kind = d.one(KINDS)
-
-    def on(*kinds: str) -> bool:
-        return kind in (*kinds, "everything")
-
-    files: dict[str, str] = {}
-    M = d.whole(1, 2) if kind != "limits" else d.whole(1, 3)
-    names = [f"m{m}" for m in range(M)]
-    data: Instance = {"formulation": "orchestration", "schema": 1, "notes": kind}
-    if d.chance(0.1):
-        data |= {"name": "adversary", "title": "a random instance"}
-    types = ["a", "b"][: 2 if on("unlike-servers") or d.chance(0.25) else 1]
-    if d.chance(0.9) or on("memory"):
-        data["gpus"] = {g: _gpu(d) for g in types}
-    else:
-        types = ["l4", "a10g"][: len(types)]
-    data["cluster"] = _cluster(d, types, on)
-    data["models"] = [_model(d, n, on) for n in names]
-    if d.chance(0.85):
-        data["candidates"] = _sizes(d, on)
-    data["latency"] = _latency(d, data, names, types, files, on)
-    data["requests"], data["slo"], data["bins"] = _asked(d, kind, data, names, files, on)
-    if on("limits") or d.chance(0.2):
-        data["slo"] |= {"ttft_s": d.number(0.5, 20)} if d.chance(0.5) else {}
-        data["slo"] |= {"shortfall_penalty": d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))} if d.chance(0.6) else {}
-    data["objective"] = _objective(d, on)
-    if on("memory") or d.chance(0.15):
-        data["memory"] = {"vram_usable": d.number(0.5, 1.0), "tokens_per_slot": d.one(("mean", "max", 300))}
-    if on("change") or d.chance(0.1):
-        data["change"] = _change(d, data, names, types)
-    data = {k: v for k, v in data.items() if v != {} or k in ("objective",)}
-    if files:
-        data[FILES] = files
-    return data
+    names = [f"m{m}" for m in range(d.whole(1, 3 if kind == "limits" else 2))]
+    types = ["a", "b"] if kind in ("unlike-servers", "everything") or d.chance(0.25) else ["a"]
+    own = kind in ("memory", "everything") or d.chance(0.9)
+    return _Making(d, kind, names, types if own else ["l4", "a10g"][: len(types)], own).instance()
 
 
-def _gpu(d: Draw) -> dict[str, float]:
-    return {
-        "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": d.one((16.0, 24.0, 80.0)), "pcie_bytes_per_s": 3e10,
-        "link_bytes_per_s": 3e10,
-    } | ({"fp8_flops": 2e14} if d.chance(0.3) else {})  # fmt: skip
+@dataclass
+class _Making:
+    """One instance in the making.
 
+    Attributes:
+        names: of its models.
+        types: of its GPUs; `own`: described in the file.
+        files: what lies beside the instance.
+    """
 
-def _cluster(d: Draw, types: list[str], on: Any) -> dict[str, Any]:
-    servers: list[dict[str, Any]] = []
-    for i, g in enumerate(types if d.chance(0.7) else [*types, types[0]]):
-        size = d.one((3, 5, 6, 7)) if on("odd-sizes") else d.one((1, 2, 4, 4, 8))
-        servers.append({"server": f"s{i}", "gpu": g, "gpus": size})
-        if d.chance(0.4):
-            servers[-1]["count"] = d.whole(1, 3)
-    if d.chance(0.15):
-        for s in servers:
-            s["vram_gib"] = 24.0
-    cluster: dict[str, Any] = {"servers": servers}
-    if on("odd-sizes") or d.chance(0.15):
-        s = d.one(servers)
-        name = s["server"] if s.get("count", 1) == 1 else f"{s['server']}-1"
-        cluster["failed_gpus"] = {name: sorted({d.whole(0, s["gpus"] - 1) for _ in range(2)})}
-    if d.chance(0.2):
-        cluster["stock"] = {d.one(types): d.whole(0, 8)}
-    if d.chance(0.2):
-        cluster["tensor_groups_cross_servers"] = d.chance(0.7)
-    if d.chance(0.2):
-        cluster["pipelines_cross_servers"] = d.chance(0.7)
-    return cluster
+    d: Draw
+    kind: str
+    names: list[str]
+    types: list[str]
+    own: bool
+    files: dict[str, str] = field(default_factory=dict)
 
+    def on(self, *kinds: str) -> bool:
+        """Whether it is of one of these kinds, or of everything."""
+        return self.kind in (*kinds, "everything")
 
-def _sizes(d: Draw, on: Any) -> dict[str, list[int]]:
-    sizes = {"tp": d.some((1, 2, 3) if on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
-    if d.chance(0.3):
-        sizes["pp"] = d.some((1, 2))
-    if d.chance(0.3):
-        sizes["dp"] = d.some((1, 2, 3))
-    return sizes
+    def instance(self) -> Instance:
+        d = self.d
+        data: Instance = {"formulation": "orchestration", "schema": 1, "notes": self.kind}
+        if d.chance(0.1):
+            data |= {"name": "adversary", "title": "a random instance"}
+        if self.own:
+            data["gpus"] = {g: self.gpu() for g in self.types}
+        data["cluster"] = self.cluster()
+        data["models"] = [self.model(n) for n in self.names]
+        if d.chance(0.85):
+            data["candidates"] = self.sizes()
+        data["latency"] = self.latency(data)
+        listed = self.kind in ("rows", "lengths", "files", "crowd") or (self.kind == "everything" and d.chance(0.5))
+        data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
+        if self.on("limits") or d.chance(0.2):
+            if d.chance(0.5):
+                data["slo"]["ttft_s"] = d.number(0.5, 20)
+            if d.chance(0.6):
+                data["slo"]["shortfall_penalty"] = d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))
+        data["objective"] = self.objective()
+        if self.on("memory") or d.chance(0.15):
+            data["memory"] = {"vram_usable": d.number(0.5, 1.0), "tokens_per_slot": d.one(("mean", "max", 300))}
+        if self.on("change") or d.chance(0.1):
+            data["change"] = self.change(data)
+        if self.files:
+            data[FILES] = self.files
+        return {k: v for k, v in data.items() if v != {}}
 
-
-def _model(d: Draw, name: str, on: Any) -> dict[str, Any]:
-    model: dict[str, Any] = {"model": name, "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, "llama-3.2-3b"))}
-    if on("memory") or d.chance(0.2):
-        model |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
-        model["architecture"] = d.one((OWN_MODEL, "llama-3.1-8b", "qwen2.5-14b"))
-    if d.chance(0.4):
-        model["t_slice_s"] = d.number(0.02, 0.08)
-    if d.chance(0.2):
-        model["candidates"] = _sizes(d, on)
-    if on("limits") or d.chance(0.1):
-        model |= {"minimum_instances": d.whole(0, 2)} if d.chance(0.5) else {}
-        model |= {"maximum_instances": d.whole(0, 3)} if d.chance(0.5) else {}
-        model |= {"attainment_at_least": d.one((0.0, 0.5, 0.9, 1.0))} if d.chance(0.6) else {}
-    if on("weights-apart") or d.chance(0.15):
-        model["weight"] = d.one((0.0, 1.0, 1e9, d.magnitude(1e-9, 1e9)))
-    return model
-
-
-def _latency(d: Draw, data: Instance, names: list[str], types: list[str], files: dict[str, str], on: Any) -> Any:
-    """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
-    if on("roofline") or d.chance(0.05):
-        return {"roofline": d.one(("roofline", "roofline", "paper"))}
-    rows = []
-    measured = d.chance(0.25) or on("files")
-    by_type = d.chance(0.5) or measured
-    flat = on("degenerate")
-    for n, name in enumerate(names):
-        choose = _choices(data, n)
-        prefill = {"prefill_tokens_per_s": d.number(500, 5000)} if d.chance(0.5) else {}
-        for g in types if by_type else [None]:
-            base = d.number(20, 60) if not flat else 40.0
-            for tp in sorted({1, *choose["tp"]}):
-                for pp in sorted({1, *choose["pp"]}):
-                    if (tp, pp) != (1, 1) and d.chance(0.1):
-                        continue
-                    speed = float(f"{base * tp ** d.number(0.3, 0.9) if not flat else base:.4g}")
-                    delta = d.one((0.0, d.number(0.0, 0.4)))
-                    row: dict[str, Any] = {"model": name, **({"gpu": g} if g else {}), "tp": tp, "pp": pp, **prefill}
-                    if measured:
-                        rows += [
-                            row | {"load": b, "tokens_per_s": float(f"{speed / (1 + delta * (b - 1)):.4g}")}
-                            for b in range(1, max(choose["batch"]) + 1)
-                        ]  # fmt: skip
-                    else:
-                        rows.append(row | {"base_tokens_per_s": speed, "delta": delta})
-                        if d.chance(0.3):
-                            rows[-1]["epsilon"] = d.number(0.0, 0.5)
-    if not measured:
-        return {"decay": rows}
-    if d.chance(0.6) and not on("files"):
-        return {"measured_rows": rows}
-    head = ("model", "gpu", "tp", "pp", "load", "tokens_per_s", "prefill_tokens_per_s")
-    files["rates.csv"] = "\n".join((",".join(head), *(",".join(str(r.get(h, "")) for h in head) for r in rows))) + "\n"
-    return {"measured": "rates.csv"}
-
-
-def _asked(
-    d: Draw, kind: str, data: Instance, names: list[str], files: dict[str, str], on: Any
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """(requests, slo, bins)."""
-    scale = {"few-requests": 1e-9, "many-requests": 1e9}.get(kind, 1.0)
-    flat = kind == "degenerate"
-    if kind in ("rows", "lengths", "files", "crowd") or (kind == "everything" and d.chance(0.5)):
-        return _listed(d, kind, names, files)
-    T = d.whole(1, 5)
-    bin_s = d.one((4.0, d.number(1, 30)))
-    listed = kind != "constant"
-
-    def rate() -> Any:
-        one = lambda: 0.2 * scale if flat else d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 2.0) * scale  # noqa: E731
-        return [one() for _ in range(T)] if listed and not d.chance(0.1) else one()
-
-    classes = []
-    for _ in range(d.whole(1, 3)):
-        c: dict[str, Any] = {
-            "model": d.one(names), "output_tokens": 100 if flat else d.number(10, 400),
-            "slo_factor": d.one((1.0, 2.0)) if flat else d.number(0.2, 3.0), "requests_per_s": rate(),
+    def gpu(self) -> dict[str, float]:
+        gpu = {
+            "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": self.d.one((16.0, 24.0, 80.0)),
+            "pcie_bytes_per_s": 3e10, "link_bytes_per_s": 3e10,
         }  # fmt: skip
-        if kind == "edge":
-            c["slo_factor"] = d.one((0.5, 1.0, 1.0, 2.0))  # as fast as one GPU is, and no faster
-        if d.chance(0.5):
-            c["prompt_tokens"] = d.number(0, 1000)
-        if d.chance(0.3) or on("weights-apart"):
-            c["weight"] = d.one((0.0, 2.0, 1e9, d.magnitude(1e-9, 1e9)) if on("weights-apart") else (2.0, 0.5))
-        classes.append(c)
-    requests: dict[str, Any] = {"classes": classes}
-    bins: dict[str, Any] = {}
-    if any(isinstance(c["requests_per_s"], list) for c in classes):
-        requests["classes_bin_s"] = bin_s
-    else:
-        requests["duration_s"] = d.number(5, 60)
-        if d.chance(0.8):
-            bins["seconds"] = requests["duration_s"] / d.number(1, 6)
-    return requests, {}, bins
+        return gpu | ({"fp8_flops": 2e14} if self.d.chance(0.3) else {})
 
+    def cluster(self) -> dict[str, Any]:
+        d = self.d
+        servers: list[dict[str, Any]] = []
+        for i, g in enumerate(self.types if d.chance(0.7) else [*self.types, self.types[0]]):
+            size = d.one((3, 5, 6, 7)) if self.on("odd-sizes") else d.one((1, 2, 4, 4, 8))
+            servers.append({"server": f"s{i}", "gpu": g, "gpus": size})
+            if d.chance(0.4):
+                servers[-1]["count"] = d.whole(1, 3)
+        if d.chance(0.15):
+            for s in servers:
+                s["vram_gib"] = 24.0
+        cluster: dict[str, Any] = {"servers": servers}
+        if self.on("odd-sizes") or d.chance(0.15):
+            s = d.one(servers)
+            cluster["failed_gpus"] = {_first(s): sorted({d.whole(0, s["gpus"] - 1) for _ in range(2)})}
+        if d.chance(0.2):
+            cluster["stock"] = {d.one(self.types): d.whole(0, 8)}
+        for across in ("tensor_groups_cross_servers", "pipelines_cross_servers"):
+            if d.chance(0.2):
+                cluster[across] = d.chance(0.7)
+        return cluster
 
-def _listed(
-    d: Draw, kind: str, names: list[str], files: dict[str, str]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Requests one by one. Classes: one a model (with factors of their own), or one a length (with one factor)."""
-    n = 70 if kind == "crowd" else d.whole(1, 12)
-    span = d.number(1, 40)
-    lengths = kind in ("lengths", "everything") or d.chance(0.3)
-    rows: dict[str, Any] = {"arrival_s": sorted(float(f"{d.rng.uniform(0, span):.4g}") for _ in range(n))}
-    rows["output_tokens"] = [d.whole(10, 400) if not lengths else d.one((50, 120, 300)) for _ in range(n)]
-    if d.chance(0.6):
-        rows["prompt_tokens"] = [d.whole(1, 1000) for _ in range(n)]
-    requests: dict[str, Any] = {}
-    if d.chance(0.5):
-        rows["model"] = [d.one(names) for _ in range(n)]
-    elif len(names) > 1 or d.chance(0.5):
-        requests["model"] = d.one(names)
-    slo: dict[str, Any] = {"factor": d.number(0.3, 3.0)}
-    # So many groups that every length has its own; of one allowance, whose groups make no difference then.
-    bins: dict[str, Any] = {"lengths": 200 if lengths else 1, "slo": d.whole(1, 4) if lengths else 1}
-    if not lengths and d.chance(0.7):
-        crowd = [3.0] + [0.01] * (n - 1) if kind == "crowd" else [d.number(0.3, 3.0) for _ in range(n)]
-        rows["slo_factor"] = crowd
-        if d.chance(0.5):
-            slo = {}
-    if d.chance(0.8):
-        bins["seconds"] = d.number(span / 6, span)
-    if kind == "files" or (kind == "everything" and d.chance(0.5)):
-        rows.setdefault("prompt_tokens", [1] * n)
-        head = list(rows)
-        lines = [",".join(map(str, row)) for row in zip(*rows.values(), strict=True)]
-        files["trace.csv"] = "\n".join((",".join(head), *lines)) + "\n"
-        spec: dict[str, Any] = {"file": "trace.csv"}
-        if d.chance(0.5):
-            spec["skip_s"] = d.number(0, rows["arrival_s"][0])
-        if d.chance(0.5):
-            spec["first_s"] = d.number(rows["arrival_s"][0] + 0.01, 2 * span)
-        if d.chance(0.5):
-            spec["rate_factor"] = d.number(0.3, 3.0)
-        return requests | {"trace": spec}, slo, bins
-    return requests | {"rows": rows}, slo, bins
-
-
-def _objective(d: Draw, on: Any) -> dict[str, Any]:
-    o: dict[str, Any] = {}
-    if on("lexicographic"):
-        o = {"kind": "lexicographic"}
-        if d.chance(0.8):
-            o["order"] = d.one((["attainment"], ["latency", "attainment"], ["throughput", "latency", "attainment"]))
-    elif d.chance(0.6):
-        o = {"alpha": d.one((0.0, 1.0, 0.5, d.number(0, 1))), "beta": d.one((0.0, 1.0, 0.5, d.number(0, 1)))}
+    def sizes(self) -> dict[str, list[int]]:
+        d = self.d
+        sizes = {"tp": d.some((1, 2, 3) if self.on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
         if d.chance(0.3):
-            o["kind"] = "score"
-    if d.chance(0.3):
-        o["throughput_threshold_tokens_per_s"] = d.magnitude(1.0, 1e4)
-    if d.chance(0.3):
-        o["latency_threshold_s"] = d.magnitude(0.01, 1e3)
-    return o
+            sizes["pp"] = d.some((1, 2))
+        if d.chance(0.3):
+            sizes["dp"] = d.some((1, 2, 3))
+        return sizes
 
-
-def _change(d: Draw, data: Instance, names: list[str], types: list[str]) -> dict[str, Any]:
-    """Some of the candidates run already, and here and there something that is no candidate."""
-    running = []
-    for _ in range(d.whole(1, 3)):
-        m = d.whole(0, len(names) - 1)
-        choose = _choices(data, m)
-        r: dict[str, Any] = {"model": names[m], "batch": d.one(choose["batch"]) if d.chance(0.9) else 77}
-        r |= {"gpu": d.one(types)} if d.chance(0.5) else {}
-        r |= {x: d.one(choose[x]) for x in ("tp", "pp", "dp") if d.chance(0.7)}
+    def model(self, name: str) -> dict[str, Any]:
+        d = self.d
+        model: dict[str, Any] = {"model": name, "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, "llama-3.2-3b"))}
+        if self.on("memory") or d.chance(0.2):
+            model |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            model["architecture"] = d.one((OWN_MODEL, "llama-3.1-8b", "qwen2.5-14b"))
         if d.chance(0.4):
-            r["count"] = d.whole(1, 3)
-        elif d.chance(0.3):
-            r["placement"] = {"s0": [0]}
-        running.append(r)
-    change: dict[str, Any] = {"running": running}
-    for key in ("score_per_start", "score_per_stop"):
-        if d.chance(0.7):
-            change[key] = d.one((0.0, 0.002, d.magnitude(1e-4, 1.0)))
-    return change
+            model["t_slice_s"] = d.number(0.02, 0.08)
+        if d.chance(0.2):
+            model["candidates"] = self.sizes()
+        if self.on("limits") or d.chance(0.1):
+            limits = {
+                "minimum_instances": d.whole(0, 2), "maximum_instances": d.whole(0, 3),
+                "attainment_at_least": d.one((0.0, 0.5, 0.9, 1.0)),
+            }  # fmt: skip
+            model |= {k: limits[k] for k in d.some(tuple(limits))}
+        if self.on("weights-apart") or d.chance(0.15):
+            model["weight"] = d.one((0.0, 1.0, 1e9, d.magnitude(1e-9, 1e9)))
+        return model
+
+    def latency(self, data: Instance) -> dict[str, Any]:
+        """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
+        d = self.d
+        if self.on("roofline") or d.chance(0.05):
+            return {"roofline": d.one(("roofline", "roofline", "paper"))}
+        rows = []
+        measured = self.kind == "files" or d.chance(0.25)
+        even = self.kind == "degenerate"
+        for n, name in enumerate(self.names):
+            choose = _choices(data, n)
+            prefill = {"prefill_tokens_per_s": d.number(500, 5000)} if d.chance(0.5) else {}
+            for where in [{"gpu": g} for g in self.types] if measured or d.chance(0.5) else [{}]:
+                base = 40.0 if even else d.number(20, 60)
+                for tp in sorted({1, *choose["tp"]}):
+                    for pp in sorted({1, *choose["pp"]}):
+                        if (tp, pp) != (1, 1) and d.chance(0.1):
+                            continue
+                        speed = base if even else float(f"{base * tp ** d.number(0.3, 0.9):.4g}")
+                        delta = d.one((0.0, d.number(0.0, 0.4)))
+                        row: dict[str, Any] = {"model": name, **where, "tp": tp, "pp": pp, **prefill}
+                        if measured:
+                            rows += [
+                                row | {"load": b, "tokens_per_s": float(f"{speed / (1 + delta * (b - 1)):.4g}")}
+                                for b in range(1, max(choose["batch"]) + 1)
+                            ]  # fmt: skip
+                        else:
+                            rows.append(row | {"base_tokens_per_s": speed, "delta": delta})
+                            if d.chance(0.3):
+                                rows[-1]["epsilon"] = d.number(0.0, 0.5)
+        if not measured:
+            return {"decay": rows}
+        if self.kind != "files" and d.chance(0.6):
+            return {"measured_rows": rows}
+        head = ("model", "gpu", "tp", "pp", "load", "tokens_per_s", "prefill_tokens_per_s")
+        self.files["rates.csv"] = _csv([head, *([r.get(h, "") for h in head] for r in rows)])
+        return {"measured": "rates.csv"}
+
+    def rates(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """(requests, slo, bins) of classes."""
+        d, T = self.d, self.d.whole(1, 5)
+        scale = {"few-requests": 1e-9, "many-requests": 1e9}.get(self.kind, 1.0)
+        even, listed = self.kind == "degenerate", self.kind != "constant"
+
+        def rate() -> Any:
+            some = [0.2 * scale if even else d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 2.0) * scale for _ in range(T)]
+            return some if listed and not d.chance(0.1) else some[0]
+
+        classes = []
+        for _ in range(d.whole(1, 3)):
+            c: dict[str, Any] = {
+                "model": d.one(self.names), "output_tokens": 100 if even else d.number(10, 400),
+                "slo_factor": d.one((1.0, 2.0)) if even else d.number(0.2, 3.0), "requests_per_s": rate(),
+            }  # fmt: skip
+            if self.kind == "edge":
+                c["slo_factor"] = d.one((0.5, 1.0, 1.0, 2.0))  # as fast as one GPU is, and no faster
+            if d.chance(0.5):
+                c["prompt_tokens"] = d.number(0, 1000)
+            if self.on("weights-apart") or d.chance(0.3):
+                c["weight"] = d.one((0.0, 2.0, 1e9, d.magnitude(1e-9, 1e9)) if self.on("weights-apart") else (2.0, 0.5))
+            classes.append(c)
+        requests: dict[str, Any] = {"classes": classes}
+        if any(isinstance(c["requests_per_s"], list) for c in classes):
+            return requests | {"classes_bin_s": d.one((4.0, d.number(1, 30)))}, {}, {}
+        requests["duration_s"] = d.number(5, 60)
+        return requests, {}, {"seconds": requests["duration_s"] / d.number(1, 6)} if d.chance(0.8) else {}
+
+    def rows(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """(requests, slo, bins) of requests one by one.
+
+        Classes are one a model (with factors of their own), or one a length (with one factor).
+        """
+        d = self.d
+        n = 70 if self.kind == "crowd" else d.whole(1, 12)
+        span = d.number(1, 40)
+        by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
+        rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
+        rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
+        if d.chance(0.6) or self.kind == "files":
+            rows["prompt_tokens"] = [d.whole(1, 1000) for _ in range(n)]
+        requests: dict[str, Any] = {}
+        if d.chance(0.5):
+            rows["model"] = [d.one(self.names) for _ in range(n)]
+        elif len(self.names) > 1 or d.chance(0.5):
+            requests["model"] = d.one(self.names)
+        slo: dict[str, Any] = {"factor": d.number(0.3, 3.0)}
+        # So many groups that every length has its own; of one allowance, whose groups make no difference then.
+        bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
+        if not by_length and d.chance(0.7):
+            crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
+            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(0.3, 3.0) for _ in range(n)]
+            if d.chance(0.5):
+                slo = {}
+        if d.chance(0.8):
+            bins["seconds"] = d.number(span / 6, span)
+        if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
+            self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
+            spec: dict[str, Any] = {"file": "trace.csv"}
+            if d.chance(0.5):
+                spec["skip_s"] = d.number(0, rows["arrival_s"][0] * 0.99)
+            if d.chance(0.5):
+                spec["first_s"] = d.number(rows["arrival_s"][0] + 0.01, 2 * span)
+            if d.chance(0.5):
+                spec["rate_factor"] = d.number(0.3, 3.0)
+            return requests | {"trace": spec}, slo, bins
+        return requests | {"rows": rows}, slo, bins
+
+    def objective(self) -> dict[str, Any]:
+        d = self.d
+        o: dict[str, Any] = {}
+        if self.on("lexicographic"):
+            o = {"kind": "lexicographic"}
+            if d.chance(0.8):
+                o["order"] = d.one((["attainment"], ["latency", "attainment"], ["throughput", "latency", "attainment"]))
+        elif d.chance(0.6):
+            o = {"alpha": d.one((0.0, 1.0, 0.5, d.number(0, 1))), "beta": d.one((0.0, 1.0, 0.5, d.number(0, 1)))}
+            if d.chance(0.3):
+                o["kind"] = "score"
+        if d.chance(0.3):
+            o["throughput_threshold_tokens_per_s"] = d.magnitude(1.0, 1e4)
+        if d.chance(0.3):
+            o["latency_threshold_s"] = d.magnitude(0.01, 1e3)
+        return o
+
+    def change(self, data: Instance) -> dict[str, Any]:
+        """Some of the candidates run already, and here and there something that is no candidate."""
+        d = self.d
+        running = []
+        for _ in range(d.whole(1, 3)):
+            m = d.whole(0, len(self.names) - 1)
+            choose = _choices(data, m)
+            r: dict[str, Any] = {"model": self.names[m], "batch": d.one(choose["batch"]) if d.chance(0.9) else 77}
+            if d.chance(0.5):
+                r["gpu"] = d.one(self.types)
+            r |= {x: d.one(choose[x]) for x in ("tp", "pp", "dp") if d.chance(0.7)}
+            gpus = r.get("tp", 1) * r.get("pp", 1) * r.get("dp", 1)
+            roomy = [s for s in data["cluster"]["servers"]
+                     if s["gpu"] == r.get("gpu", self.types[0]) and s["gpus"] >= gpus]  # fmt: skip
+            if roomy and d.chance(0.3):
+                r["placement"] = {_first(d.one(roomy)): list(range(gpus))}
+            elif d.chance(0.5):
+                r["count"] = d.whole(1, 3)
+            running.append(r)
+        change: dict[str, Any] = {"running": running}
+        for key in ("score_per_start", "score_per_stop"):
+            if d.chance(0.7):
+                change[key] = d.one((0.0, 0.002, d.magnitude(1e-4, 1.0)))
+        return change
+
+
+def _first(servers: dict[str, Any]) -> str:
+    """The first of equal servers."""
+    return str(servers["server"]) if servers.get("count", 1) == 1 else f"{servers['server']}-1"
+
+
+def _csv(rows: list[Any]) -> str:
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)

@@ -1,4 +1,4 @@
-"""Reserved capacity, answered by one plain programme: every flow of every hour, scenario, quarter and loss is a variable.
+"""Reserved capacity by one plain programme: every flow of every hour, scenario, quarter and loss is a variable.
 
 Written from formulations/reserved_capacity/README.md and the descriptions in its schema. Flows are shares of the demand
 they serve, so no coefficient depends on whether requests are counted by the second or by the hour.
@@ -10,7 +10,7 @@ import csv
 import datetime as dt
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,11 +19,12 @@ import numpy as np
 
 from optmodels import catalog
 from optmodels.catalog import geography
-from optmodels.latency.strategies import Hardware, Model
+from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
+from tests.adversary.roofline import group
 
 LEFT_OUT = {
     "Architecture.title": "words",
@@ -34,6 +35,7 @@ LEFT_OUT = {
 HOURS = 730.0  # of a month
 GIB = float(2**30)
 TERMS = {"reserved_1y": 4, "reserved_3y": 12}  # quarters
+PER = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
 MARKETS = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 STRICT, GENEROUS = 1e-9, 2e-6  # demand is read so much larger or smaller
 
@@ -225,9 +227,6 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
     vram = (vram or gpu.vram_gib * gpus) / gpus
     architecture = catalog.llms()[w["model"]] if isinstance(w["model"], str) else _architecture(w["model"])
     weights = w.get("weights", "fp16")
-    flops = gpu.fp8_flops if weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
-    if flops is None:
-        return None
     work = layer_work(architecture, weights, w.get("kv", "fp16"))
     uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
     like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
@@ -235,12 +234,9 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
     best: tuple[float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
-            one = {
-                "tp": tp, "flops": tp * flops, "mem_bytes_per_s": tp * gpu.mem_bytes_per_s, "vram_bytes": tp * vram * GIB,
-                "pcie_bytes_per_s": tp * gpu.pcie_bytes_per_s, "disk_bytes_per_s": np.nan, "net_bytes_per_s": np.nan,
-                "link_bytes_per_s": gpu.link_bytes_per_s, "ram_bytes": np.nan, "disk_bytes": np.nan,
-            }  # fmt: skip
-            hardware = Hardware(**{k: np.array([v], dtype=float) for k, v in one.items()})
+            hardware = group(gpu, tp, weights == "fp8", tp * vram * GIB)
+            if hardware is None:
+                return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
             if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
@@ -260,9 +256,8 @@ def _architecture(shape: dict[str, Any]) -> Any:
 
 def _demand(data: Instance, d: dict[str, Any], names: list[str]) -> Array:
     """Requests/s, (T, R)."""
-    seconds = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}
     if d["kind"] == "inline":
-        return np.array([d["by_region"][n] for n in names]).T / seconds[d["unit"]]
+        return np.array([d["by_region"][n] for n in names]).T / PER[d["unit"]]
     if d["kind"] == "diurnal":
         return _diurnal(data, d)
     head, *lines = _table(data, d["file"])
@@ -277,12 +272,12 @@ def _demand(data: Instance, d: dict[str, Any], names: list[str]) -> Array:
     if "region" in head:
         table = [x for x in table if "service" not in d or x["service"] == d["service"]]
         hours = sorted({x["hour_start_utc"] for x in table})
-        unit = next(u for u in seconds if u in head)
+        unit = next(u for u in PER if u in head)
         rps = np.zeros((len(hours), len(names)))
         for x in table:
-            rps[hours.index(x["hour_start_utc"]), names.index(x["region"])] = float(x[unit]) / seconds[unit]
+            rps[hours.index(x["hour_start_utc"]), names.index(x["region"])] = float(x[unit]) / PER[unit]
     else:
-        rps = np.array([[float(x[n]) for n in names] for x in table]) / seconds[d["unit"]]
+        rps = np.array([[float(x[n]) for n in names] for x in table]) / PER[d["unit"]]
     return rps * d.get("scale", 1.0)
 
 
@@ -424,9 +419,8 @@ def _capacity(
         if most <= 0 or there == math.inf:
             continue
         terms = list(work.items())
-        for b in purchases:
-            if (b.i, b.s) == sink and b.first <= q < b.last:
-                terms.append((b.index, -min(b.step * b.unit, most) if b.whole else -b.step * b.unit))
+        here = (b for b in purchases if (b.i, b.s) == sink and b.first <= q < b.last)
+        terms += [(b.index, -min(b.step * b.unit, most) if b.whole else -b.step * b.unit) for b in here]
         terms += [(x, -works) for x, works in hourly.get(sink, [])]
         p.row(terms, high=there)
 
@@ -456,9 +450,7 @@ def _served(case: Case, p: Programme, wanted: Array, cost: Any, gone: int | None
 def _hour(case: Case, p: Programme, purchases: list[Purchase], weight: float, q: int, wanted: Array) -> None:
     """One hour of one scenario and quarter, `weight` of all time."""
     month = HOURS * weight
-    by_source, work = _served(
-        case, p, wanted, lambda k, r, s: month * 3600 * case.egress[k, r, s] * wanted[r, k]
-    )
+    by_source, work = _served(case, p, wanted, lambda k, r, s: month * 3600 * case.egress[k, r, s] * wanted[r, k])
     for r, k in zip(*np.nonzero(wanted > 0), strict=True):
         terms = by_source.get((r, k), [])
         price = case.data["services"][k].get("unserved_usd_per_request")
@@ -535,151 +527,182 @@ def generate(rng: np.random.Generator) -> Instance:
     """An instance of one of `KINDS`, as JSON data."""
     d = Draw(rng)
     kind = d.one(KINDS)
-    on = lambda *kinds: kind in (*kinds, "everything")  # noqa: E731
-    known = on("catalogue") or d.chance(0.1)
-    R = d.whole(1, 3) if on("losses", "scenarios", "growth") else d.whole(1, 4)
-    T = d.whole(1, 2) if on("losses", "scenarios", "growth") else d.whole(1, 5)
-    K = d.whole(1, 2) if d.chance(0.4) else 1
-    I = d.whole(1, 2)  # noqa: E741
-    names = d.some(CLOUD, R)[:R] if known else [f"r{r}" for r in range(R)]
-    R = len(names)
-    files: dict[str, str] = {}
-    dated = on("catalogue") or d.chance(0.5)  # every service or none
-    data: Instance = {"formulation": "reserved_capacity", "schema": 1, "notes": kind}
-    if d.chance(0.1):
-        data |= {"name": "adversary", "title": "a random instance"}
-    data["regions"] = [_region(d, n, known) for n in names]
-    data["network"] = _network(d, names, known, data["regions"], files, on("files"), on("egress"))
-    machines = [f"m{i}" for i in range(I)]
-    rate = {"slow-machines": 1e-9, "few-per-hour": 1e-3, "many-per-second": 1e9}.get(kind, 1.0)
-    size = rate * (1.0 if kind != "many-per-second" or d.chance(0.5) else 1e6)
-    data["services"] = [
-        _service(d, f"s{k}", names, T, size * d.number(0.3, 3.0), kind, on, files, dated) for k in range(K)
-    ]
-    if kind == "few-per-hour" and d.chance(0.5):
-        for s in (s for s in data["services"] if s["demand"]["kind"] == "inline"):
-            s["demand"]["by_region"] = {n: [v * 1e-6 for v in x] for n, x in s["demand"]["by_region"].items()}
-    data["machines"] = [_machine(d, m, names, data["services"], rate, kind, on, files, known) for m in machines]
-    unable = [s for s in data["services"] if "workload" not in s and not any(s["service"] in m.get("serves", {}) for m in data["machines"])]
-    for s in unable:
-        d.one(data["machines"]).setdefault("serves", {})[s["service"]] = {"requests_per_second": rate}
-    data["terms"] = _terms(d, data | {FILES: files}, names, kind)
-    if d.chance(0.3):
-        data["utilisation"] = d.number(0.3, 1.0)
-    if on("losses") or d.chance(0.1):
-        rules: dict[str, Any] = {}
+    few = kind in ("losses", "scenarios", "growth")
+    known = kind == "catalogue" or d.chance(0.1)
+    R = d.whole(1, 3 if few else 4)
+    names = d.some(CLOUD)[:R] if known else [f"r{r}" for r in range(R)]
+    return _Making(d, kind, names, d.whole(1, 2 if few else 5), known, kind == "catalogue" or d.chance(0.5)).instance()
+
+
+@dataclass
+class _Making:
+    """One instance in the making.
+
+    Attributes:
+        hours: of demand.
+        known: regions are the catalogue's.
+        dated: demand has a calendar, in every service or in none.
+        files: what lies beside the instance.
+    """
+
+    d: Draw
+    kind: str
+    names: list[str]
+    hours: int
+    known: bool
+    dated: bool
+    files: dict[str, str] = field(default_factory=dict)
+
+    def on(self, *kinds: str) -> bool:
+        """Whether it is of one of these kinds, or of everything."""
+        return self.kind in (*kinds, "everything")
+
+    def instance(self) -> Instance:
+        d = self.d
+        data: Instance = {"formulation": "reserved_capacity", "schema": 1, "notes": self.kind}
+        if d.chance(0.1):
+            data |= {"name": "adversary", "title": "a random instance"}
+        data["regions"] = [self.region(n) for n in self.names]
+        data["network"] = self.network()
+        rate = {"slow-machines": 1e-9, "few-per-hour": 1e-3, "many-per-second": 1e9}.get(self.kind, 1.0)
+        size = rate
+        if self.kind == "many-per-second":
+            size *= d.one((1.0, 1e6))
+        if self.kind == "few-per-hour":
+            size *= d.one((1.0, 1e-6))
+        services = 2 if d.chance(0.2) else 1
+        data["services"] = [self.service(f"s{k}", size * d.number(0.3, 3.0)) for k in range(services)]
+        data["machines"] = [self.machine(f"m{i}", data["services"], rate) for i in range(d.whole(1, 2))]
+        for s in data["services"]:  # somebody has to serve it
+            if "workload" not in s and not any(s["service"] in m.get("serves", {}) for m in data["machines"]):
+                d.one(data["machines"]).setdefault("serves", {})[s["service"]] = {"requests_per_second": rate}
+        if self.files:
+            data[FILES] = self.files
+        data["terms"] = self.terms(data)
+        if d.chance(0.3):
+            data["utilisation"] = d.number(0.3, 1.0)
+        if self.on("losses") or d.chance(0.1):
+            data["resilience"] = self.resilience()
+        uncertain: dict[str, Any] = {}
+        if self.on("scenarios") or d.chance(0.1):
+            uncertain["scenarios"] = self.scenarios()
+        if self.on("scenarios", "losses") and d.chance(0.5):
+            uncertain["worst_case"] = {"deviation": d.one((0.3, d.magnitude(0.01, 5.0))), "regions": d.whole(1, 3)}
+        if uncertain:
+            data["uncertainty"] = uncertain
+        if self.on("growth") or d.chance(0.1):
+            data["growth"] = {"quarters": d.one((1, 2, 3, 5)) if self.kind == "growth" else d.whole(1, 2)}
+            if d.chance(0.8):
+                data["growth"]["factor_per_quarter"] = d.one((1.0, d.number(0.5, 1.8)))
+            if d.chance(0.5):
+                data["growth"]["beyond_horizon_charged"] = d.one((0.0, 1.0, d.number(0.0, 1.0)))
+        return data
+
+    def region(self, name: str) -> dict[str, Any]:
+        d = self.d
+        region: dict[str, Any] = {"region": name}
         if d.chance(0.6):
-            rules["lose_any_region_keep"] = d.one((1.0, 0.8, d.number(0.1, 1.0)))
+            region["weight"] = d.one((1.0, 3.0, d.number(0.1, 5.0)))
+        if not self.known:
+            region |= {"latitude_deg": d.number(-60, 60), "longitude_deg": d.number(-180, 180)}
+            if d.chance(0.5):
+                region["utc_offset_h"] = d.one((0.0, 5.5, -8.0))
+            else:
+                region["time_zone"] = d.one(("Europe/Oslo", "Asia/Kolkata", "America/Los_Angeles"))
+        return region
+
+    def network(self) -> dict[str, Any]:
+        d, names = self.d, self.names
+        rtt = {a: {b: d.number(5, 300) for b in names if b != a} for a in names}
+        if self.known and d.chance(0.7):
+            net: dict[str, Any] = {"catalog": "aws"}
+        elif self.on("files") and d.chance(0.6):
+            lines = [["region", *names], *([a, *(str(rtt[a].get(b, "")) for b in names)] for a in names)]
+            self.files["rtt.csv"] = _csv(lines)
+            net = {"file": "rtt.csv"}
+        elif not self.known and d.chance(0.15):
+            net = {"estimate": "geodesic"}
+        else:
+            if d.chance(0.3):  # one direction is enough
+                rtt = {a: {b: v for b, v in row.items() if b > a} for a, row in rtt.items()}
+            net = {"rtt_ms": rtt}
+        if self.on("egress"):
+            net["egress"] = self.egress()
         if d.chance(0.4):
-            rules["lose_spot_keep"] = d.one((1.0, d.number(0.1, 1.0)))
+            net["local_rtt_ms"] = d.one((0.0, 2.0, d.number(0.0, 50.0)))
+        return net
+
+    def egress(self) -> dict[str, Any]:
+        d, names = self.d, self.names
+
+        def price() -> float:
+            return float(d.one((0.0, 0.09, d.magnitude(1e-3, 1.0))))
+
+        if self.known and d.chance(0.4):
+            return {"catalog": "aws"}
+        by_pair = {a: {**{b: price() for b in d.some(names)}, "*": price()} for a in names}
+        return {"usd_per_gb": d.one((price(), {a: price() for a in names}, by_pair))}
+
+    def service(self, name: str, size: float) -> dict[str, Any]:
+        d, names = self.d, self.names
+        slo: dict[str, Any] = {"ttft_s": d.one((0.1, 0.2, 0.4, 1.0, d.number(0.05, 0.5)))}
+        if d.chance(0.3):
+            slo["queue_s"] = d.one((0.0, 0.05))
+        service: dict[str, Any] = {"service": name, "slo": slo, "demand": self.demand(name, size)}
+        if self.on("latency"):
+            slo["tbt_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
+            service["workload"] = self.workload()
+        if self.on("egress") or d.chance(0.15):
+            service["kappa"] = d.one((1.0, 1.2, d.magnitude(1.0, 50.0)))
+            service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.one((0.0, d.magnitude(0.1, 1e4)))}
+        if d.chance(0.25):
+            service["forwarding_ceiling"] = d.one((0.0, 0.5, d.number(0.0, 1.0)))
+        if d.chance(0.2):
+            service["residency"] = {d.one(names): d.some(names)}
+        if d.chance(0.8 if self.kind == "tight" else 0.35):
+            service["unserved_usd_per_request"] = d.one((1e-3, d.magnitude(1e-9, 1e3), d.magnitude(1e-5, 1e-2)))
+        return service
+
+    def workload(self) -> dict[str, Any]:
+        d = self.d
+        w: dict[str, Any] = {
+            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
+            "output_tokens": d.whole(1, 400),
+        }  # fmt: skip
         if d.chance(0.5):
-            rules["count_on_demand"] = d.chance(0.7)
-        data["resilience"] = rules
-    uncertain: dict[str, Any] = {}
-    if on("scenarios") or d.chance(0.1):
-        uncertain["scenarios"] = _scenarios(d, names)
-    if on("scenarios", "losses") and d.chance(0.5):
-        uncertain["worst_case"] = {"deviation": d.one((0.3, d.magnitude(0.01, 5.0))), "regions": d.whole(1, 3)}
-    if uncertain:
-        data["uncertainty"] = uncertain
-    if on("growth") or d.chance(0.1):
-        data["growth"] = {"quarters": d.one((1, 2, 3, 5)) if kind != "everything" else d.whole(1, 2)}
-        if d.chance(0.8):
-            data["growth"]["factor_per_quarter"] = d.one((1.0, d.number(0.5, 1.8)))
-        if d.chance(0.5):
-            data["growth"]["beyond_horizon_charged"] = d.one((0.0, 1.0, d.number(0.0, 1.0)))
-    if files:
-        data[FILES] = files
-    return data
+            w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+        if d.chance(0.4):
+            w["cached_input_share"] = d.number(0.0, 1.0)
+        if d.chance(0.4):
+            w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
+        return w
 
+    def demand(self, name: str, size: float) -> dict[str, Any]:
+        d, names, T = self.d, self.names, self.hours
+        if self.dated and (self.on("catalogue") or d.chance(0.3)):
+            return self.diurnal(size * len(names))
+        if self.kind == "degenerate":
+            level = d.one((size, size, 0.0))
+            hours = {n: [level] * T for n in names}
+        else:
+            hours = {n: [d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 4.0) * size for _ in range(T)] for n in names}
+        if self.on("files") and d.chance(0.7):
+            return self.table(name, hours) if self.dated else self.trace(name)
+        unit = d.one(tuple(PER))
+        demand = {
+            "kind": "inline",
+            "unit": unit,
+            "by_region": {n: [v * PER[unit] for v in x] for n, x in hours.items()},
+        }
+        return demand | ({"start_utc": MONDAY} if self.dated else {})
 
-def _region(d: Draw, name: str, known: bool) -> dict[str, Any]:
-    region: dict[str, Any] = {"region": name}
-    if d.chance(0.6):
-        region["weight"] = d.one((1.0, 3.0, d.number(0.1, 5.0)))
-    if not known:
-        region |= {"latitude_deg": d.number(-60, 60), "longitude_deg": d.number(-180, 180)}
-        region |= {"utc_offset_h": d.one((0.0, 5.5, -8.0))} if d.chance(0.5) else {"time_zone": d.one(
-            ("Europe/Oslo", "Asia/Kolkata", "America/Los_Angeles"))}  # fmt: skip
-    return region
-
-
-def _network(
-    d: Draw, names: list[str], known: bool, regions: list[dict[str, Any]], files: dict[str, str], in_file: bool,
-    priced: bool,
-) -> dict[str, Any]:
-    rtt = {a: {b: d.number(5, 300) for b in names if b != a} for a in names}
-    if known and d.chance(0.7):
-        net: dict[str, Any] = {"catalog": "aws"}
-    elif in_file and d.chance(0.6):
-        lines = [["region", *names], *([a, *("" if a == b else str(rtt[a][b]) for b in names)] for a in names)]
-        files["rtt.csv"] = "\n".join(",".join(x) for x in lines) + "\n"
-        net = {"file": "rtt.csv"}
-    elif not known and d.chance(0.15):
-        net = {"estimate": "geodesic"}
-    else:
-        if d.chance(0.3):  # one direction is enough
-            rtt = {a: {b: v for b, v in row.items() if names.index(b) > names.index(a)} for a, row in rtt.items()}
-        net = {"rtt_ms": rtt}
-    if priced:
-        form = d.one(("one", "source", "pair", "catalog"))
-        price = lambda: d.one((0.0, 0.09, d.magnitude(1e-3, 1.0)))  # noqa: E731
-        net["egress"] = {"catalog": "aws"} if known and form == "catalog" else {"usd_per_gb": (
-            price() if form == "one" else
-            {a: price() for a in names} if form == "source" else
-            {a: {**{b: price() for b in d.some(names)}, "*": price()} for a in names}
-        )}  # fmt: skip
-    if d.chance(0.4):
-        net["local_rtt_ms"] = d.one((0.0, 2.0, d.number(0.0, 50.0)))
-    return net
-
-
-def _service(
-    d: Draw, name: str, names: list[str], T: int, size: float, kind: str, on: Any, files: dict[str, str],
-    dated: bool,
-) -> dict[str, Any]:  # fmt: skip
-    slo: dict[str, Any] = {"ttft_s": d.one((0.1, 0.2, 0.4, 1.0, d.number(0.05, 0.5)))}
-    if d.chance(0.3):
-        slo["queue_s"] = d.one((0.0, 0.05))
-    service: dict[str, Any] = {"service": name, "slo": slo, "demand": _demand_of(d, name, names, T, size, kind, on, files, dated)}
-    if on("latency"):
-        slo["tbt_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
-        service["workload"] = _workload(d)
-    if on("egress") or d.chance(0.15):
-        service["kappa"] = d.one((1.0, 1.2, d.magnitude(1.0, 50.0)))
-    if d.chance(0.25):
-        service["forwarding_ceiling"] = d.one((0.0, 0.5, d.number(0.0, 1.0)))
-    if d.chance(0.2):
-        service["residency"] = {d.one(names): d.some(names)}
-    if on("egress") or d.chance(0.15):
-        service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.one((0.0, d.magnitude(0.1, 1e4)))}
-    if d.chance(0.35 if kind != "tight" else 0.8):
-        service["unserved_usd_per_request"] = d.one((1e-3, d.magnitude(1e-9, 1e3), d.magnitude(1e-5, 1e-2)))
-    return service
-
-
-def _workload(d: Draw) -> dict[str, Any]:
-    w: dict[str, Any] = {
-        "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
-        "output_tokens": d.whole(1, 400),
-    }  # fmt: skip
-    if d.chance(0.5):
-        w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
-    if d.chance(0.4):
-        w["cached_input_share"] = d.number(0.0, 1.0)
-    if d.chance(0.4):
-        w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
-    return w
-
-
-def _demand_of(
-    d: Draw, name: str, names: list[str], T: int, size: float, kind: str, on: Any, files: dict[str, str], dated: bool
-) -> dict[str, Any]:
-    if dated and (on("catalogue") or d.chance(0.3)):
-        demand: dict[str, Any] = {"kind": "diurnal", "hours": T, "total_requests_per_second": size * len(names)}
+    def diurnal(self, total: float) -> dict[str, Any]:
+        d = self.d
+        demand: dict[str, Any] = {
+            "kind": "diurnal", "start_utc": MONDAY, "hours": self.hours, "total_requests_per_second": total,
+        }  # fmt: skip
         if d.chance(0.7):
             demand["curve"] = d.one(("cosine", "azure-2024-conv", "servegen-m-small"))
-        demand["start_utc"] = MONDAY
         if d.chance(0.5):
             demand |= {"curve_shift_h": d.number(-20, 20), "peak_local_hour": d.number(0, 23.9)}
         if d.chance(0.5):
@@ -687,127 +710,125 @@ def _demand_of(
         if d.chance(0.5):
             demand |= {"noise": d.number(0, 0.5), "seed": d.whole(0, 9)}
         return demand
-    if kind == "degenerate":
-        level = d.one((size, size, 0.0))
-        hours = {n: [level] * T for n in names}
-    else:
-        hours = {n: [d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 4.0) * size for _ in range(T)] for n in names}
-    if on("files") and d.chance(0.7):
-        return _demand_file(d, name, hours, T, files, dated)
-    demand = {"kind": "inline", "unit": d.one(("requests_per_second", "requests_per_minute", "requests_per_hour"))}
-    per = {"requests_per_second": 1.0, "requests_per_minute": 60.0, "requests_per_hour": 3600.0}[demand["unit"]]
-    demand["by_region"] = {n: [v * per for v in x] for n, x in hours.items()}
-    if dated:
-        demand["start_utc"] = MONDAY
-    return demand
 
-
-def _demand_file(d: Draw, name: str, hours: dict[str, list[float]], T: int, files: dict[str, str], dated: bool) -> dict[str, Any]:
-    stamps = [f"2026-03-02T{t:02d}:00:00+00:00" for t in range(T)]
-    file, form = f"{name}.csv", d.one(("long", "wide")) if dated else "trace"
-    demand: dict[str, Any] = {"kind": "file", "file": file}
-    if form == "long":
-        unit, per = d.one((("requests_per_second", 1.0), ("requests_per_hour", 3600.0)))
-        rows = [f"{s},{n},chat,{x[t] * per!r}" for t, s in enumerate(stamps) for n, x in hours.items()]
-        rows += [f"{s},{n},other,{d.number(0, 9)}" for s in stamps for n in hours]
-        files[file] = "\n".join((f"hour_start_utc,region,service,{unit}", *rows)) + "\n"
-        demand["service"] = "chat"
-    elif form == "wide":
-        rows = [",".join((s, *(repr(x[t]) for x in hours.values()))) for t, s in enumerate(stamps)]
-        files[file] = "\n".join((",".join(("hour_start_utc", *hours)), *rows)) + "\n"
-        demand["unit"] = d.one(("requests_per_second", "requests_per_minute", "requests_per_hour"))
-    else:
-        rows = sorted((d.number(3600 * t, 3600 * t + 3599), n, d.one(("a", "b"))) for t in range(T) for n in hours
-                      for _ in range(d.whole(0, 3)))  # fmt: skip
-        rows = [(3600.0 * T - 1, next(iter(hours)), "a"), (1.0, next(iter(hours)), "b"), *rows]
-        files[file] = "time_s,region,model\n" + "".join(f"{t},{n},{m}\n" for t, n, m in sorted(rows))
-        demand = {"kind": "trace", "file": file, "scale": d.number(1000, 9000)}
+    def table(self, name: str, hours: dict[str, list[float]]) -> dict[str, Any]:
+        """A file of demand, long or wide."""
+        d, file = self.d, f"{name}.csv"
+        stamps = [f"2026-03-02T{t:02d}:00:00+00:00" for t in range(self.hours)]
+        unit = d.one(tuple(PER))
+        demand: dict[str, Any] = {"kind": "file", "file": file}
         if d.chance(0.5):
-            demand["model"] = "a"
+            rows = [(s, n, "chat", repr(x[t] * PER[unit])) for t, s in enumerate(stamps) for n, x in hours.items()]
+            rows += [(s, n, "other", "9.5") for s in stamps for n in hours]
+            self.files[file] = _csv([("hour_start_utc", "region", "service", unit), *rows])
+            demand["service"] = "chat"
+        else:
+            wide = [(s, *(repr(x[t] * PER[unit]) for x in hours.values())) for t, s in enumerate(stamps)]
+            self.files[file] = _csv([("hour_start_utc", *hours), *wide])
+            demand["unit"] = unit
+        if d.chance(0.5):
+            demand["scale"] = d.number(0.5, 2.0)
         return demand
-    if d.chance(0.5):
-        demand["scale"] = d.number(0.5, 2.0)
-    return demand
 
+    def trace(self, name: str) -> dict[str, Any]:
+        """Requests one by one; one of another model in the last hour."""
+        d, file, first = self.d, f"{name}.csv", self.names[0]
+        rows = [(1.0, first, "b"), (3600.0 * self.hours - 1, first, "a")]
+        for t in range(self.hours):
+            for n in self.names:
+                rows += [(d.number(3600 * t, 3600 * t + 3599), n, d.one(("a", "b"))) for _ in range(d.whole(0, 3))]
+        self.files[file] = _csv([("time_s", "region", "model"), *sorted(rows)])
+        demand = {"kind": "trace", "file": file, "scale": d.number(1000, 9000)}
+        return demand | ({"model": "a"} if d.chance(0.5) else {})
 
-def _machine(
-    d: Draw, name: str, names: list[str], services: list[dict[str, Any]], rate: float, kind: str, on: Any,
-    files: dict[str, str], known: bool,
-) -> dict[str, Any]:  # fmt: skip
-    m: dict[str, Any] = {"machine": name}
-    level = 1.0 if kind != "prices-apart" else d.magnitude(1e-6, 1e6)
-    listed = known and d.chance(0.3)
-    if listed:
-        m |= {"machine": f"{d.one(('g5', 'g6', 'g6e'))}.{'x' if name == 'm0' else '4x'}large", "catalog": "aws"}
-    flat = kind == "degenerate"
-    if not listed or d.chance(0.5):
-        m["prices"] = _price_list(d, level, flat)
-    if d.chance(0.3):
-        m["prices_by_region"] = {n: _price_list(d, level, flat) for n in d.some(names)}
-    if on("files") and d.chance(0.6):
-        file, name = f"{name}-prices.csv", m["machine"]
-        columns = ("on_demand_usd_per_hour", "reserved_3y_usd_per_month")
-        rows = [f"{name},{n},{level * d.number(0.8, 3)!r},{level * d.number(300, 900)!r}" for n in d.some(names)]
-        files[file] = "\n".join((",".join(("machine", "region", *columns)), *rows)) + "\n"
-        m["prices_file"] = file
-    if d.chance(0.2):
-        m["regions"] = d.some(names)
-    scarce = kind == "tight"
-    for what in ("reservable", "on_demand_available", "spot_available"):
-        if d.chance(0.7 if scarce else 0.3):
-            many = lambda: d.whole(0, 4 if scarce else 9)  # noqa: E731
-            m[what] = many() if d.chance(0.5) else {n: many() for n in d.some(names)}
-    if d.chance(0.3):
-        m["spot_lost_share"] = d.one((0.0, 0.1, d.number(0.0, 0.99)))
-    if on("steps") or d.chance(0.15):
-        m |= {"step": d.one((1, 2, 3, 8)), "minimum": d.one((0, 1, 4, 5, 9))}
-    if on("latency") and not listed:
-        m["gpu"] = d.one(("l4", "a10g", "l40s", "h100"))
-        if d.chance(0.5):
-            m["gpu_count"] = d.one((1, 2, 4))
+    def machine(self, name: str, services: list[dict[str, Any]], rate: float) -> dict[str, Any]:
+        d, names = self.d, self.names
+        level = d.magnitude(1e-6, 1e6) if self.kind == "prices-apart" else 1.0
+        m: dict[str, Any] = {"machine": name}
+        listed = self.known and d.chance(0.3)
+        if listed:
+            m = {"machine": f"{d.one(('g5', 'g6', 'g6e'))}.{'x' if name == 'm0' else '4x'}large", "catalog": "aws"}
+        if not listed or d.chance(0.5):
+            m["prices"] = self.prices(level)
         if d.chance(0.3):
-            m["vram_gib"] = d.number(20, 400)
-    if not on("latency") or d.chance(0.3):
-        m["serves"] = {
-            s["service"]: {"requests_per_second": d.number(0.5, 4.0) * rate}
-            | ({"prefill_s": d.number(0.0, 0.1)} if d.chance(0.4) else {})
-            for s in d.some(services)
+            m["prices_by_region"] = {n: self.prices(level) for n in d.some(names)}
+        if self.on("files") and d.chance(0.6):
+            head = ("machine", "region", "on_demand_usd_per_hour", "reserved_3y_usd_per_month")
+            priced = [(m["machine"], n, level * d.number(0.8, 3), level * d.number(300, 900)) for n in d.some(names)]
+            m["prices_file"] = f"{name}-prices.csv"
+            self.files[m["prices_file"]] = _csv([head, *priced])
+        if d.chance(0.2):
+            m["regions"] = d.some(names)
+        scarce = self.kind == "tight"
+        for what in ("reservable", "on_demand_available", "spot_available"):
+            if d.chance(0.7 if scarce else 0.3):
+                caps = {n: d.whole(0, 4 if scarce else 9) for n in d.some(names)}
+                m[what] = caps if d.chance(0.5) else next(iter(caps.values()))
+        if d.chance(0.3):
+            m["spot_lost_share"] = d.one((0.0, 0.1, d.number(0.0, 0.99)))
+        if self.on("steps") or d.chance(0.15):
+            m |= {"step": d.one((1, 2, 3, 8)), "minimum": d.one((0, 1, 4, 5, 9))}
+        if self.on("latency") and not listed:
+            m["gpu"] = d.one(("l4", "a10g", "l40s", "h100"))
+            if d.chance(0.5):
+                m["gpu_count"] = d.one((1, 2, 4))
+            if d.chance(0.3):
+                m["vram_gib"] = d.number(20, 400)
+        if not self.on("latency") or d.chance(0.3):
+            m["serves"] = {
+                s["service"]: {"requests_per_second": d.number(0.5, 4.0) * rate}
+                | ({"prefill_s": d.number(0.0, 0.1)} if d.chance(0.4) else {})
+                for s in d.some(services)
+            }  # fmt: skip
+        return m
+
+    def prices(self, level: float) -> dict[str, float]:
+        """Within a factor that the product does not take for a mix-up of months and hours."""
+        d = self.d
+        prices = {
+            "on_demand": d.number(0.8, 5.0), "spot": d.number(0.2, 1.5), "reserved_1y": d.number(0.5, 1.2),
+            "reserved_3y": d.number(0.3, 1.0),
         }  # fmt: skip
-    return m
+        return {t: level * (1.0 if self.kind == "degenerate" else prices[t]) for t in d.some(MARKETS, 2)}
 
+    def terms(self, data: Instance) -> list[str]:
+        """Such as some machine has a price for; machines keep `regions` only where each has a price in one of them."""
+        priced = {t for _, _, t in _prices(data, self.names)[0]}
+        if not priced:
+            data["machines"][0]["prices"] = {"on_demand": 2.0, "reserved_3y": 0.5}
+            priced = {"on_demand", "reserved_3y"}
+        terms = self.d.some([t for t in MARKETS if t in priced])
+        if self.kind == "hourly":
+            terms = sorted({*terms, *(t for t in ("on_demand", "spot") if t in priced)})
+        price, offered = _prices(data, self.names)
+        for i, m in enumerate(data["machines"]):
+            if not all(any((i, s, t) in price for t in terms) for j, s in offered if j == i):
+                m.pop("regions", None)
+        return terms
 
-def _price_list(d: Draw, level: float, flat: bool) -> dict[str, float]:
-    prices = {"on_demand": 1.0, "spot": 1.0, "reserved_1y": 1.0, "reserved_3y": 1.0}
-    if not flat:
-        prices = {"on_demand": d.number(0.8, 5.0), "spot": d.number(0.2, 1.5), "reserved_1y": d.number(0.5, 1.2),
-                  "reserved_3y": d.number(0.3, 1.0)}  # fmt: skip
-    return {t: prices[t] * level for t in d.some(MARKETS, 2)}
-
-
-def _terms(d: Draw, data: Instance, names: list[str], kind: str) -> list[str]:
-    """Such as some machine has a price for; a machine keeps `regions` only where each has a price in one of them."""
-    priced = {t for _, _, t in _prices(data, names)[0]}
-    if not priced:
-        data["machines"][0]["prices"] = {"on_demand": 2.0, "reserved_3y": 0.5}
-        return ["on_demand", "reserved_3y"]
-    terms = d.some([t for t in MARKETS if t in priced])
-    if kind == "hourly":
-        terms = sorted({*terms, *(t for t in ("on_demand", "spot") if t in priced)})
-    price, offered = _prices(data, names)
-    for i, m in enumerate(data["machines"]):
-        if not all(any((i, s, t) in price for t in terms) for j, s in offered if j == i):
-            m.pop("regions", None)
-    return terms
-
-
-def _scenarios(d: Draw, names: list[str]) -> list[dict[str, Any]]:
-    shares = d.one(([1.0], [0.5, 0.5], [0.7, 0.3], [0.25, 0.25, 0.5]))
-    found = []
-    for n, p in enumerate(shares):
-        s: dict[str, Any] = {"scenario": f"w{n}", "probability": p}
-        if d.chance(0.7):
-            s["factor"] = d.one((0.0, 1.0, d.number(0.5, 2.0), d.number(0.5, 2.0)))
+    def resilience(self) -> dict[str, Any]:
+        d = self.d
+        rules: dict[str, Any] = {}
+        if d.chance(0.6):
+            rules["lose_any_region_keep"] = d.one((1.0, 0.8, d.number(0.1, 1.0)))
+        if d.chance(0.4):
+            rules["lose_spot_keep"] = d.one((1.0, d.number(0.1, 1.0)))
         if d.chance(0.5):
-            s["by_region"] = {n: d.number(0.0, 2.0) for n in d.some(names)}
-        found.append(s)
-    return found
+            rules["count_on_demand"] = d.chance(0.7)
+        return rules
+
+    def scenarios(self) -> list[dict[str, Any]]:
+        d = self.d
+        found = []
+        for n, p in enumerate(d.one(([1.0], [0.5, 0.5], [0.7, 0.3], [0.25, 0.25, 0.5]))):
+            s: dict[str, Any] = {"scenario": f"w{n}", "probability": p}
+            if d.chance(0.7):
+                s["factor"] = d.one((0.0, 1.0, d.number(0.5, 2.0), d.number(0.5, 2.0)))
+            if d.chance(0.5):
+                s["by_region"] = {n: d.number(0.0, 2.0) for n in d.some(self.names)}
+            found.append(s)
+        return found
+
+
+def _csv(rows: list[Any]) -> str:
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
