@@ -129,8 +129,7 @@ def _structure(
     for role, number in bought.items():
         found.require(f"number of {role} machines", number == expected[role], number, expected[role])
     if not case.operating_points:
-        counts = {"multi_pass": s.multi_pass, "ao": (1,), "ao_parallel": s.parallel, "ao_shared": s.shared}
-        allowed = counts.get(p.family, s.replicas)
+        allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
         gpus = p.tensor_parallel * p.replicas_per_machine
         found.require("TP × replicas = GPUs of the machine", gpus == main.gpu_count, gpus, main.gpu_count)

@@ -200,8 +200,7 @@ def _well_formed(
         return False
     bought = [m.count for m in d.machines]
     k = d.passes if d.family == "multi_pass" else bought[0]
-    counts = {"multi_pass": s.multi_pass, "ao": (1,), "ao_parallel": s.parallel, "ao_shared": s.shared}
-    allowed = counts.get(d.family or "", s.replicas)
+    allowed = s.allowed(d.family) if d.family is not None else ()
     found.require(f"{where}: k, K, N or replicas allowed", k in allowed, k, allowed)
     right = {"multi_pass": [1], "ao_parallel": [k, k], "ao": [1, 1], "ao_shared": [k, 1]}.get(d.family or "", [k])
     found.require(f"{where}: number of machines", bought == right, bought, right)

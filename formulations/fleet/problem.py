@@ -25,13 +25,15 @@ from optmodels.problem import Problem
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
+    Counts,
     Latency,
     Markets,
     MemoryRules,
     PoolChoice,
     PrecisionChoice,
     RealTime,
-    Several,
+    SeveralCounts,
+    Splits,
     StaticBatch,
     Strategies,
     Workload,
@@ -234,17 +236,17 @@ class Queueing(Entry):
     )
 
 
-class FleetStrategies(Entry):
-    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem."""
+class FleetStrategies(Splits):
+    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem, but few by default."""
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
         default=("high_end", "kvo_ram", "ao"), min_length=1
     )
     batches: tuple[PositiveInt, ...] = Field(default=(1, 4, 16, 64), min_length=1)
-    replicas: tuple[PositiveInt, ...] = (1,)
-    multi_pass: tuple[Several, ...] = (2, 4)
-    parallel: tuple[Several, ...] = (2, 4)
-    shared: tuple[Several, ...] = (2, 4)
+    replicas: Annotated[Counts, Field(min_length=1)] | None = (1,)
+    multi_pass: SeveralCounts | None = (2, 4)
+    parallel: SeveralCounts | None = (2, 4)
+    shared: SeveralCounts | None = (2, 4)
     tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
     alpha: AlphaRange = AlphaRange()
 

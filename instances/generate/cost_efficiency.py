@@ -20,6 +20,14 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 BUDGETS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
 SIMULATION_BATCH = 4
 
+STRATEGIES = """\
+# The paper's space has no replicas; which k, K and N it tries it does not say.
+strategies:
+  replicas: [1]
+  multi_pass: [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128]
+  parallel: [2, 3, 4, 6, 8]
+  shared: [2, 3, 4, 6, 8]"""
+
 FIG3 = """\
 # LLM-Pilot Fig. 3, one cell: {workload} ({s_in}/{s_out} tokens), {service}, B = {batch}, on Table VII's pool.
 # {in_figure}
@@ -32,7 +40,7 @@ workload: {{batch: {batch}, input_tokens: {s_in}, output_tokens: {s_out}}}
 slo: {slo}
 objective: {reading}
 pool: {{catalog: llm-pilot-table-vii}}
-strategies: {{replicas: [1]}}   # the paper's strategy space
+{strategies}
 latency: {{variant: roofline, calibration: llm-pilot-table-viii}}
 memory: {{vram_usable: 1.0, ram_usable: 1.0}}
 baselines:
@@ -56,7 +64,7 @@ slo: {slo}
 objective: {reading}
 budget_usd_per_hour: {budget:.1f}
 pool: {{catalog: llm-pilot-table-vi}}
-strategies: {{replicas: [1]}}   # the paper's strategy space
+{strategies}
 latency: {{variant: roofline, calibration: llm-pilot-table-viii}}
 memory: {{vram_usable: 1.0, ram_usable: 1.0}}
 baselines:
@@ -98,13 +106,14 @@ def instances() -> Iterator[tuple[Path, str]]:
                 shown = "One of its 32 cells." if workload != "balanced" else "Not in the figure, which omits Balanced."
                 text = FIG3.format(
                     workload=workload, s_in=s_in, s_out=s_out, service=service, batch=batch, slo=slo,
-                    reading=READING[service], in_figure=shown,
+                    reading=READING[service], in_figure=shown, strategies=STRATEGIES,
                 )  # fmt: skip
                 yield root / "fig3" / f"{workload}-{service}-b{batch:03d}.yaml", text
     for service, slo in SLOS.items():
         for budget in BUDGETS:
             text = FIG1.format(
-                service=service, batch=SIMULATION_BATCH, slo=slo, reading=READING[service], budget=budget
+                service=service, batch=SIMULATION_BATCH, slo=slo, reading=READING[service], budget=budget,
+                strategies=STRATEGIES,
             )  # fmt: skip
             yield root / "fig1" / f"{service}-budget-{budget:.1f}.yaml", text
     for service, tps in (("real_time", 100), ("batch", 10)):

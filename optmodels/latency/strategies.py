@@ -240,26 +240,42 @@ class Curves:
         return self._last_first_token(first, one_pass), tbt, self.passes * one_pass
 
     def cut_to_light_load(self) -> Curves:
-        """Lower alpha_hi of shared rows to α_h, the end of the light regime: keeps every optimum, makes all convex."""
+        """Lower alpha_hi of shared rows to α_h, the end of the light regime: keeps every optimum, makes all convex.
+
+        What is left of the light regime, f(α) = T(α) − (N + √(N/2))·s(α), is convex and falls, so α_h is found between
+        chords: inside its ends a chord is above f, beyond them below.
+        """
         rows = np.flatnonzero((self.sharing > 0) & (self.alpha_hi > self.alpha_lo))
         if self.steps == 0 or not len(rows):
             return self
-        part = self.take(rows)
-        margin = part.sharing + np.sqrt(part.sharing / 2)
 
-        def heavy(alpha: Array) -> npt.NDArray[np.bool_]:
-            heavy: npt.NDArray[np.bool_] = part.unqueued_decode(alpha) < margin * part.service(alpha)
-            return heavy
+        def left(part: Curves, alpha: Array) -> Array:
+            margin = part.sharing + np.sqrt(part.sharing / 2)
+            left: Array = part.unqueued_decode(alpha) - margin * part.service(alpha)
+            return left
 
-        lo, hi = part.alpha_lo.copy(), part.alpha_hi.copy()
-        all_light = ~heavy(hi)
-        lo[all_light] = hi[all_light]
-        for _ in range(50):
-            mid = (lo + hi) / 2
-            is_heavy = heavy(mid)
-            hi = np.where(is_heavy, mid, hi)
-            lo = np.where(is_heavy, lo, mid)
         alpha_hi = self.alpha_hi.copy()
+        part = self.take(rows)
+        at_hi = left(part, part.alpha_hi)
+        heavy = np.flatnonzero(at_hi < 0)
+        rows, part, at_hi = rows[heavy], part.take(heavy), at_hi[heavy]
+        at_lo = left(part, part.alpha_lo)
+        alpha_hi[rows] = part.alpha_lo
+        some = np.flatnonzero(at_lo > 0)  # elsewhere the light regime ends at alpha_lo
+        rows, part, at_lo, at_hi = rows[some], part.take(some), at_lo[some], at_hi[some]
+        lo, hi, near = part.alpha_lo, part.alpha_hi, 1e-15
+        for _ in range(50):
+            if not (hi - lo > near).any():
+                break
+            chord = np.maximum(hi - (hi - lo) * at_hi / (at_hi - at_lo), np.minimum(lo + near, hi))
+            before, at_before = hi, at_hi
+            lo, at_lo, hi, at_hi = _narrowed(lo, at_lo, hi, at_hi, chord, left(part, chord))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                beyond = hi - (before - hi) * at_hi / (at_before - at_hi)
+            middle = (lo + hi) / 2
+            x = np.where(beyond > lo, np.minimum(beyond, hi - near), middle)  # on the light side in spite of rounding
+            near = min(4 * near, 1e-12)
+            lo, at_lo, hi, at_hi = _narrowed(lo, at_lo, hi, at_hi, x, left(part, x))
         alpha_hi[rows] = lo
         return replace(self, alpha_hi=alpha_hi)
 
@@ -324,6 +340,14 @@ _ARRAYS = tuple(
 )
 
 
+def _narrowed(lo: Array, at_lo: Array, hi: Array, at_hi: Array, x: Array, at_x: Array) -> tuple[Array, ...]:
+    """Brackets of roots, lo with a value ≥ 0 and hi with one below, after values at x between them."""
+    light = at_x >= 0
+    return (
+        np.where(light, x, lo), np.where(light, at_x, at_lo), np.where(light, hi, x), np.where(light, at_hi, at_x),
+    )  # fmt: skip
+
+
 def concatenate(parts: list[Curves]) -> Curves:
     """All curves of several lists, in order."""
     columns: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _ARRAYS}
@@ -341,6 +365,14 @@ class Model:
     vram_usable: float = 1.0
     ram_usable: float = 1.0
     chunk_tokens: float = 8192.0
+    alpha_min: float = 0.0  # of the families that offload
+    alpha_max: float = 1.0
+
+    def fixed_bytes(self, B: Any) -> Array:
+        """Weights and activations of a replica that B requests run on, in VRAM whatever α."""
+        w = self.work
+        fixed: Array = w.weight_bytes + w.activation_bytes(B, self.input_tokens, self.chunk_tokens)
+        return fixed
 
     def _decode_parts(self, hw: Hardware, B: Array) -> dict[str, Array]:
         """The elementary times of one decode step of one layer: per step, or per step and context token (`_l`)."""
@@ -377,7 +409,7 @@ class Model:
         w, total = self.work, float(self.input_tokens + self.output_tokens)
         kv = w.kv_cache_bytes(B, total)
         vram = hw.vram_bytes * self.vram_usable
-        fixed = w.weight_bytes + w.activation_bytes(B, self.input_tokens, self.chunk_tokens) + zero
+        fixed = self.fixed_bytes(B)
         values: dict[str, Array] = {
             "prefill_transfer": zero, "base": zero, "base_per_token": zero,
             "line": lines, "line_alpha": lines, "line_per_token": lines, "line_per_token_alpha": lines,
@@ -385,8 +417,9 @@ class Model:
             "decode_slope": one, "decode_intercept": zero,
             "vram_fixed": fixed, "kv": kv, "vram": vram, "host": zero,
         } | parts  # fmt: skip
-        values["alpha_lo"] = np.clip(1.0 - (values["vram"] - fixed) / kv, 0.0, None)
-        values["alpha_hi"] = np.clip(values["host"] / kv, 0.0, 1.0)
+        offloads = values["host"] > 0
+        values["alpha_lo"] = np.clip(1.0 - (values["vram"] - fixed) / kv, np.where(offloads, self.alpha_min, 0.0), None)
+        values["alpha_hi"] = np.clip(values["host"] / kv, 0.0, np.where(offloads, self.alpha_max, 1.0))
         return Curves(
             layers=w.layers, input_tokens=self.input_tokens, output_tokens=self.output_tokens, **values
         ).cut_to_light_load()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from optmodels.catalog.types import MARKETS, Machine, Market
+from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import calibrate
 from optmodels.latency.strategies import (
     AO_FAMILIES,
@@ -24,13 +25,14 @@ from optmodels.latency.strategies import (
     Model,
     concatenate,
 )
-from optmodels.serving.static import Case, Limits, OperatingPoint, StaticBatch
+from optmodels.serving.static import MOST_PARTS, Case, Limits, OperatingPoint, StaticBatch
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 NONE = -1
+MOST_CONFIGURATIONS = 1_500_000  # of a family, which takes about 1 GB; more are refused
 
 
 @dataclass(frozen=True)
@@ -182,42 +184,81 @@ def _hardware(case: Case, machine: Index, tp: Index, dp: Index) -> Hardware:
     )
 
 
-def _ceil_div(a: int, b: Index) -> Index:
+def _ceil_div(a: int, b: Any) -> Any:
     return -(-a // b)
 
 
-def _counts(case: Case, family: Family) -> tuple[int, ...]:
-    s = case.problem.strategies
-    match family:
-        case "multi_pass":
-            return s.multi_pass
-        case "ao":
-            return (1,)
-        case "ao_parallel":
-            return s.parallel
-        case "ao_shared":
-            return s.shared
-        case _:
-            return s.replicas
+def fewest_parts(whole: int) -> Index:
+    """The fewest parts for every size that the largest of them can have, ascending: ⌈whole/v⌉ of v = 1 … whole.
+
+    The largest of c parts of D requests has v = ⌈D/c⌉; the fewest parts with none above v are ⌈D/v⌉ ≤ c, and their
+    largest is v too, as fewer parts have no smaller one. Any other c is dominated by them: a part takes the same time
+    and memory, while more machines cost more, more passes take longer, and more machines that share one wait longer
+    for it and get less of its memory. There are at most 2√D: c ≤ √D, or v < √D.
+    """
+    fewest: Index = np.unique(_ceil_div(whole, np.arange(1, whole + 1)))
+    return fewest
 
 
-def _family_configurations(case: Case, family: Family) -> Configurations:
-    """Every configuration of one family with non-empty parts (k, K, N no larger than what there is to split)."""
+def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index, dp: Index) -> tuple[Index, Index]:
+    """(row of `_replicas`, count) of every split of the batch into non-empty parts.
+
+    Counts are those listed; without a list the `fewest_parts` that fit beside the weights at some α, or the fewest of
+    all where none does.
+    """
+    batch, allowed = case.problem.workload.batch, case.problem.strategies.allowed(family)
+    rows: list[Index] = []
+    counts: list[Index] = []
+    for replicas in np.unique(dp):
+        some = np.array(sorted(set(allowed)), dtype=np.intp)
+        if isinstance(allowed, range):
+            some = np.intersect1d(some, fewest_parts(int(_ceil_div(batch, replicas))))
+        row, count = np.meshgrid(np.flatnonzero(dp == replicas), some[some * replicas <= batch], indexing="ij")
+        rows.append(row.ravel())
+        counts.append(count.ravel())
+    r, c = (np.concatenate([np.zeros(0, dtype=np.intp), *x]) for x in (rows, counts))
+    if isinstance(allowed, range):
+        vram = np.array([m.vram_gib / m.gpu_count for m in case.machines])[machine] * tp * GIB * model.vram_usable
+        fits = model.fixed_bytes(_ceil_div(batch, dp[r] * c)) <= vram[r]
+        fewest = np.full(len(machine), MOST_PARTS)
+        np.minimum.at(fewest, r, c)
+        keep = fits | ((c == fewest[r]) & ~np.isin(r, r[fits]))
+        r, c = r[keep], c[keep]
+    return r, c
+
+
+def _together(case: Case) -> Mask:
+    """Machines that stand together, (n, n): the same region, and no two clouds; a machine without one is in either."""
+    region = np.array([m.region for m in case.machines])
+    cloud = np.array([m.provider for m in case.machines])
+    unknown = cloud == ""
+    same: Mask = (cloud[:, None] == cloud) | unknown[:, None] | unknown
+    return (region[:, None] == region) & same
+
+
+def _family_configurations(case: Case, model: Model, family: Family) -> Configurations:
+    """Every configuration of one family.
+
+    Raises:
+        InputError: too many.
+    """
     machine, tp, dp = _replicas(case)
-    ao = np.arange(len(case.machines)) if family in AO_FAMILIES else np.array([NONE])
-    counts = np.array(sorted(set(_counts(case, family))), dtype=np.intp)
-    r, a, c = (x.ravel() for x in np.meshgrid(np.arange(len(machine)), ao, counts, indexing="ij"))
-    batch = case.problem.workload.batch
-    part = -(-_ceil_div(batch, dp[r]) // c) if family == "multi_pass" else _ceil_div(batch, dp[r] * c)
-    # As many parts as requests, and no fewer parts giving the same largest part (that would waste one).
-    splits = dp[r] * c
-    useful = part < _ceil_div(batch, np.maximum(dp[r] * (c - 1), 1))
-    keep = (splits <= batch) & (np.equal(c, 1) | useful)
-    row = Configurations(
+    r, c = _splits(case, model, family, machine, tp, dp)
+    ao = np.array([NONE], dtype=np.intp)
+    if family in AO_FAMILIES:
+        together = _together(case)
+        ways = int(together.sum(axis=1)[machine[r]].sum())
+        if ways > MOST_CONFIGURATIONS:
+            expected = f"at most {MOST_CONFIGURATIONS:,} configurations of {family}"
+            hint = "list fewer counts (strategies.parallel, strategies.shared), or fewer machines"
+            raise InputError(Mistake(None, "strategies", f"{ways:,} configurations", expected, hint=hint))
+        pair, ao = np.nonzero(together[machine[r]])
+        r, c = r[pair], c[pair]
+    return Configurations(
         family=np.full(len(r), FAMILIES.index(family), dtype=np.intp),
-        main=machine[r], ao=a.astype(np.intp), tp=tp[r], dp=dp[r], count=c, batch=part.astype(np.intp),
+        main=machine[r], ao=np.broadcast_to(ao, r.shape), tp=tp[r], dp=dp[r], count=c,
+        batch=_ceil_div(case.problem.workload.batch, dp[r] * c),
     )  # fmt: skip
-    return row.take(keep)
 
 
 def _known(*columns: Array) -> Mask:
@@ -257,13 +298,13 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
     model = Model(
         work=case.work, input_tokens=p.workload.input_tokens, output_tokens=p.workload.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
-        chunk_tokens=float(p.memory.chunk_tokens),
+        chunk_tokens=float(p.memory.chunk_tokens), alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
     )  # fmt: skip
     parts = [
         part
         for family in FAMILIES
         if family in p.strategies.families
-        and (part := _family_curves(case, model, family, _family_configurations(case, family))) is not None
+        and (part := _family_curves(case, model, family, _family_configurations(case, model, family))) is not None
     ]
     if not parts:
         return _no_configurations(), _constant_curves(case, np.zeros((0, 3)))
@@ -271,12 +312,6 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
         **{f.name: np.concatenate([getattr(c, f.name) for c, _ in parts]) for f in fields(Configurations)}
     )
     curves = concatenate([curve for _, curve in parts])
-    offloads = curves.host > 0
-    curves = replace(
-        curves,
-        alpha_lo=np.where(offloads, np.maximum(curves.alpha_lo, p.strategies.alpha.min), curves.alpha_lo),
-        alpha_hi=np.where(offloads, np.minimum(curves.alpha_hi, p.strategies.alpha.max), curves.alpha_hi),
-    )
     if case.calibration is not None:
         gpus = [case.machines[i].gpu or "" for i in configurations.main]
         families = [FAMILIES[i] for i in configurations.family]

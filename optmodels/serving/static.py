@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
@@ -103,23 +103,43 @@ class AlphaRange(Entry):
         return self
 
 
-Several = Annotated[int, Field(strict=True, ge=2, le=1024)]
+MOST_PARTS = 1024  # machines or passes that share a batch
+Counts = tuple[Annotated[int, Field(strict=True, ge=1, le=MOST_PARTS)], ...]
+SeveralCounts = tuple[Annotated[int, Field(strict=True, ge=2, le=MOST_PARTS)], ...]
 
 
-class Strategies(Entry):
+class Splits(Entry):
+    """Into how many parts a batch may be split, family by family; without a list, into any number of parts."""
+
+    replicas: Annotated[Counts, Field(min_length=1)] | None = Field(
+        default=None, description="machines that share the batch, without or with KV offload; default: any number"
+    )
+    multi_pass: SeveralCounts | None = Field(default=None, description="k passes; default: any number")
+    parallel: SeveralCounts | None = Field(default=None, description="K pairs; default: any number")
+    shared: SeveralCounts | None = Field(default=None, description="N machines that share one; default: any number")
+
+    def allowed(self, family: Family) -> Sequence[int]:
+        """The counts k, K, N or of replicas that the instance allows a family: as listed, or all up to `MOST_PARTS`."""
+        match family:
+            case "ao":
+                return (1,)
+            case "multi_pass":
+                listed = self.multi_pass
+            case "ao_parallel":
+                listed = self.parallel
+            case "ao_shared":
+                listed = self.shared
+            case _:
+                return range(1, MOST_PARTS + 1) if self.replicas is None else self.replicas
+        return range(2, MOST_PARTS + 1) if listed is None else listed
+
+
+class Strategies(Splits):
     """The strategy space Σ; `replicas` of single-machine strategies go beyond the paper, whose space has [1]."""
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
         default=FAMILIES, min_length=1
     )
-    replicas: tuple[Annotated[int, Field(strict=True, ge=1, le=1024)], ...] = Field(
-        default=(1, 2, 3, 4, 6, 8),
-        min_length=1,
-        description="machines that share the batch, without or with KV offload",
-    )
-    multi_pass: tuple[Several, ...] = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-    parallel: tuple[Several, ...] = (2, 3, 4, 6, 8)
-    shared: tuple[Several, ...] = (2, 3, 4, 6, 8)
     tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
     alpha: AlphaRange = AlphaRange()
 

@@ -8,11 +8,13 @@ from cases import brute_force, instances, tables_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from formulations.cost_efficiency.making import best_row
+from formulations.cost_efficiency.check import check
+from formulations.cost_efficiency.making import best_row, make_plan
 from formulations.cost_efficiency.points import candidate_order, prune
 from optmodels.catalog.types import MARKETS
+from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving.points import batch_split, interval_errors, linearise
+from optmodels.serving.points import batch_split, fewest_parts, interval_errors, linearise
 
 
 def value_of(tables, row):
@@ -179,6 +181,122 @@ def test_a_user_range_beyond_the_light_load_of_a_shared_machine_stays_allowed(ti
     assert np.isfinite(expected)
     assert row is not None
     assert value_of(t, row) == pytest.approx(expected, rel=1e-6)
+
+
+# ------------------------------------------------------------------------------------------- parts of the batch
+
+
+@pytest.mark.parametrize("batch", range(1, 65))
+def test_the_fewest_parts_are_the_first_counts_of_each_largest_part(batch):
+    first = {}
+    for count in range(1, batch + 1):
+        first.setdefault(max(batch_split(batch, count)), count)
+    assert fewest_parts(batch).tolist() == sorted(first.values())
+    assert len(first) <= 2 * batch**0.5
+
+
+def split_document(batch, family="high_end", **strategies):
+    """An SLO that only small parts meet, on machines that are cheap with few of them."""
+    machines = [
+        {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "ram_gib": 64, "net_gbps": 20,
+         "prices": {"on_demand": 1.9}},
+        {"machine": "two", "gpu": "l40s", "gpu_count": 2, "vram_gib": 96, "ram_gib": 128, "net_gbps": 20,
+         "prices": {"on_demand": 4.1}},
+    ]  # fmt: skip
+    return {
+        "formulation": "cost_efficiency", "schema": 1, "model": "llama-3.1-8b",
+        "workload": {"batch": batch, "input_tokens": 1024, "output_tokens": 64},
+        "slo": {"kind": "real_time", "tps": 100, "ttft_s": 0.2, "tbt_s": 0.1}, "pool": {"machines": machines},
+        "markets": {"main": ["on_demand"], "ao": ["on_demand"]}, "strategies": {"families": [family]} | strategies,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", range(1, 65))
+def test_without_lists_the_optimum_is_that_of_every_count(batch):
+    every = list(range(1, batch + 1))
+    lists = {"replicas": every, "multi_pass": every[1:], "parallel": every[1:], "shared": every[1:]}
+    for family in ("high_end", "multi_pass", "ao_parallel", "ao_shared"):
+        for reading in ("capped", "uncapped"):
+            found = []
+            for strategies in ({}, lists):
+                document = split_document(batch, family, **strategies) | {"objective": reading}
+                if family == "multi_pass":
+                    document["slo"] = {"kind": "batch", "tps": 100}
+                    document["workload"]["input_tokens"] = 8192
+                _, t = tables_of(document)
+                row = best_row(t)
+                found.append(np.inf if row is None else value_of(t, row))
+            assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def test_a_listed_count_is_offered_whatever_smaller_ones_there_could_be():
+    """Five machines would do with a largest part of 4 too, but are not in the list."""
+    _, t = tables_of(split_document(20, replicas=[1, 2, 3, 4, 6, 8]))
+    row = best_row(t.restricted(t.configurations.main[t.candidates.configuration] == 0))
+    assert row is not None
+    plan = make_plan(t, row, 0.0)
+    assert plan.batch_split == [4, 4, 3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(("batch", "machines"), [(20, 5), (33, 9), (64, 16)])
+def test_by_default_no_more_machines_are_bought_than_it_takes(batch, machines):
+    document = split_document(batch)
+    document["pool"]["machines"].pop()
+    problem, t = tables_of(document)
+    plan = make_plan(t, best_row(t), 0.0)
+    assert [line.count for line in plan.machines] == [machines]
+    assert max(plan.batch_split) == 4
+    assert check(problem, plan.model_dump(mode="json")).ok
+
+
+def test_parts_that_no_memory_holds_are_left_out():
+    """Activations of 64 requests do not fit beside the weights, those of fewer do; where none fit, one way stays."""
+    document = split_document(64)
+    document["memory"] = {"chunk_tokens": 65536}
+    document["pool"]["machines"][0]["vram_gib"] = 20
+    document["pool"]["machines"][1]["vram_gib"] = 20
+    _, t = tables_of(document)
+    c = t.configurations
+    fits = t.curves.vram_fixed <= t.curves.vram
+    assert fits[c.main == 0].all()
+    assert c.count[c.main == 0].min() > 1
+    alone = (c.main == 1) & (c.tp == 1)
+    assert c.count[alone].tolist() == [1]
+    assert not fits[alone].any()
+
+
+def test_too_many_configurations_are_refused_in_words(monkeypatch):
+    monkeypatch.setattr("optmodels.serving.points.MOST_CONFIGURATIONS", 40)
+    with pytest.raises(InputError, match=r"configurations.; expected at most 40 configurations of ao_parallel"):
+        tables_of(split_document(32, "ao_parallel"))
+
+
+@pytest.mark.parametrize("batch", [8, 32])
+def test_an_offload_ratio_asked_for_beyond_light_load_is_found(batch):
+    """α ≥ 1 leaves one point of the curve, heavily loaded or not."""
+    for model in ("opt-6.7b", "llama-3.1-8b"):
+        document = {
+            "formulation": "cost_efficiency", "schema": 1, "model": model, "slo": {"kind": "batch", "tps": 1},
+            "workload": {"batch": batch, "input_tokens": 512, "output_tokens": 128},
+            "pool": {"catalog": "llm-pilot-table-vii"},
+            "strategies": {"families": ["ao_shared"], "shared": [4], "alpha": {"min": 1.0}},
+        }  # fmt: skip
+        problem, t = tables_of(document)
+        assert value_of(t, best_row(t)) == pytest.approx(brute_force(problem, t, 3), rel=1e-9)
+
+
+@pytest.mark.parametrize("other", [{"region": "asia-southeast1", "provider": "gcp"}, {"region": "us-east-1"},
+                                   {"region": "us-east-1", "provider": "gcp"}])  # fmt: skip
+def test_attention_is_offloaded_to_machines_of_the_same_region_and_cloud(other):
+    main = {"machine": "one", "gpu": "l40s", "vram_gib": 48, "net_gbps": 20, "prices": {"on_demand": 1.9}}
+    document = split_document(8, "ao")
+    document["pool"]["machines"] = [
+        main | {"region": "us-east-1", "provider": "aws"}, main | {"machine": "far"} | other,
+    ]  # fmt: skip
+    _, t = tables_of(document)
+    pairs = set(zip(t.configurations.main.tolist(), t.configurations.ao.tolist(), strict=True))
+    near = {(0, 0), (1, 1)}
+    assert pairs == (near if "provider" in other else near | {(0, 1), (1, 0)})
 
 
 # --------------------------------------------------------------------------------------- configurations and costs
