@@ -6,6 +6,7 @@ unlimited (`purchases`), and max-flow then serves them; the rest are small LPs i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -99,7 +100,7 @@ class RowLp:
 
     @property
     def objective(self) -> float:
-        """Of the last solve."""
+        """Of the last solve, USD/h."""
         return self.session.objective
 
     def primal(self) -> tuple[Array, Array, Array]:
@@ -175,10 +176,19 @@ def fewest_choices_first(t: ReservedTables) -> Index:
     return order
 
 
-def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None) -> Dispatch:
+def dispatch(
+    t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None,
+    floor: Callable[[Index], Array] | None = None, until: float | None = None,
+) -> Dispatch:  # fmt: skip
     """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q).
 
-    `seen` is called with every row that takes an LP, once it is solved.
+    Args:
+        t: tables.
+        machines: reserved.
+        seen: called with every row that takes an LP, once it is solved.
+        floor: USD/h that rows cost at least, (n,); one that greedy purchases serve at that price takes no LP.
+        until: time of `time.perf_counter` after which rows are served by greedy purchases, dearer than need be, or
+            left short where those do not serve them.
     """
     demand, held = t.demand, machines.T[t.quarter]
     total = np.maximum(demand.sum(axis=1), 1e-12)
@@ -198,22 +208,92 @@ def dispatch(t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], No
         rows = _serve_by_max_flow(t, rows, have, flow)
     if len(rows):
         bought[rows] = 0.0
-        lp = RowLp(t)
-        for h in rows:
+        lp, order, quick = RowLp(t), np.arange(len(rows)), None
+        if floor is not None or until is not None:
+            quick = _bought_greedily(t, demand[rows], held[rows])
+            excess = quick.usd - (0.0 if floor is None else floor(rows))
+            order = np.argsort(-excess * t.weight[rows], kind="stable")
+            order = order[excess[order] > SERVED * quick.usd[order]]
+        taken = np.zeros(len(rows), dtype=bool)
+        for x in order:
+            if until is not None and time.perf_counter() > until:
+                break
+            h, taken[x] = rows[x], True
             lp.solve(demand[h], held[h])
             if seen is not None:
                 seen(int(h), lp)
-            f, o, u = lp.primal()
-            bought[h], unserved[h] = o, u
-            np.add.at(flow.mean, (lp.source, lp.sink), t.weight[h] * f)
-            np.maximum.at(flow.peak, (lp.source, lp.sink), f)
-            np.add.at(flow.used[h], lp.sink, f * t.work[lp.source, lp.sink])
+            f, bought[h], unserved[h] = lp.primal()
+            flow.mean[lp.source, lp.sink] += t.weight[h] * f
+            flow.peak[lp.source, lp.sink] = np.maximum(flow.peak[lp.source, lp.sink], f)
+            flow.used[h] = np.bincount(lp.sink, f * t.work[lp.source, lp.sink], len(held[h]))
+        if quick is not None and not taken.all():
+            mine = rows[~taken]
+            bought[mine], unserved[mine] = quick.bought[~taken], quick.unserved[~taken]
+            for (i, j), f in quick.flow.items():
+                flow.mean[i, j] += t.weight[mine] @ f[~taken]
+                flow.peak[i, j] = max(flow.peak[i, j], f[~taken].max())
+                flow.used[mine, j] += t.work[i, j] * f[~taken]
     bought[bought < 1e-9] = 0.0
     # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
     must = ~np.isfinite(t.penalty)
     unserved[unserved < np.where(must, SHORT, SERVED) * total[:, None]] = 0.0
     unserved = np.where(demand - unserved < SERVED * total[:, None], np.where(unserved > 0, demand, 0.0), unserved)
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
+
+
+@dataclass(frozen=True)
+class _Greedy:
+    """Rows served greedily: machines bought (n, O), unserved (n, I), requests/s by pair, (n,) each, cost USD/h (n,)."""
+
+    bought: Array
+    unserved: Array
+    flow: dict[tuple[int, int], Array]
+    usd: Array
+
+
+def _bought_greedily(t: ReservedTables, demand: Array, held: Array) -> _Greedy:
+    """Serve rows by what is reserved, nearest first; then buy, or forgo at its price, what is cheapest in turn.
+
+    Args:
+        t: tables.
+        demand: (n, I).
+        held: reserved machines, (n, J).
+    """
+    source, sink = np.nonzero(t.reach)
+    left, idle = np.ascontiguousarray(demand.T).copy(), np.ascontiguousarray(held.T).copy()
+    room = np.repeat(t.option_most[:, None], len(demand), axis=1)
+    bought, unserved = np.zeros_like(room), np.zeros_like(left)
+    flow: dict[tuple[int, int], Array] = {}
+
+    def serve(i: int, j: int, machines: Array) -> Array:
+        f = np.minimum(left[i], machines / t.work[i, j])
+        left[i] -= f
+        if f.any():
+            flow[i, j] = flow.get((i, j), 0.0) + f
+        used: Array = t.work[i, j] * f
+        return used
+
+    for e in nearest_first(t):
+        i, j = int(source[e]), int(sink[e])
+        idle[j] = np.maximum(0.0, idle[j] - serve(i, j, idle[j]))
+    ways = [(float(t.penalty[i]), int(i), -1) for i in np.flatnonzero(np.isfinite(t.penalty))]
+    for o, j in enumerate(t.option_sink):
+        price = t.option_usd_per_hour[o] * t.work[:, j] + t.egress[:, j]
+        ways += [(float(price[i]), int(i), o) for i in np.flatnonzero(t.reach[:, j])]
+    for _, i, o in sorted(ways):
+        if o < 0:
+            unserved[i] += left[i]
+            left[i] = 0.0
+        elif left[i].any():
+            more = serve(i, int(t.option_sink[o]), room[o])
+            bought[o] += more
+            room[o] = np.maximum(0.0, room[o] - more)
+    unserved += left
+    penalty = np.where(np.isfinite(t.penalty), t.penalty, t.shortfall)
+    usd = t.option_usd_per_hour @ bought + penalty @ unserved
+    for (i, j), f in flow.items():
+        usd += t.egress[i, j] * f
+    return _Greedy(bought.T, unserved.T, flow, usd)
 
 
 @dataclass

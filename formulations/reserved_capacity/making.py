@@ -85,6 +85,19 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     )  # fmt: skip
 
 
+def counts_of(t: ReservedTables, plan: ReservedPlan) -> Array:
+    """Machines of every column, (C,), that a plan reserves."""
+    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
+    column = {
+        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
+        for c, j in enumerate(t.column_sink)
+    }
+    counts = np.zeros(len(t.column_sink))
+    for x in plan.reservations:
+        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
+    return counts
+
+
 def extract(model: Any, tables: ReservedTables) -> ReservedPlan:
     """The plan of a solved Pyomo model; purchases and flows are dispatched anew (local first among equals)."""
     k = np.array([round(model.k[c].value) for c in range(len(tables.column_sink))])

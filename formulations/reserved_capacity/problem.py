@@ -30,7 +30,10 @@ Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
 MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
-MACHINES_TRUSTED = (1e-5, 1e8)  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
+MACHINES_TRUSTED = (
+    1e-5,
+    1e8,
+)  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
 USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
 USD_PER_REQUEST_TRUSTED = (1e-9, 1e4)
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
@@ -416,13 +419,13 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
         few += need[best, k]
         if not need[best, k] <= most:
             wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
-                      f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check units and factors")  # fmt: skip
+                      f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip
             continue
         for i in np.flatnonzero(need[:, k] > most):
             wrong.add(f"machines[{i}].serves.{s.service}.requests_per_second", float(rate[i, k]),
                       f"so many that {most:g} machines serve the peak of {peak[k]:.3g} requests/s")  # fmt: skip
     if 0 < few < fewest and not wrong:
-        wrong.add("services[].demand", float(peak.sum()), f"a peak of requests/s that keeps {fewest:g} of a machine busy",
+        wrong.add("services[].demand", float(peak.sum()), f"a peak of requests/s that takes {fewest:g} machines",
                   f"it takes {few:.3g} machines: check units")  # fmt: skip
     low, high = USD_PER_HOUR_TRUSTED
     for i, r, market in np.argwhere((prices < low) | (prices > high))[:1]:
@@ -432,7 +435,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
     for k, s in enumerate(p.services):
         if s.unserved_usd_per_request is not None and not low <= s.unserved_usd_per_request <= high:
             wrong.add(f"services[{k}].unserved_usd_per_request", s.unserved_usd_per_request,
-                      f"a price from {low:g} to {high:g} USD", "leave it out where every request must be served")  # fmt: skip
+                      f"a price from {low:g} to {high:g} USD", "leave it out where all must be served")  # fmt: skip
 
 
 def _clock(r: Region, i: int, wrong: Mistakes) -> Any:

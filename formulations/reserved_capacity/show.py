@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
@@ -87,15 +88,7 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 
 def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
     """Reserved machines by sink and quarter, (J, Q), of a plan."""
-    names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
-    column = {
-        (names[t.sink_region[j]], machines[t.sink_machine[j]], t.column_term[c], int(t.column_quarter[c])): c
-        for c, j in enumerate(t.column_sink)
-    }
-    counts = np.zeros(len(t.column_sink))
-    for x in plan.reservations:
-        counts[column[x.region, x.machine, x.term, x.first_quarter]] += x.count
-    return t.reserved(counts)
+    return t.reserved(counts_of(t, plan))
 
 
 def _saving(other: float | None, plan: ReservedPlan) -> float | None:

@@ -8,6 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from reserved import machine, random_instance, service, two_regions
 
+from formulations.reserved_capacity.dispatch import RowLp
+from formulations.reserved_capacity.methods.oracles import RowByRow
 from formulations.reserved_capacity.points import families, union_closed
 from optmodels import api, formulation
 from optmodels.errors import InputError
@@ -301,3 +303,20 @@ def test_next_to_nothing_served_is_nothing_served():
     free = service(unserved_usd_per_request=1e-6, forwarding_ceiling=0.3, demand=demand)
     for method in ("exact", "full", "greedy", "lp_rounding"):
         assert solved(two_regions(services=free, machines=machine(prices=prices)), method).plan is not None
+
+
+def test_known_duals_bound_rows_whose_hourly_machines_are_few():
+    """What few machines save was left out of their price: long instances were bounded above their optimum."""
+    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [9.0, 3.0], "east": [4.0, 16.0]}}
+    t = FORM.tables(load(two_regions(
+        services=service(kappa=1.3, unserved_usd_per_request=0.002, demand=demand), terms=["reserved_3y", "on_demand"],
+        machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0}, on_demand_available=3),
+    )))  # fmt: skip
+    oracle, lp, rows = RowByRow(t, np.arange(2)), RowLp(t, tie_break=False), np.arange(2)
+    oracle.cost(np.zeros((2, 1)))
+    for machines in (0.0, 2.0, 5.0):
+        bound, _ = oracle._bounds(rows, np.full((2, 2), machines))
+        for h in rows:
+            lp.solve(t.demand[h], np.full(2, machines))
+            assert bound[h] <= lp.objective * (1 + 1e-9) + 1e-9
+            assert machines > 0 or bound[h] == pytest.approx(lp.objective)

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import Dispatch
-from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.making import counts_of, make_plan
+from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
+from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import ReservedCapacity
+from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver.cancel import cancelled
@@ -31,6 +34,10 @@ SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no 
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
+START_SHARE = 0.2  # of the time limit that this may take
+FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
+FEW_FLOWS, FEW_ROUNDS = 20_000, 2  # flow variables of a model that is solved as it stands, after so many integer rounds
+TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -134,22 +141,23 @@ class Master:
 
 @dataclass(frozen=True)
 class _Point:
-    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch where it gave the cost."""
+    """Reservations, (C,), with their whole cost in USD/month, its cuts, and the dispatch or plan that gave the cost."""
 
     value: float
     counts: Array
     cuts: list[Cut] = field(default_factory=list)
     found: Dispatch | None = None
+    plan: ReservedPlan | None = None
 
 
 def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Cuts in place of flows, to the optimum of the full model or to the gap asked for."""
-    return _Run(tables, options).outcome()
+    return _Run(problem, tables, options).outcome()
 
 
 class _Run:
-    def __init__(self, t: ReservedTables, options: Options) -> None:
-        self.t, self.options = t, options
+    def __init__(self, problem: ReservedCapacity, t: ReservedTables, options: Options) -> None:
+        self.problem, self.t, self.options = problem, t, options
         self.clock = time.perf_counter()
         self.target = max(options.gap, PROOF)
         self.events: list[Event] = []
@@ -157,14 +165,36 @@ class _Run:
         self.inside: _Point | None = None  # best fractional point of the relaxation
         self.lower = 0.0
         self.log: dict[str, Any] = {}
+        self.until = None if options.time_limit is None else self.clock + options.time_limit
+        self.heuristics_due = options.time_limit is not None
 
     def left(self) -> float | None:
-        limit = self.options.time_limit
-        return None if limit is None else limit - (time.perf_counter() - self.clock)
+        return None if self.until is None else self.until - time.perf_counter()
 
     def out_of_time(self) -> bool:
         left = self.left()
         return (left is not None and left <= 0) or cancelled()
+
+    def to_turn(self) -> float | None:
+        """Seconds until the heuristics have their turn, or until the limit if they had it."""
+        left, limit = self.left(), self.options.time_limit
+        return left if left is None or limit is None or not self.heuristics_due else left - (1 - TURN) * limit
+
+    def due(self) -> bool:
+        """Whether the heuristics' turn has come."""
+        seconds = self.to_turn()
+        return self.heuristics_due and seconds is not None and seconds <= 0
+
+    def heuristics(self) -> None:
+        """Offer the best plan of all heuristics, once: without a proof no other method is to have a better plan."""
+        if not self.heuristics_due:
+            return
+        self.heuristics_due = False
+        below = np.inf if self.best is None else self.best.value
+        found = best_of_all(self.problem, self.t, self.options, self.clock, below)
+        if found is not None:
+            plan, self.log["plan_of"] = found
+            self._offer(_Point(plan.cost.total_usd_per_month, counts_of(self.t, plan), plan=plan))
 
     def record(self) -> None:
         event = Event(time.perf_counter() - self.clock, self.best.value if self.best else None, self.lower, 0)
@@ -187,11 +217,11 @@ class _Run:
         self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
-        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
-            self._start(self.oracle)
         status = self._relaxation()
         if status == "optimal":
             status = self._integers()
+        if status != "infeasible" and self._gap() > self.target:
+            self.heuristics()
         size = self.master.size
         if status == "optimal" and self.best is not None and isinstance(self.oracle, Projection):
             self._closest_to_users(self.oracle)
@@ -203,7 +233,7 @@ class _Run:
             stopped: Limit = "interrupt" if cancelled() else "time"
             return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
         began = time.perf_counter()
-        plan = make_plan(t, self.best.counts, self.best.found)
+        plan = self._plan()
         seconds["extract"] = time.perf_counter() - began
         cost = plan.cost.total_usd_per_month
         self.lower = min(self.lower, cost)
@@ -217,10 +247,16 @@ class _Run:
             seconds, size, self.log, tuple(self.events),
         )  # fmt: skip
 
+    def _plan(self) -> ReservedPlan:
+        assert self.best is not None
+        return self.best.plan or make_plan(self.t, self.best.counts, self.best.found)
+
     def _reserved_usd(self, counts: Array) -> float:
         return float(counts @ self.t.column_usd_per_month) if len(counts) else 0.0
 
     def _offer(self, point: _Point) -> None:
+        if point.found is not None and point.found.short(self.t) > 0:
+            return  # cut short before every row was served
         if self.best is None or point.value < self.best.value:
             self.best = point
             self.record()
@@ -234,14 +270,17 @@ class _Run:
             few.append(order[np.linspace(0, len(order) - 1, max(2, START_ROWS // t.quarters)).astype(np.intp)])
         rows = np.concatenate(few)
         part = t.over(rows, t.weight[rows] / t.weight[rows].sum())
-        run, groups = _Run(part, replace(self.options, on_event=None)), row_groups(part)
-        run.clock, run.target, run.soft = self.clock, max(START_GAP, self.target), True
+        run, groups = _Run(self.problem, part, replace(self.options, on_event=None)), row_groups(part)
+        run.target, run.soft, run.heuristics_due = max(START_GAP, self.target), True, False
+        left = self.left()
+        run.until = None if left is None else time.perf_counter() + START_SHARE * left
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
         run.master = Master(part, int(groups.max()) + 1, self.options)
         run._relaxation()
-        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
-            self.inside = self._cut_at(oracle, run.inside.counts)
+        points = [p.counts for p in (self.inside, run.inside) if p is not None]
+        found = [self._cut_at(oracle, x) for x in points if not oracle.violated(t.reserved(x), 1)]
+        self.inside = min(found, key=lambda point: point.value, default=None)
         self.log["start_seconds"] = time.perf_counter() - self.clock
 
     def _relaxation(self) -> str:
@@ -251,11 +290,15 @@ class _Run:
         self.master.integers(on=False)
         # What costs no more and needs no more has cuts that are valid here, by matrix products.
         free = None
-        if self.inside is None and isinstance(self.oracle, RowByRow) and t.friction:
+        if isinstance(self.oracle, RowByRow) and t.friction:
             free = _listed(t.without_friction(), self.oracle.groups)
+            free = None if free is None or free.sets * len(t.demand) > FREE_CELLS else free
         for oracle in (self.oracle,) if free is None else (free, self.oracle):
-            if self.inside is not None and free is not None:
-                self.inside = self._cut_at(oracle, self.inside.counts)
+            if oracle is self.oracle:
+                if isinstance(oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+                    self._start(oracle)
+                elif self.inside is not None:
+                    self.inside = self._cut_at(oracle, self.inside.counts)
             while True:
                 rounds += 1
                 status, x, bound = self.master.solve(0.0, self.left())
@@ -267,11 +310,16 @@ class _Run:
                     if self.inside is not None:
                         self._round(self.inside.counts)
                     return "limit"
+                self.lower = max(self.lower, bound or 0.0)
+                if self.due():
+                    if self.inside is not None:
+                        self._round(self.inside.counts)
+                    self.heuristics()
                 hard = oracle.violated(t.reserved(x))
                 if hard:
                     self.master.add(hard)
                     continue
-                self.lower, last = max(self.lower, bound or 0.0), x
+                last = x
                 if not self.soft:
                     break
                 # In-out: cut between the best point so far and the master's, and at the master's if that leaves it.
@@ -299,10 +347,12 @@ class _Run:
         return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts)
 
     def _settle(self, counts: Array) -> _Point:
-        """Exact cost of whole reservations, with its cuts added to the master."""
+        """Cost of whole reservations, with its cuts added to the master: exact, or what half of the time left makes."""
         if not self.soft:
             return _Point(self._reserved_usd(counts), counts)
-        cost, found = self.oracle.dispatched(self.t.reserved(counts))
+        left = self.left()
+        until = None if left is None else time.perf_counter() + left / 2
+        cost, found = self.oracle.dispatched(self.t.reserved(counts), until)
         self.master.add(cost.cuts)
         return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts, found)
 
@@ -345,13 +395,16 @@ class _Run:
         while not self.out_of_time():
             rounds += 1
             inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
-            status, x, bound = self.master.solve(inner, self.left())
+            status, x, bound = self.master.solve(inner, self.to_turn())
             if status == "infeasible":
                 return "infeasible"
             if bound is not None:
                 self.lower = max(self.lower, bound)
             if x is None:
-                return "limit"
+                if self.out_of_time():
+                    return "limit"
+                self.heuristics()
+                continue
             x = np.round(x / t.column_step) * t.column_step
             machines = t.reserved(x)
             hard = self.oracle.violated(machines)
@@ -361,10 +414,29 @@ class _Run:
                 if not hard:
                     self._offer(found)
             self.record()
-            if self._gap() <= self.target or status == "limit":
+            if self._gap() > self.target and rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS:
+                self._by_flows()
+            if self._gap() > self.target and self.due():
+                self.heuristics()
+            elif self._gap() <= self.target or status == "limit":
                 break
         self.log["integer_rounds"] = rounds
         return "optimal"
+
+    def _by_flows(self) -> None:
+        """The flow model of a small instance as it stands, for half of the time that is left."""
+        left = self.left()
+        seconds = None if left is None else max(0.01, left / 2)
+        options = replace(self.options, time_limit=seconds, gap=0.3 * self.target, on_event=None)
+        try:
+            solved, counts, _, _ = solve_flows(self.t, options, None if self.best is None else self.best.counts)
+        except SolverError:  # the cuts go on
+            return
+        self.log["flow_model"] = solved.status
+        if solved.bound is not None:
+            self.lower = max(self.lower, solved.bound)
+        if counts is not None:
+            self._offer(self._settle(counts))
 
     def _closest_to_users(self, oracle: Projection, rounds: int = 12) -> None:
         """Among plans of the same cost, the one that serves most requests where they arise (SK §2.2's insight).

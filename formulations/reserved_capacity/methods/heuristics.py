@@ -21,6 +21,7 @@ from formulations.reserved_capacity.points import Array, Index, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
+from optmodels.solver.cancel import cancelled
 from optmodels.solver.session import Session
 
 ROUNDS = 400
@@ -38,7 +39,9 @@ def _cheapest(t: ReservedTables) -> Index:
     return best
 
 
-def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str = "") -> Outcome[ReservedPlan]:
+def _outcome(
+    t: ReservedTables, counts: Array | None, options: Options, began: float, reason: str = ""
+) -> Outcome[ReservedPlan]:
     if counts is None:
         seconds = {"solve": time.perf_counter() - began}
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
@@ -47,7 +50,7 @@ def _outcome(t: ReservedTables, counts: Array | None, began: float, reason: str 
     if broken:
         seconds = {"solve": time.perf_counter() - began}
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": broken})
-    found = dispatch(t, t.reserved(counts))
+    found = dispatch(t, t.reserved(counts), until=_until(options, began))
     seconds = {"solve": time.perf_counter() - began}
     if found.short(t) > 0:
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "some hour cannot be served"})
@@ -110,8 +113,13 @@ def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
     return all(next(unserved(t, case, machines), None) is None for case in cases)
 
 
+def _until(options: Options, began: float) -> float | None:
+    return None if options.time_limit is None else began + options.time_limit
+
+
 def _out_of_time(options: Options, began: float) -> bool:
-    return options.time_limit is not None and time.perf_counter() - began > options.time_limit
+    until = _until(options, began)
+    return until is not None and time.perf_counter() > until
 
 
 def _repair(t: ReservedTables, counts: Array, options: Options, began: float) -> Array | None:
@@ -222,8 +230,8 @@ def region_local(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     began = time.perf_counter()
     found = _own_peaks(tables)
     if found is None:
-        return _outcome(tables, None, began, "a region has users and no machine to reserve")
-    out = _outcome(_alone(tables), _counts_of(tables, found[0]), began)
+        return _outcome(tables, None, options, began, "a region has users and no machine to reserve")
+    out = _outcome(_alone(tables), _counts_of(tables, found[0]), options, began)
     if out.plan is None:
         return out
     return replace(out, plan=out.plan.model_copy(update={"pooled": False}))
@@ -238,7 +246,7 @@ def global_peak(problem: ReservedCapacity, tables: ReservedTables, options: Opti
     best = _cheapest(t)
     usable = [j for j in range(len(t.sink_region)) if best[j] >= 0 and t.reach[:, j].any()]
     if not usable:
-        return _outcome(t, None, began, "nothing to reserve")
+        return _outcome(t, None, options, began, "nothing to reserve")
     strength = 1.0 / np.array([t.work[t.reach[:, j], j].min(initial=np.inf) for j in usable])
     j = usable[int(np.argmin(t.column_usd_per_month[best[usable]] / strength))]
     machines = np.zeros(len(t.sink_region))
@@ -246,7 +254,7 @@ def global_peak(problem: ReservedCapacity, tables: ReservedTables, options: Opti
         [t.work[i, j] if t.reach[i, j] else t.work[i][t.reach[i]].min(initial=0.0) for i in range(len(t.reach))]
     )
     machines[j] = float((t.demand @ load).max(initial=0.0))
-    return _outcome(t, _counts_of(t, machines), began)
+    return _outcome(t, _counts_of(t, machines), options, began)
 
 
 def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -254,7 +262,7 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     began, t = time.perf_counter(), tables
     found = _own_peaks(t)
     if found is None:
-        return _outcome(t, None, began, "a region has users and no machine to reserve")
+        return _outcome(t, None, options, began, "a region has users and no machine to reserve")
     peaks = found[0]
     cases = _cases(t)
     low = float((t.demand.sum(axis=1)).max(initial=0.0) / max(1e-12, t.demand.max(axis=0).sum()))
@@ -262,7 +270,8 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
     while not _serves(t, _counts_of(t, high * peaks), cases) and high < 16:
         high *= 2
     if high >= 16:
-        return _outcome(t, _repair(t, _counts_of(t, peaks), options, began), began, "no repair found within the limit")
+        counts = _repair(t, _counts_of(t, peaks), options, began)
+        return _outcome(t, counts, options, began, "no repair found within the limit")
     low = min(low, high)
     if not _serves(t, _counts_of(t, low * peaks), cases):
         for _ in range(12):
@@ -270,7 +279,7 @@ def proportional(problem: ReservedCapacity, tables: ReservedTables, options: Opt
             low, high = (low, middle) if _serves(t, _counts_of(t, middle * peaks), cases) else (middle, high)
     else:
         high = low
-    return _outcome(t, _counts_of(t, high * peaks), began)
+    return _outcome(t, _counts_of(t, high * peaks), options, began)
 
 
 def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -282,7 +291,7 @@ def greedy(problem: ReservedCapacity, tables: ReservedTables, options: Options) 
     counts = _repaired(t, np.zeros(len(t.column_sink)), options, began)
     if counts is not None and len(t.option_sink):
         counts = _while_it_saves(t, counts, options, began)
-    return _outcome(t, counts, began, "stopped at the limit, or no reservation helps the hours that are short")
+    return _outcome(t, counts, options, began, "stopped at the limit, or no reservation helps the hours that are short")
 
 
 def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: float) -> Array:
@@ -334,10 +343,11 @@ def lp_rounding(problem: ReservedCapacity, tables: ReservedTables, options: Opti
     """The LP over representative hours, rounded to the nearest machine, then repaired on all hours."""
     began, t = time.perf_counter(), tables
     rows = np.unique(np.concatenate([t.demand.argmax(axis=0), [int(t.demand.sum(axis=1).argmax())], _spread(t, 48)]))
-    x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)))
+    x = _relaxed(t, rows, np.full(len(rows), 1.0 / len(rows)), options, began)
     if x is None:
-        return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repaired(t, np.floor(x + 0.5), options, began), began, "no repair found within the limit")
+        return _outcome(t, None, options, began, "the relaxation is infeasible, or was not solved within the limit")
+    counts = _repaired(t, np.floor(x + 0.5), options, began)
+    return _outcome(t, counts, options, began, "no repair found within the limit")
 
 
 def representative_days(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
@@ -358,10 +368,11 @@ def representative_days(problem: ReservedCapacity, tables: ReservedTables, optio
         block, day = divmod(int(m), days)
         rows.append(block * T + day * 24 + np.arange(24))
         weight.append(np.full(24, n / (24 * size.sum())))
-    x = _relaxed(t, np.concatenate(rows), np.concatenate(weight))
+    x = _relaxed(t, np.concatenate(rows), np.concatenate(weight), options, began)
     if x is None:
-        return _outcome(t, None, began, "the relaxation is infeasible")
-    return _outcome(t, _repaired(t, np.ceil(x - 1e-6), options, began), began, "no repair found within the limit")
+        return _outcome(t, None, options, began, "the relaxation is infeasible, or was not solved within the limit")
+    counts = _repaired(t, np.ceil(x - 1e-6), options, began)
+    return _outcome(t, counts, options, began, "no repair found within the limit")
 
 
 def k_medoids(points: Array, k: int, seed: int = 0, rounds: int = 20) -> tuple[Index, Index]:
@@ -400,8 +411,8 @@ def _spread(t: ReservedTables, n: int) -> Index:
     return picked
 
 
-def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
-    """Reservations of the LP over some rows, (C,), flows written out; None if infeasible."""
+def _relaxed(t: ReservedTables, rows: Index, weight: Array, options: Options, began: float) -> Array | None:
+    """Reservations of the LP over some rows, (C,), flows written out; None if infeasible, or out of time."""
     some = replace(
         t.over(rows, weight), column_step=np.ones_like(t.column_step), column_minimum=np.zeros_like(t.column_minimum),
         column_most=t.most_useful(), egress=np.zeros_like(t.egress), guards=(),
@@ -417,15 +428,17 @@ def _relaxed(t: ReservedTables, rows: Index, weight: Array) -> Array | None:
     session = Session()
     session.load(m.costs[0][columns], m.A[order][:, columns], m.row_lower[order], m.row_upper[order],
                  m.lower[columns], m.upper[columns])  # fmt: skip
-    return session.values()[:k] if session.run() == "optimal" else None
+    until = _until(options, began)
+    left = None if until is None else max(0.01, until - time.perf_counter())
+    return session.values()[:k] if session.run(left) == "optimal" else None
 
 
 def on_demand(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Perfect autoscaling: nothing reserved, every hour bought on demand without delay (SK Fig. 3b's last bar)."""
     began = time.perf_counter()
     if not len(tables.option_sink):
-        return _outcome(tables, None, began, "the terms allow nothing by the hour")
-    return _outcome(tables, np.zeros(len(tables.column_sink)), began)
+        return _outcome(tables, None, options, began, "the terms allow nothing by the hour")
+    return _outcome(tables, np.zeros(len(tables.column_sink)), options, began)
 
 
 METHODS: dict[str, Method] = {
@@ -437,6 +450,26 @@ METHODS: dict[str, Method] = {
     "representative_days": representative_days,
     "on_demand": on_demand,
 }
+
+
+def best_of_all(
+    problem: ReservedCapacity, t: ReservedTables, options: Options, began: float, below: float = np.inf
+) -> tuple[ReservedPlan, str] | None:
+    """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
+
+    Quick ones first, each in half of what is left of the limit; past it only until there is a plan at all.
+    """
+    until, best, most = _until(options, began), None, below
+    quick_first = ("region_local", "proportional", "greedy", "lp_rounding", *METHODS)
+    for name in dict.fromkeys(quick_first):
+        left = None if until is None else until - time.perf_counter()
+        if cancelled() or (left is not None and left <= 0 and most < np.inf):
+            break
+        seconds = None if left is None else max(0.01, left / 2)
+        plan = METHODS[name](problem, t, replace(options, time_limit=seconds, on_event=None)).plan
+        if plan is not None and plan.cost.total_usd_per_month < most:
+            best, most = (plan, name), plan.cost.total_usd_per_month
+    return best
 
 
 def _first_line(method: Callable[..., object]) -> str:

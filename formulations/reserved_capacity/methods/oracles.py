@@ -176,7 +176,7 @@ class Projection:
                         cuts.append(Cut(slope, constant, quarter=q))
         return cuts
 
-    def dispatched(self, machines: Array) -> tuple[Evaluation, Dispatch | None]:
+    def dispatched(self, machines: Array, until: float | None = None) -> tuple[Evaluation, Dispatch | None]:
         """Exact hourly cost; the dispatch itself is not needed for it."""
         return self.cost(machines), None
 
@@ -365,12 +365,18 @@ class RowByRow:
 
     # ------------------------------------------------------------------------------------------------ hourly cost
 
-    def dispatched(self, machines: Array) -> tuple[Evaluation, Dispatch | None]:
-        """Exact hourly cost, by the dispatch that has it."""
+    def dispatched(self, machines: Array, until: float | None = None) -> tuple[Evaluation, Dispatch | None]:
+        """Hourly cost by a dispatch that has it: exact, or as near as it comes until a time of `time.perf_counter`."""
         if not self.t.costs_by_the_hour:
             return Evaluation(0.0), None
         held, sums = machines.T[self.t.quarter], _Sums(self.t, self.groups)
         rows, values, slopes = [], [], []
+        known: list[tuple[Index, Array, Array]] = []
+
+        def floor(mine: Index) -> Array:
+            value, slope = self._bounds(mine, held)
+            known.append((mine, value, slope))
+            return value
 
         def seen(row: int, lp: RowLp) -> None:
             y, z = lp.duals()
@@ -379,7 +385,10 @@ class RowByRow:
             values.append(lp.objective)
             slopes.append(z)
 
-        found = dispatch(self.t, machines, seen)
+        found = dispatch(self.t, machines, seen, floor if self.costs.n else None, until)
+        for mine, value, slope in known:
+            rest = ~np.isin(mine, rows)
+            sums.add(mine[rest], value[rest], slope[rest], held[mine[rest]])
         if rows:
             sums.add(np.array(rows), np.array(values), np.array(slopes), held[rows])
         total, cuts = found.total_usd_per_month(self.t), sums.evaluation(self.quarter_of_group).cuts
@@ -422,11 +431,15 @@ class RowByRow:
         duals.round += 1
         lately = np.flatnonzero(duals.used[: duals.n] >= duals.round - LATELY)
         y, z = duals.y[lately], duals.z[lately]
+        # Where machines by the hour are few, those that cost less than z save the difference.
+        few = np.flatnonzero(np.isfinite(self.t.option_most))
+        saved = np.maximum(0.0, z[:, self.t.option_sink[few]] - self.t.option_usd_per_hour[few])
+        saved = saved @ self.t.option_most[few]
         value, slope = np.zeros(len(rows)), np.zeros((len(rows), held.shape[1]))
         step = max(1, CHUNK_CELLS // max(1, len(lately)))
         for at in range(0, len(rows) if len(lately) else 0, step):
             mine = rows[at : at + step]
-            each = self.t.demand[mine] @ y.T - held[mine] @ z.T
+            each = self.t.demand[mine] @ y.T - held[mine] @ z.T - saved
             best = each.argmax(axis=1)
             top = np.maximum(0.0, each[np.arange(len(mine)), best])
             value[at : at + step] = top
