@@ -454,13 +454,13 @@ _Machines = tuple[tuple[str, str, str, int], ...]
 
 
 def _pools(models: Mapping[str, str], q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
-    """Deployments of one machine set that load one model; of measured points, that cost the same."""
+    """Deployments of one machine set that load one model; a measured point, whose model is not known, is a pool."""
     pools: dict[Any, tuple[_Machines, list[DeploymentLine]]] = {}
     for d in q.deployments:
         machines = tuple((m.machine, m.region, m.market, m.count) for m in d.machines)
         if spot and not any(m.market == "spot" for m in d.machines):
             continue
-        own = models[d.loads] if d.loads is not None else d.usd_per_hour_each
+        own = models[d.loads] if d.loads is not None else (d.point,)
         pools.setdefault((machines, own), (machines, []))[1].append(d)
     return pools
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import FleetTables, changes_matter
+from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake
@@ -21,6 +21,9 @@ from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+SMALL = (
+    1e-2  # share of a deployment's load below which a tolerance could pass for it: such shares have rows of their own
+)
 
 
 class Parameters(Model):
@@ -88,15 +91,17 @@ class FleetModel(Parameters):
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
         self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
-        # Beyond `most` deployments none helps: the peak load, after a loss too, and what runs now if stopping costs; of
-        # a pool under the reserve, all that it can need and its spare ones, on any of its points.
-        peak = (self.rates.max(axis=0)[:, None] * np.where(possible, self.load, 0.0)).sum(axis=0)
-        kept = (self.use > 0) @ self.before[0]
-        most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0))) + kept
+        # Beyond `most` deployments none helps: the peak load, after a loss too; of a pool under the reserve, all that it
+        # can need and its spare ones, on any of its points. Where changes matter, idle ones may keep machines for others.
+        load = np.where(possible, self.load, 0.0)
+        self.full = np.minimum(self.rates @ load, 1.0)  # (T, P), S
+        peak = self.rates.max(axis=0) @ load
+        most = np.maximum(np.ceil(peak - 1e-9), max(1.0, least.max(initial=0.0)))
         survived = np.maximum(most, np.ceil(peak * self.rho / self.after_loss - 1e-9))
         self.pool, levels = _levels(problem, tables, survived)  # (P,), −1: under no reserve
         for j in np.unique(levels[:, 0]):
             most[self.pool == j] = survived[self.pool == j].sum() + levels[levels[:, 0] == j, 2].max()
+        most = np.full(P, MOST_DEPLOYMENTS) if changing else np.minimum(most, MOST_DEPLOYMENTS)
         t, level = np.divmod(np.arange(self.T * len(levels)), max(len(levels), 1))
         pool, k, lost, size = levels[level].T
         self.lost, self.size = lost, size  # by entry of y: spare deployments, and the largest pool they protect
@@ -107,6 +112,9 @@ class FleetModel(Parameters):
         self.x = self.variable("x", ("t", "w", "p"), np.nonzero(wanted[:, :, None] & possible[None]), upper=1.0)
         self.s = self.variable("s", ("t", "w"), np.nonzero(wanted), upper=1.0 - self.served[None, :])
         self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
+        idle_pools = np.unique(levels[:, 0]) if changing else np.zeros(0, dtype=np.intp)
+        at, j = np.divmod(np.arange(self.T * len(idle_pools)), max(len(idle_pools), 1))
+        self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]))
         self.up = self.variable("up", ("t", "g"), self.before.shape)
         self.down = self.variable("down", ("t", "g"), self.before.shape)
         self.state(FAMILIES)
@@ -201,10 +209,19 @@ def demand_met(m: Parameters) -> Rows:
     return equal(1.0, m.x.by("t", "w") + m.s)
 
 
-def capacity(m: Parameters) -> Rows:
-    """Σ_w λ_tw·l_wp·x_twp ≤ n_tp: one deployment carries a load of one; buckets that share it add up."""
-    used = (m.x * m.load_of(m.x)).by("t", "p")
+def capacity(m: FleetModel) -> Rows:
+    """Σ_w λ_tw·l_wp/S_tp·x_twp ≤ n_tp with S_tp = min(1, Σ_w λ_tw·l_wp): a deployment carries a load of one, or all."""
+    t, _, p = m.x.labels
+    used = (m.x * (m.load_of(m.x) / m.full[t, p])).by("t", "p")
     return at_most(0.0, used - m.n.among(used))
+
+
+def small_shares(m: FleetModel) -> Rows:
+    """x_twp ≤ n_tp: where λ_tw·l_wp/S_tp is so small that `capacity` could hold within a tolerance without any n_tp."""
+    every = m.x.labels
+    small = m.load_of(m.x) / m.full[every[0], every[2]] < SMALL
+    t, w, p = (label[small] for label in every)
+    return at_most(0.0, m.x[small] - m.n.at(m.n.find(t, p), (t, w, p), sets=("t", "w", "p")))
 
 
 def stock(m: Parameters) -> Rows:
@@ -235,18 +252,19 @@ def one_level(m: FleetModel) -> Rows:
 
 
 def pool_size(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} n_tp ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
-    return at_most(0.0, by_pool(m, m.n) - (m.y * m.size).by("t", "j"))
+    """Σ_{p ∈ j} n_tp − idle_tj ≤ Σ_k N_jk·y_tjk: a pool of more than N_jk deployments needs more than k spare ones."""
+    return at_most(0.0, by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.size).by("t", "j"))
 
 
 def survives(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p·x_twp ≤ f·(Σ_{p ∈ j} n_tp − Σ_k k·y_tjk): the load fits what is left after losses.
+    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p·x_twp ≤ f·(Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk): the load fits what losses leave.
 
-    f is load_after_loss; ρ undoes the headroom in l.
+    f is load_after_loss; ρ undoes the headroom in l. Idle deployments, which only keep machines, may all be lost.
     """
     _, _, p = m.x.labels
     used = by_pool(m, m.x * (m.load_of(m.x) * m.rho[p]))
-    return at_most(0.0, used - m.after_loss * (by_pool(m, m.n) - (m.y * m.lost).by("t", "j")))
+    left = by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.lost).by("t", "j")
+    return at_most(0.0, used - m.after_loss * left)
 
 
 def few_pools(m: FleetModel) -> Rows:
@@ -280,7 +298,7 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, capacity, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives, few_pools,
+    demand_met, capacity, small_shares, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives, few_pools,
     starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
 
@@ -311,10 +329,11 @@ def usd_per_hour(m: FleetModel) -> Expression:
 
 
 def served(m: FleetModel, value: Array) -> Expression:
-    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,)."""
-    t, w = m.s.labels
+    """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,); over demands that some point can serve."""
+    s = m.s[np.isfinite(m.load).any(axis=1)[m.s.labels[1]]]
+    t, w = s.labels
     each = m.hours[t] * value[w] * m.rates[t, w]
-    return Expression(m.s * -each, float(each.sum()))
+    return Expression(s * -each, float(each.sum()))
 
 
 # ----------------------------------------------------------------------------------------------------------- Pyomo

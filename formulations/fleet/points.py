@@ -28,6 +28,7 @@ from formulations.fleet.problem import (
     StockLine,
 )
 from optmodels.catalog.types import MARKETS, Market, Prices
+from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
 from optmodels.serving.points import build_tables as build_single
@@ -37,6 +38,7 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
+MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Points:
     rho: Array  # load it is planned for
     slots: Index  # requests in service at a time: its batch
     service_cap_s: Array  # longest service time of the demands it serves; infinite without queueing
-    pool: Index  # equal machine set and model: shares a reserve
+    pool: Index  # equal machine set and model: shares a reserve; of measured points, whose model is not known, each one
     block: Index  # where it comes from: blocks[block], or NONE for a measured point
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
@@ -170,8 +172,22 @@ def build_tables(problem: Fleet) -> FleetTables:
 
 
 def build_case(case: FleetCase) -> FleetTables:
-    """`build_tables` of a resolved problem."""
-    return _measured(case) if case.points is not None else _modelled(case)
+    """`build_tables` of a resolved problem.
+
+    A point does not serve a bucket that would take more than `MOST_DEPLOYMENTS` of it.
+
+    Raises:
+        InputError: the demand takes more than that even of the points that it takes fewest of.
+    """
+    tables = _measured(case) if case.points is not None else _modelled(case)
+    needed = tables.load * tables.rates.max(axis=0)[:, None]
+    least = needed.min(axis=1, initial=np.inf)
+    total = float(least[np.isfinite(least)].sum())
+    if total > MOST_DEPLOYMENTS:
+        busiest = case.demands[int(np.where(np.isfinite(least), least, 0.0).argmax())]
+        value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
+        raise InputError(Mistake(None, "workloads", value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
+    return replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf))
 
 
 OUTSIDE = ("budget_usd_per_hour", "stock", "quota")  # limits that the points do not depend on
@@ -618,13 +634,11 @@ def _measured(case: FleetCase) -> FleetTables:
             rhos.append(np.full(n, rho))
     index = np.concatenate(of)
     every = [machines[k] for k in index]
-    pools: dict[object, int] = {}
     points = Points(
         usd_per_hour=cost[index], spot=np.array([any(r[2] == "spot" for r, _ in m) for m in every], dtype=bool),
         unavailable=np.array([_unavailable(case, m) for m in every]), rho=np.concatenate(rhos), slots=slots[index],
         service_cap_s=np.concatenate(caps),
-        pool=np.array([pools.setdefault((m, cost[k]), len(pools)) for m, k in zip(every, index, strict=True)],
-                      dtype=np.intp),
+        pool=index.astype(np.intp),
         block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
         ao_market=np.full(len(index), NONE, dtype=np.intp),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -41,6 +41,7 @@ from optmodels.serving.static import (
 )
 from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
+LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -98,7 +99,7 @@ class FleetSlo(Entry):
 
 
 class SoftSlo(Entry):
-    """The SLO may be missed by a factor of at most `up_to`, at a price."""
+    """The SLO may be missed by a factor of at most `up_to`, at a price; measured points always keep it."""
 
     usd_per_1000_requests: Positive
     up_to: Annotated[float, Field(gt=1, le=100, allow_inf_nan=False)] = 2.0
@@ -170,20 +171,29 @@ class Interruption(Entry):
 
 
 class Reserve(Entry):
-    """Capacity held against losing deployments, per pool of equal machine sets serving one model.
+    """Capacity held against losing deployments, per pool of equal machine sets serving one model, or measured point.
 
-    Either every pool keeps its load after losing any `lost` deployments (N−k), or every used pool on `machines`
-    keeps it with a probability so high that all do together with at least `survive_probability` (union bound over
-    at most `pools` used pools; losses by `interruptions`).
+    Either every pool keeps its load after losing any `lost` deployments (N−k), on spot or not unless `machines` says
+    otherwise; or every used pool on spot keeps it with a probability so high that all do together with at least
+    `survive_probability` (union bound over at most `pools` used pools; losses by `interruptions`).
     """
 
     lost: Annotated[int, Field(strict=True, ge=1, le=20)] | None = None
     survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = None
     pools: PositiveInt = 4
-    machines: Literal["spot", "all"] = "spot"
+    machines: Literal["spot", "all"] = Field(
+        default="all", description="whose loss counts; default with survive_probability: spot, as nothing else is lost"
+    )
     load_after_loss: Annotated[PositiveFraction, Limit("load after a loss", "most", "%", off=1.0)] = Field(
         default=1.0, description="how full the survivors may be"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_spot_is_interrupted(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("survive_probability") is not None:
+            return {"machines": "spot", **data}
+        return data
 
     @model_validator(mode="after")
     def _one_kind(self) -> Reserve:
@@ -230,7 +240,7 @@ class Queueing(Entry):
     model: Literal["none", "mdc", "mmc", "ggc"] = "none"
     arrival_scv: Rate = Field(default=1.0, description="squared coefficient of variation between arrivals (ggc)")
     service_scv: Rate = Field(default=1.0, description="of the service time within a bucket (ggc)")
-    load_levels: tuple[PositiveFraction, ...] = Field(default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95), min_length=1)
+    load_levels: tuple[LoadLevel, ...] = Field(default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95), min_length=1)
     service_classes: Annotated[int, Field(strict=True, ge=1, le=16)] = Field(
         default=3, description="upper limits on the service time of the buckets that share a deployment"
     )
@@ -296,7 +306,7 @@ class Fleet(Problem):
     points_table: str | None = Field(default=None, description="CSV or Parquet: a point per row, a column per demand")
     melange: Melange = Melange()
     queueing: Queueing = Queueing()
-    max_load: Annotated[PositiveFraction, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
+    max_load: Annotated[LoadLevel, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
         default=1.0, description="without queueing: how full a deployment may be"
     )
     budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
@@ -497,7 +507,7 @@ def _resolve(p: Fleet) -> FleetCase:
         ]
     if p.points_table is not None and not wrong:
         with wrong.collecting():
-            rows = read_points_table(p.beside(p.points_table, "points_table"), [d.name for d in demands])
+            rows = read_points_table(p.beside(p.points_table, "points_table"), _named(workloads, demands))
             points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
     architectures: dict[str, Architecture] = {}
     if points is None:
@@ -584,14 +594,20 @@ def _modelled(
                 wrong.add(f"workloads[{i}].buckets ({d.bucket})", d.tokens, expected)
 
 
+def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:
+    """What measured points may name: demands, and buckets of rate 0, which are none."""
+    return list(dict.fromkeys([
+        *(d.name for d in demands), *(f"{w.name}/{b.label}" for w in workloads for b in w.buckets or ()),
+    ]))  # fmt: skip
+
+
 def _measured(
     points: tuple[FleetPoint, ...], machines: tuple[Machine, ...], demands: tuple[Demand, ...], p: Fleet,
     wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What measured points refer to is there."""
     prices = {(m.machine, m.region): m.prices for m in machines}
-    # A bucket named in `points` may have rate 0 and thus be no demand.
-    known = {f"{w.name}/{b.label}" for w in p.workloads for b in w.buckets or ()} | {d.name for d in demands}
+    known = _named(p.workloads, demands)
     if not points:
         wrong.add("points", None, "at least one operating point")
     seen: set[str] = set()

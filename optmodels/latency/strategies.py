@@ -191,7 +191,7 @@ class Curves:
     def tbt(self, alpha: Array) -> Array:
         """Mean time between tokens, seconds (LP 5); infinite where a shared AO machine is saturated (ρ ≥ 1)."""
         if self.steps == 0:
-            return np.zeros_like(self.base)
+            return np.zeros_like(self.base) if self.measured_e2e is None else self.base.copy()
         decode = self.unqueued_decode(alpha)
         busy = self.sharing * self.service(alpha)
         queued = self.sharing > 0
@@ -229,11 +229,11 @@ class Curves:
         minimises over α; waiting is at least zero; TTFT is non-decreasing in α.
         """
         lo = self.alpha_lo
+        if self.measured_e2e is not None:
+            return self.metrics(lo)
         first = self._first_token(lo)
         if self.steps == 0:
             return self.passes * first, np.zeros_like(first), self.passes * first
-        if self.measured_e2e is not None:
-            return self.metrics(lo)
         decode = self.base + self.base_per_token * self.mean_context + self.lines_at_mean(self.balance()).max(axis=1)
         tbt = self.decode_slope * self.layers * decode + self.decode_intercept
         one_pass = first + self.steps * tbt

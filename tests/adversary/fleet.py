@@ -637,7 +637,7 @@ def generate(rng: Rng) -> Instance:
     if maybe(rng, 0.3):
         _queueing(rng, data)
     elif maybe(rng, 0.3):
-        data["max_load"] = between(rng, 1e-6 if kind == "scales" else 0.2, 1.0)
+        data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
         _limits(rng, data, kind)
     return data

@@ -125,16 +125,15 @@ def instance(name: str, seed: int) -> Instance:
     return found
 
 
-def judge(name: str, data: Instance, time_limit_s: float = TIME_LIMIT_S) -> Verdict:
-    """The product's answer to an instance against the reference's."""
+def judge(name: str, data: Instance, every_method: bool = True) -> Verdict:
+    """The product's answer to an instance, by ``exact`` and by every method, against the reference's."""
     judging = module(name)
-    form = formulation.get(name)
-    others = [m for m in getattr(judging, "METHODS", form.methods) if m != "exact"]
+    methods = getattr(judging, "METHODS", formulation.get(name).methods) if every_method else ()
     about = str(data.get("notes", ""))
     with tempfile.TemporaryDirectory() as folder:
         file = written(data, Path(folder))
         try:
-            exact = api.solve(file, time_limit=time_limit_s)
+            exact = api.solve(file, time_limit=TIME_LIMIT_S)
         except UnattainableError:
             exact = None
         except InputError as error:
@@ -151,9 +150,11 @@ def judge(name: str, data: Instance, time_limit_s: float = TIME_LIMIT_S) -> Verd
         if (wrong := _wrong(exact, answer)) is not None:
             return Verdict("differs", *wrong, **seen)
         settled = status in ("optimal", "infeasible")
-        for method in [] if exact is None else others:
+        for method in () if exact is None else methods:
+            if method == "exact":
+                continue
             try:
-                other = api.solve(file, method, time_limit=time_limit_s)
+                other = api.solve(file, method, time_limit=TIME_LIMIT_S)
             except InputError:
                 continue  # a method may refuse what it does not know
             except Exception as error:

@@ -13,8 +13,8 @@ from tests.adversary import harness
 from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 
 HERE = Path(__file__).parent
-SEEDS = {"cost_efficiency": 160, "fleet": 120, "orchestration": 60, "reserved_capacity": 80}
-PARTS = 10  # tests that share a formulation's seeds
+SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 60, "reserved_capacity": 80}
+PARTS = 5  # tests that share a formulation's seeds
 
 
 def test_every_formulation_has_an_adversary() -> None:
@@ -26,7 +26,7 @@ def test_every_formulation_has_an_adversary() -> None:
 @pytest.mark.parametrize("name", FORMULATIONS)
 def test_answers_are_those_of_the_reference(name: str, part: int) -> None:
     seeds = range(part, SEEDS[name], PARTS)
-    found = {seed: harness.judge(name, harness.instance(name, seed)) for seed in seeds}
+    found = {seed: harness.judge(name, harness.instance(name, seed), seed % 4 == 0) for seed in seeds}
     assert {s: v for s, v in found.items() if v.outcome == "differs"} == {}
     settled = [v for v in found.values() if v.outcome == "same"]
     assert len(settled) >= 0.8 * len(found)

@@ -66,6 +66,7 @@ def test_forged_totals_are_found(solved, key):
 
 
 DAY = BASE | {
+    "reserve": {"lost": 1, "machines": "spot"},
     "budget_usd_per_hour": 3.0, "quota": [{"machine": "*", "at_most": 8, "unit": "gpus"}],
     "periods": [{"name": "day", "hours": 14}, {"name": "night", "hours": 10, "rate_factor": 0.2}],
     "change": {"start_usd": 0.5, "stop_usd": 0.1, "max_starts": 10}, "running": [],

@@ -42,9 +42,29 @@ def lost(**changes):
     problem = fleet(
         [2.0, 4.0], [[4.0, 1.0, 2.0], [0.0, 2.0, 8.0]], [3.0, 1.0, 3.0], max_load=0.5,
         p0={"market": "spot"}, p2={"machine": "m0", "market": "spot"},
-        reserve={"lost": 1, "load_after_loss": 0.8} | changes,
+        reserve={"lost": 1, "machines": "spot", "load_after_loss": 0.8} | changes,
     )  # fmt: skip
+    return problem, pooled(build_tables(problem), 0, 1, 0)
+
+
+def pooled(tables, *pools):
+    """The tables with points in these pools, as modelled ones of one machine set are; measured ones have one each."""
+    return replace(tables, points=replace(tables.points, pool=np.array(pools)))
+
+
+def small():
+    """Two of three loads are less than a hundredth of a deployment: of half a one, of whole ones."""
+    problem = fleet([2.0, 0.005, 0.008], [[1.0, 8.0], [1.0, 1.0], [1.0, 0.0]], [1.0, 2.0], periods=DAY)
     return problem, build_tables(problem)
+
+
+def kept():
+    """A pool under the reserve whose machines are started and stopped: some may be idle."""
+    problem = fleet(
+        [2.0], [[4.0, 1.0, 2.0]], [3.0, 1.0, 3.0], periods=DAY, change={"start_usd": 1.0},
+        p2={"machine": "m0"}, reserve={"lost": 1, "load_after_loss": 0.5},
+    )  # fmt: skip
+    return problem, pooled(build_tables(problem), 0, 1, 0)
 
 
 def survive():
@@ -93,7 +113,7 @@ def goal(objective):
 
 MADE = {
     "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
-    "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
+    "small": (*small(), 0.0), "kept": (*kept(), 0.0), "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
     "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
@@ -137,29 +157,31 @@ def _differs(golden, made):
 
 # ---------------------------------------------------------------------------------------------------- rows by hand
 
-# p0 is on spot and carries 4 requests/s, p1 carries 1: the 2 requests/s of w0 are 0.5 or 2 deployments. At most 7 of
-# p0 help (0.5 rounded up, one spare, and the 5 replicas asked for: 5), 6 of p1 (2, one spare → 5 replicas, one runs).
+# p0 is on spot and carries 4 requests/s, p1 carries 1: the 2 requests/s of w0 are all that half of a deployment of p0
+# carries, or 2 deployments of p1. The reserve protects 6 of p0 (0.5 rounded up, or the 5 replicas asked for, and one
+# spare), further ones are idle.
 BY_HAND = """
 demand_met[0,0]: x[0,0,0] + x[0,0,1] + s[0,0] = 1
-capacity[0,0]: 0.5 x[0,0,0] - n[0,0] <= 0
+capacity[0,0]: x[0,0,0] - n[0,0] <= 0
 capacity[0,1]: 2 x[0,0,1] - n[0,1] <= 0
 stock[0,0]: n[0,0] <= 3
 within_budget[0]: 3 n[0,0] + n[0,1] <= 9
 spot_share[0,0]: x[0,0,0] <= 0.5
 min_replicas[0,0]: n[0,0] + n[0,1] >= 5
 one_level[0,0]: y[0,0,0] <= 1
-pool_size[0,0]: n[0,0] - 6 y[0,0,0] <= 0
-survives[0,0]: 0.5 x[0,0,0] - n[0,0] + y[0,0,0] <= 0
+pool_size[0,0]: n[0,0] - idle[0,0] - 6 y[0,0,0] <= 0
+survives[0,0]: 0.5 x[0,0,0] - n[0,0] + idle[0,0] + y[0,0,0] <= 0
 starts_limit[0]: up[0,0] + up[0,1] <= 5
 stops_limit[0]: down[0,0] + down[0,1] <= 4
 machine_balance[0,0]: n[0,0] - up[0,0] + down[0,0] = 0
 machine_balance[0,1]: n[0,1] - up[0,1] + down[0,1] = 1
-n[0,0] integer in [0, 6]
-n[0,1] integer in [0, 6]
+n[0,0] integer in [0, 1000000]
+n[0,1] integer in [0, 1000000]
 x[0,0,0] in [0, 1]
 x[0,0,1] in [0, 1]
 s[0,0] in [0, 0]
 y[0,0,0] integer in [0, 1]
+idle[0,0] in [0, inf]
 up[0,0] in [0, inf]
 up[0,1] in [0, inf]
 down[0,0] in [0, inf]
@@ -173,7 +195,8 @@ def test_rows_are_the_mathematics(made):
     """One model with rows of nearly every family, worked out by hand: as arrays, and as Pyomo has them."""
     problem = fleet(
         [2.0], [[4.0, 1.0]], [3.0, 1.0], w0={"spot_share_max": 0.5, "min_replicas": 5}, p0={"market": "spot"},
-        stock=[{"machine": "m0", "at_most": 3}], budget_usd_per_hour=9.0, reserve={"lost": 1},
+        stock=[{"machine": "m0", "at_most": 3}], budget_usd_per_hour=9.0,
+        reserve={"lost": 1, "machines": "spot"},
         running=[{"machine": "m1", "count": 1}], change={"start_usd": 2.4, "max_starts": 5, "max_stops": 4},
     )  # fmt: skip
     assert differences(parse(BY_HAND), statement(made(problem, build_tables(problem)))) == []
@@ -201,7 +224,7 @@ def test_words_of_rows_are_those_of_the_instance():
         "stops_limit": "machines stopped at most 4",
     }  # fmt: skip
     silent = {f.__name__ for f in FAMILIES} - said.keys()
-    assert silent == {"capacity", "one_level", "pool_size", "machine_balance", "something_runs"}
+    assert silent == {"capacity", "small_shares", "one_level", "pool_size", "machine_balance", "something_runs"}
     assert {CASES["cycle"].words(family, (0, 0)) for family in silent} == {None}
 
 

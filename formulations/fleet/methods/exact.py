@@ -17,13 +17,13 @@ from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
-from formulations.fleet.plan import FleetPlan, ShadowPrice
+from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
-from optmodels.solver.highs import Event, Limit, Status
+from optmodels.solver.highs import PROVED, Event, Limit, Status
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
@@ -77,17 +77,45 @@ def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Flee
         log["reason"] = "; ".join(log["conflict"])
         return Outcome("infeasible", None, seconds=seconds, log=log)
     if not len(pruned.points):
+        empty = heuristics.finish(problem, pruned, heuristics.complete(problem, pruned, []), clock)
+        if empty.plan is not None:  # nothing has to be served
+            return replace(empty, status="optimal", bound=objective_value(empty.plan), log=log)
         log["reason"] = "no operating point serves any bucket"
         return Outcome("infeasible", None, seconds=seconds, log=log)
-    if problem.objective == "max_ce":
-        return _dinkelbach(problem, pruned, options, seconds, log)
     parts = separate(problem, pruned)
-    if len(parts) > 1:
-        return _by_part(problem, pruned, parts, options, seconds, log)
-    outcome = _one_part(problem, pruned, options, seconds, log)
+    if problem.objective == "max_ce":
+        outcome = _dinkelbach(problem, pruned, options, seconds, log)
+    elif len(parts) > 1:
+        outcome = _by_part(problem, pruned, parts, options, seconds, log)
+    else:
+        outcome = _one_part(problem, pruned, options, seconds, log)
     if isinstance(outcome.plan, Choice):
-        return replace(outcome, plan=make_plan(pruned, outcome.plan))
-    return outcome
+        outcome = replace(outcome, plan=make_plan(pruned, outcome.plan))
+    return _no_worse_than_heuristics(problem, pruned, options, outcome)
+
+
+def _no_worse_than_heuristics(
+    problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
+) -> Outcome[FleetPlan]:
+    """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
+    if outcome.status not in ("feasible", "no_solution_found") or outcome.limit == "gap":
+        return outcome
+    began = time.perf_counter()
+    best, by = outcome.plan, None
+    for name, method in heuristics.METHODS.items():
+        found = method(problem, tables, options).plan
+        if found is not None and heuristics.better(problem, found, best):
+            best, by = found, name
+    seconds = outcome.seconds | {"heuristics": time.perf_counter() - began}
+    if best is None or by is None:
+        return replace(outcome, seconds=seconds)
+    bound, value = outcome.bound, objective_value(best)
+    proved = bound is not None and abs(value - bound) <= PROVED * abs(value)
+    status: Status = "optimal" if proved else "feasible"
+    return replace(
+        outcome, status=status, plan=best, limit=None if proved else outcome.limit, seconds=seconds,
+        log=outcome.log | {"plan_by": by},
+    )  # fmt: skip
 
 
 def _servable(tables: FleetTables, workload: str) -> bool:
@@ -170,10 +198,15 @@ def _one_part(
     plain: bool = False,
 ) -> Outcome[Any]:  # fmt: skip
     """One model, or column generation where that is too large; `plain`: only the `Choice`, without shadow prices."""
-    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
+    began = time.perf_counter()
     pairs = int(np.isfinite(tables.load).sum()) * len(tables.case.periods)
     if pairs > MANY_PAIRS and fleet_columns.applies(problem):
-        return fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
+        found = fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
+        if found.plan is not None or found.status != "no_solution_found":
+            return found
+        log["column_generation"] = "no plan on few points: solved on all"
+    left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
+    settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
     first = heuristics.lp_rounding_choice(problem, tables) if problem.objective == "min_cost" else None
     solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
@@ -273,10 +306,13 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
         return []
     model, limit_names = solved.model, solved.model.tables.limit_names
     binding = {line.name for q in plan.periods for line in q.limits if line.binding}
-    rows, r = model.positions("stock"), model.rows("stock").labels[-1:]
+    rows, labels = model.positions("stock"), model.rows("stock").labels
     groups = {
-        name: rows[r[0] == k] for k, name in [n for n in enumerate(limit_names) if n[1] in binding][:MOST_SHADOW_PRICES]
+        name: rows[labels[-1] == k]
+        for k, name in enumerate(limit_names)
+        if name in binding and labels and (labels[-1] == k).any()  # a limit on what no point takes has no row
     }
+    groups = dict(list(groups.items())[:MOST_SHADOW_PRICES])
     if "budget" in binding:
         groups["budget"] = model.positions("within_budget")
     exact_ = solved.seconds["solve"] <= QUICK_S

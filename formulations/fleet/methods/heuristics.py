@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -39,19 +39,13 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     choice = Choice(np.zeros((T, P), dtype=np.intp), t, w, p, value)
     used = choice.used(tables)
     n = np.ceil(used - 1e-7).astype(np.intp)
+    n[t, p] = np.maximum(n[t, p], 1)  # however small the load
     points = tables.points
-    if problem.reserve is not None:
-        r = problem.reserve
-        for i in range(T):
-            for pool in sorted(set(points.pool[n[i] > 0].tolist())):
-                mine = np.flatnonzero(points.pool == pool)
-                if r.machines == "spot" and not points.spot[mine[0]]:
-                    continue
-                needed = float((used[i, mine] * points.rho[mine]).sum()) / r.load_after_loss
-                at = mine[n[i, mine] > 0][0]
-                spare = _spare(problem, float(points.unavailable[mine].max()))
-                while (short := needed - EDGE - (size := int(n[i, mine].sum())) + spare(size)) > 0:
-                    n[i, at] += math.ceil(short)  # another deployment may need another spare one
+    for i in range(T):
+        for mine in _protected(problem, tables, n[i]):
+            at = mine[n[i, mine] > 0][0]
+            while (short := _short(problem, tables, n[i], used[i], mine)) > EDGE:
+                n[i, at] += math.ceil(short - EDGE)  # another deployment may need another spare one
     for i in range(T):
         for work in tables.case.workloads:
             rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]
@@ -62,14 +56,24 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     return Choice(n, t, w, p, value)
 
 
-def _spare(problem: Fleet, unavailable: float) -> Callable[[int], int]:
-    r = problem.reserve
+def _protected(problem: Fleet, tables: FleetTables, n: Index) -> list[Index]:
+    """Points of every pool in use under the reserve."""
+    points, r = tables.points, problem.reserve
+    if r is None:
+        return []
+    pools = [np.flatnonzero(points.pool == pool) for pool in np.unique(points.pool[n > 0])]
+    return [mine for mine in pools if r.machines == "all" or points.spot[mine[0]]]
+
+
+def _short(problem: Fleet, tables: FleetTables, n: Index, used: npt.NDArray[np.float64], mine: Index) -> float:
+    """Deployments that a pool lacks to keep its load after the losses of the reserve."""
+    points, r = tables.points, problem.reserve
     assert r is not None
+    needed, size = float((used[mine] * points.rho[mine]).sum()) / r.load_after_loss, int(n[mine].sum())
     if r.lost is not None:
-        return lambda n: r.lost or 0
+        return needed - size + r.lost
     assert r.survive_probability is not None
-    miss = (1 - r.survive_probability) / r.pools
-    return lambda n: spares(n, unavailable, miss)
+    return needed - size + spares(size, float(points.unavailable[mine].max()), (1 - r.survive_probability) / r.pools)
 
 
 def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan) -> list[str]:
@@ -85,7 +89,11 @@ def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan)
             w = tables.case.workload(u.demand.split("/")[0])
             if tables.case.serve_at_least(w) > 1 - u.share + 1e-7:
                 found.append(f"{u.demand}: {u.share:.1%} not served")
-    r = problem.reserve
+    r, used = problem.reserve, choice.used(tables)
+    for t, row in enumerate(choice.n):
+        for mine in _protected(problem, tables, row):
+            if (short := _short(problem, tables, row, used[t], mine)) > 1e-6:
+                found.append(f"reserve: a pool is {short:.5g} deployments short")
     if r is not None and r.survive_probability is not None:
         spots = [len({int(x) for x in tables.points.pool[(row > 0) & tables.points.spot]}) for row in choice.n]
         if max(spots, default=0) > r.pools:
@@ -109,7 +117,8 @@ def finish(
     return Outcome("feasible", plan, seconds=seconds)
 
 
-def _better(problem: Fleet, a: FleetPlan, b: FleetPlan | None) -> bool:
+def better(problem: Fleet, a: FleetPlan, b: FleetPlan | None) -> bool:
+    """Whether plan a has the better objective; anything is better than none."""
     if b is None:
         return True
     va, vb = objective_value(a), objective_value(b)
@@ -147,7 +156,8 @@ def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
     shares: list[Share] = []
     for t in range(len(case.periods)):
         room = _Room(problem, tables, t)
-        unit = points.usd_per_hour * tables.load * room.rates[:, None] if len(points) else tables.load
+        unit = np.where(np.isfinite(tables.load), tables.load, 0.0) * points.usd_per_hour * room.rates[:, None]
+        unit[~np.isfinite(tables.load)] = np.inf
         unit = unit + np.where(np.isfinite(tables.load), tables.usd_per_share(t), 0.0)
         work = [case.workload(d.workload) for d in tables.demands]
         cheapest = unit.min(axis=1) if len(points) else np.zeros(0)
@@ -219,7 +229,8 @@ def _path(
     """Deployments bought one after the other by value per dollar: (USD/h, value, shares) after each purchase."""
     case = tables.case
     rates = tables.rates[t][rows]
-    load = tables.load[np.ix_(rows, columns)] * rates[:, None]
+    load = tables.load[np.ix_(rows, columns)]
+    load = np.where(np.isfinite(load), load, 0.0) * rates[:, None] + np.where(np.isfinite(load), 0.0, np.inf)
     cost = tables.points.usd_per_hour[columns]
     last = max(w.priority for w in case.workloads)
     work = [case.workload(tables.demands[w].workload) for w in rows]
@@ -387,7 +398,7 @@ def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcom
     if problem.objective != "min_cost":
         return finish(problem, tables, None, clock, "only for objective: min_cost")
     pruned, _ = prune(tables)
-    choice = lp_rounding_choice(problem, pruned)
+    choice = lp_rounding_choice(problem, pruned) if len(pruned.points) else complete(problem, pruned, [])
     return finish(problem, pruned, choice, clock, "the linear relaxation has no solution")
 
 
@@ -404,7 +415,7 @@ def single_type(problem: Fleet, tables: FleetTables, options: Options) -> Outcom
             continue
         part = tables.restricted(columns)
         outcome = greedy(problem, part, options)
-        if outcome.plan is not None and _better(problem, outcome.plan, best):
+        if outcome.plan is not None and better(problem, outcome.plan, best):
             best = outcome.plan
     seconds = {"solve": time.perf_counter() - clock}
     if best is None:

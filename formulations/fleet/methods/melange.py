@@ -68,6 +68,7 @@ def melange(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Fl
     used = slice_count > 0
     w, p = (label[used] for label in model.k.labels)
     n = np.round(model.n.of(solved.x)).astype(np.intp)[None, :]
+    n[0, p] = np.maximum(n[0, p], 1)  # however small the load
     choice = Choice(n, np.zeros(len(w), dtype=np.intp), w, p, slice_count[used] / slices)
     outcome = finish(problem, pruned, choice, clock)
     # Its bound is one of the sliced problem, not of the fleet, so it is kept out of the certificate.
