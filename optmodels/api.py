@@ -19,11 +19,13 @@ from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
 from optmodels.io.write import new_folder, refuse_existing, safe_name, write_text
 from optmodels.loading import load
-from optmodels.plan.outcome import CheckReport, Outcome, Result
+from optmodels.plan.claims import digest
+from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.targets import Export
+from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
@@ -36,12 +38,6 @@ Document = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 def _problem(source: Source) -> Problem:
     return source if isinstance(source, Problem) else load(source)
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("optmodels")
 
 
 def tables(source: Source) -> Any:
@@ -116,6 +112,8 @@ def _result(
     seconds.setdefault("solve", 0.0)
     seconds["total"] = time.perf_counter() - began
     sense, unit = form.goal_of(problem)
+    inlined = _inlined(problem)
+    outcome = judged(outcome, objective, sense, verdict)
     return Result(
         instance=instance, formulation=form.name, method=method, status=outcome.status, limit=outcome.limit,
         objective=objective, sense=sense, unit=unit, bound=outcome.bound,
@@ -124,8 +122,7 @@ def _result(
         plan=data, check=verdict, report=report, log=outcome.log,
         events=[{"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes}
                 for e in outcome.events],
-        problem=_inlined(problem),
-        optmodels_version=_version(),
+        problem=inlined, problem_sha256=digest(inlined), optmodels_version=version(),
     )  # fmt: skip
 
 
@@ -134,8 +131,8 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
-    for name, frame in form.frames(table, plan).items():
-        write_text(folder / f"{safe_name(name)}.csv", frame.to_csv(index=False))
+    for name, text in csv_files(form, table, plan).items():
+        write_text(folder / name, text)
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())
     page.write_page(result, folder, pictures=form.pictures)
@@ -303,7 +300,7 @@ def explain(
         form, problem, instance=_shown(source, problem), time_limit=seconds, max_solves=max_solves or run.MAX_SOLVES,
         next_plans=next_plans, on_step=on_step,
     )  # fmt: skip
-    document.optmodels_version, document.problem = _version(), _inlined(problem)
+    document.optmodels_version, document.problem = version(), _inlined(problem)
     if out is not None:
         folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
         write_text(folder / "explanation.json", document.to_json())
@@ -357,20 +354,21 @@ def export(
     return made
 
 
-def check(source: PlanSource, instance: Source | None = None) -> CheckReport:
-    """Verify a plan file (or document) and the tables beside it against the instance it carries, or another one.
+def check(source: PlanSource, instance: Source | None = None) -> DocumentReport:
+    """Verify a result file (or document) and the tables beside it against the instance it carries, or another one.
+
+    Args:
+        source: plan.json, the folder it is in, a document or a result; a mapping of ``plan`` alone, or with
+            ``problem``, claims nothing else.
+        instance: judge the plan by this instance, not by the one in the file.
 
     Raises:
         InputError: no plan document, or it holds no plan.
     """
-    problem, plan, _ = _planned(source, instance)
-    form = registry.get(problem.formulation)
-    verdict = form.check(problem, plan)
-    if form.check_files is None or not isinstance(source, str | PathLike):
-        return verdict
-    path = Path(source)
-    beside = form.check_files(problem, plan, path if path.is_dir() else path.parent)
-    return CheckReport(ok=verdict.ok and beside.ok, violations=verdict.violations + beside.violations)
+    problem, _, document = _planned(source, instance)
+    path = Path(source) if isinstance(source, str | PathLike) else None
+    folder = path if path is None or path.is_dir() else path.parent
+    return verify(registry.get(problem.formulation), problem, document, folder, own=instance is None)
 
 
 def _planned(source: PlanSource, instance: Source | None) -> tuple[Problem, Mapping[str, Any], Mapping[str, Any]]:
@@ -491,7 +489,7 @@ def replay(
         "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
         "controller": controller, "rate_factor": rate_factor,
         "first_s": first_s, "seed": seed, "report": _replayed(form, problem, plan, requests, options),
-        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": _version(),
+        "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
         found["folder"] = str(_save_replay(found, kept, Path(out), requests_as))

@@ -141,7 +141,9 @@ class Formulation:
         frames: (tables, plan) → data frames by file name, written as CSV.
         template: a commented instance file.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
-        plan: pydantic schema of its plans, for the published JSON Schema.
+        plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
+            of it is the instance's.
+        trusted: what of a plan `check` takes on trust: path → why, as of `plan.outcome.Trusted`.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
@@ -175,6 +177,7 @@ class Formulation:
     method_titles: Mapping[str, str] = field(default_factory=dict)
     goal: Callable[[Any], tuple[Literal["min", "max"], str]] | None = None
     plan: type[Any] | None = None
+    trusted: Mapping[str, str] = field(default_factory=dict)
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     pictures: bool = False

@@ -54,3 +54,84 @@ def other_values(path, value):
     if isinstance(value, str):
         return [value + "x", "big" if value != "big" else "small"]
     return [1.0]  # where there is none: an invented figure
+
+
+def pattern(path):
+    """A path with [] for every index: plan.limits[].value."""
+    return "".join("[]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def sampled(paths, most=3):
+    """Of the paths of one pattern the first, the last and some between."""
+    by = {}
+    for path in paths:
+        by.setdefault(pattern(path), []).append(path)
+    for group in by.values():
+        steps = range(min(most, len(group)))
+        yield from {group[round(i * (len(group) - 1) / max(most - 1, 1))]: None for i in steps}
+
+
+def lies(path, value):
+    """False values of a leaf: another number or name, the other sign, nothing."""
+    return [*other_values(path, value), *([] if value is None else [None])]
+
+
+def without(data, path):
+    """A copy of the document without one key or entry."""
+    data = copy.deepcopy(data)
+    inner = value_at(data, path[:-1])
+    del inner[path[-1]]
+    return data
+
+
+def containers(data, path=()):
+    """Paths of all lists and objects, the document itself not."""
+    for k, v in data.items() if isinstance(data, dict) else enumerate(data):
+        if isinstance(v, dict | list):
+            yield (*path, k)
+            yield from containers(v, (*path, k))
+
+
+def mutants(document):
+    """(what, path, document with one thing changed), for every kind of place in the document.
+
+    Every scalar gets other values, every key is left out, every entry of a list left out and doubled; of many equal
+    places (entries of a list) the first, the last and one between.
+    """
+    for path in sampled(leaves(document)):
+        for wrong in lies(path, value_at(document, path)):
+            yield f"{pattern(path)} = {wrong!r}", path, replaced(document, path, wrong)
+    lists = {p for p in containers(document) if isinstance(value_at(document, p), list)}
+    keys = [p for p in [*leaves(document), *containers(document)] if not isinstance(p[-1], int)]
+    for path in sampled(keys):
+        yield f"{pattern(path)} left out", path, without(document, path)
+    for path in sampled(sorted(lists, key=pattern)):
+        entries = value_at(document, path)
+        for i in {0, len(entries) // 2, len(entries) - 1} if entries else ():
+            yield f"{pattern(path)}[{i}] left out", path, without(document, (*path, i))
+            yield f"{pattern(path)}[{i}] doubled", path, replaced(document, path, [*entries[: i + 1], *entries[i:]])
+
+
+def table_mutants(rows):
+    """(what, rows with one thing changed) of a CSV file as lists of text: every column, some rows."""
+    body = range(1, len(rows))
+    some = sorted({1, len(rows) // 2, len(rows) - 1} & set(body))
+    for column in range(len(rows[0])):
+        yield f"heading {rows[0][column]}", replaced(rows, (0, column), rows[0][column] + "x")
+        for i in some:
+            cell = rows[i][column]
+            for wrong in ("", "other", "-1", "7.25", f"-{cell}"):
+                if wrong != cell and not (_number(cell) == _number(wrong) is not None):
+                    yield f"{rows[0][column]} = {wrong!r} in row {i}", replaced(rows, (i, column), wrong)
+    for i in some:
+        yield f"row {i} left out", rows[:i] + rows[i + 1 :]
+        yield f"row {i} doubled", rows[: i + 1] + rows[i:]
+        if i > 1 and rows[i] != rows[i - 1]:
+            yield f"rows {i - 1} and {i} swapped", [*rows[: i - 1], rows[i], rows[i - 1], *rows[i + 1 :]]
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None

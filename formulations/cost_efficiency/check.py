@@ -128,7 +128,11 @@ def _structure(
     expected = {"main": 1 if p.family == "multi_pass" else count, "ao": count if p.family == "ao_parallel" else 1}
     for role, number in bought.items():
         found.require(f"number of {role} machines", number == expected[role], number, expected[role])
-    if not case.operating_points:
+    found.require("passes only in multi-pass", p.family == "multi_pass" or p.passes == 1, p.passes, 1)
+    if case.operating_points:
+        split = (p.tensor_parallel, p.replicas_per_machine)
+        found.require("no parallelism is claimed of a measured point", split == (1, 1), split, (1, 1))
+    else:
         allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
         gpus = p.tensor_parallel * p.replicas_per_machine

@@ -42,6 +42,7 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 MOST_NAMED = 200_000  # requests
+MOST_NODES = 2_000  # bins × configurations of the network of a class: seconds
 TRIES = 10_000  # repairs of each model's schedule
 MOST_REMEMBERED = 4
 
@@ -177,7 +178,12 @@ def _choice(
     t: OrchestrationTables, p: OrchestrationPlan, lines: list[int], mine: Ints, wait: Array, service: Array,
     output: Array,
 ) -> Ints:  # fmt: skip
-    """(n,) which of the model's configurations each request is meant for; −1: none."""
+    """(n,) which of the model's configurations each request is meant for; −1: none.
+
+    None at all where the flow's network is too large: then prices alone propose, and the bound that they prove stands.
+    """
+    if t.bins * len(lines) > MOST_NODES:
+        return np.full(len(mine), -1, dtype=np.int64)
     assert t.case.trace is not None and t.class_of is not None
     position = {j: q for q, j in enumerate(lines)}
     able = wait >= 0

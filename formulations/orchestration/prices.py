@@ -17,7 +17,7 @@ from numba import njit
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-BINS_PER_SERVICE = 8
+BINS_PER_SERVICE, MOST_BINS = 8, 20_000
 STEPS, LEAST_STEPS, MOST_CHOICES = 300, 60, 2_000_000  # subgradient steps; requests × steps
 
 
@@ -37,8 +37,11 @@ def most_in_time(
     some = able.any(axis=1)
     if not some.any():
         return 0.0, np.full(len(release), -1)
-    bin_s = float(np.median(service[able])) / BINS_PER_SERVICE
-    bins = int(np.where(able, latest + service, 0.0).max() / bin_s) + 2
+    end = float(np.where(able, latest + service, 0.0).max())
+    bin_s = max(float(np.median(service[able])) / BINS_PER_SERVICE, end / MOST_BINS)  # a bound with any width
+    if not bin_s > 0:
+        return float(some.sum()), np.where(some, able.argmax(axis=1), -1)  # a service of no time takes no slot
+    bins = int(end / bin_s) + 2
     steps = int(np.clip(MOST_CHOICES / len(release), LEAST_STEPS, STEPS))
     bound, often = _subgradient(release, latest, service, slots.astype(np.float64), bin_s, bins, steps, float(known))
     choice = np.where(often.sum(axis=1) > 0.5, often.argmax(axis=1), -1)

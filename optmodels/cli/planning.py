@@ -71,6 +71,7 @@ def _headline(result: Any) -> list[Any]:
         "feasible": "feasible" + (f", stopped at the {result.limit} limit" if result.limit else ", no proof"),
         "infeasible": "infeasible, proved: no candidate meets every limit",
         "no_solution_found": f"no plan found{f' within the {result.limit} limit' if result.limit else ''}",
+        "error": "error, a fault of optmodels",
     }.get(result.status, result.status)
     reason = result.log.get("reason")
     return [
@@ -99,6 +100,9 @@ def _certificate(result: Any) -> list[Any]:
     counts = result.log.get("pruning")
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
+    if result.status == "error":
+        file = Path(result.log["folder"]) / "plan.json" if "folder" in result.log else "the document (--out writes it)"
+        lines.append(f"[red]Nothing is proved.[/red] Please report this with {plain(str(file))}")
     if "folder" in result.log:
         lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
@@ -177,7 +181,15 @@ def check(
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok:
-        show(["[green]ok[/green]: every requirement holds and every figure is reproduced"])
+        trusted = {line.path: line.why for line in report.trusted}
+        claimed = "; bound claimed (optmodels check --prove)" if "bound" in trusted else ""
+        rebuilt = plain(", ".join(report.rebuilt))
+        show([
+            f"[green]ok[/green]: plan verified{claimed}",
+            *([f"made again by the same program, found equal: {rebuilt}"] if rebuilt else []),
+            *(["[dim]on trust:[/dim]"] if trusted else []),
+            *(f"[dim]  {plain(path)}: {plain(why)}[/dim]" for path, why in trusted.items()),
+        ])  # fmt: skip
     else:
         show(["[red]violated[/red]:"])
         show([plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in report.violations])

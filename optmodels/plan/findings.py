@@ -44,14 +44,14 @@ class Findings:
         if not holds:
             self.add(requirement, str(value), str(limit))
 
-    def read(self, schema: type[M], plan: Mapping[str, Any], what: str) -> M | None:
-        """The plan as its schema, or None with a violation that names the first field at fault."""
+    def read(self, schema: type[M], data: Mapping[str, Any], what: str, part: str = "plan") -> M | None:
+        """A plan (or other `part`) as its schema, or None with a violation that names the first field at fault."""
         try:
-            return schema.model_validate(plan)
+            return schema.model_validate(data)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            self.add("plan is well-formed", printable(f"{where}: {first['msg']}", 200), what)
+            self.add(f"{part} is well-formed", printable(f"{where}: {first['msg']}", 200), what)
             return None
 
     def report(self) -> CheckReport:

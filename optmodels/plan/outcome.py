@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from optmodels.solver.highs import Event, Limit, Status
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 
 P = TypeVar("P")
 
@@ -60,6 +61,51 @@ class CheckReport(Document):
     violations: list[Violation] = []
 
 
+class Trusted(Document):
+    """A part of a document that its check does not recompute."""
+
+    path: str = Field(description="of the part, all below it included; [] for every entry of a list")
+    why: str
+
+
+class DocumentReport(CheckReport):
+    """Verdict on a whole solve document and the tables beside it."""
+
+    rebuilt: list[str] = Field(
+        default=[], description="parts and files found as the program that writes them makes them again"
+    )
+    trusted: list[Trusted] = Field(default=[], description="everything else that is neither recomputed nor rebuilt")
+
+
+def fault(objective: float | None, bound: float | None, sense: str, check: CheckReport | None) -> str | None:
+    """Why an answer is wrong whatever its method says: the plan fails its check, or is better than the bound.
+
+    Returns:
+        The reason in words; None: nothing speaks against it.
+    """
+    if check is not None and not check.ok:
+        return f"the plan fails its check: {check.violations[0].requirement}"
+    if objective is not None and bound is not None and math.isfinite(bound):
+        better = objective - bound if sense == "max" else bound - objective
+        if better > PROVED * max(abs(objective), abs(bound)):
+            return f"the plan is better than the bound: {objective:.9g} against {bound:.9g}"
+    return None
+
+
+def judged(outcome: Outcome[P], objective: float | None, sense: str, check: CheckReport | None) -> Outcome[P]:
+    """The outcome with the status that check and bound leave it, whatever its method says.
+
+    One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
+    than the bound is ``feasible``.
+    """
+    wrong, gap = fault(objective, outcome.bound, sense, check), relative_gap(objective, outcome.bound)
+    if wrong is not None:
+        return replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
+    if outcome.status == "optimal" and gap is not None and gap > PROVED:
+        return replace(outcome, status="feasible", limit="gap")
+    return outcome
+
+
 class Result(Document):
     """A solve document: at least the contract's keys; `report` holds what the formulation adds."""
 
@@ -84,6 +130,7 @@ class Result(Document):
     log: dict[str, Any] = {}
     events: list[dict[str, float | int | None]] = []
     problem: dict[str, Any] = {}
+    problem_sha256: str = Field(default="", description="of `problem` (`claims.digest`): a slip in it is noticed")
     optmodels_version: str = ""
 
     _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
@@ -105,6 +152,6 @@ class Result(Document):
     @property
     def exit_status(self) -> int:
         """0 a checked plan, 1 a fault, 3 proved infeasible, 4 nothing found (see the command-line contract)."""
-        if self.plan is not None:
+        if self.plan is not None and self.status != "error":
             return 0 if self.check is not None and self.check.ok else 1
         return {"infeasible": 3, "no_solution_found": 4}.get(self.status, 1)

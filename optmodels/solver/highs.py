@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from itertools import chain
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from optmodels.errors import SolverError
+from optmodels.errors import InputError, Mistake, SolverError
+from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
-from optmodels.solver.session import Array, Ended, Event, Limit, Session, Settings
+from optmodels.solver.infeasible import refute
+from optmodels.solver.linking import linked
+from optmodels.solver.safe import least_value, propagated
+from optmodels.solver.scaling import Scaled, extremes, scaled
+from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
 __all__ = [
     "PROVED", "Event", "Limit", "Relaxed", "Report", "Settings", "Status", "relative_gap", "relaxation",
@@ -48,132 +56,305 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
     return abs(objective - bound) / abs(objective) if objective else math.inf
 
 
-def _scales(model: Compiled) -> Array:
-    """A factor for each objective, (objectives,), by which its median cost becomes one.
-
-    HiGHS' tolerances are absolute: costs of size one keep the relative gap meaningful.
-    """
-    return np.array([1.0 / float(np.median(np.abs(c[c != 0]))) if c.any() else 1.0 for c in model.costs])
-
-
-def _scaled(model: Compiled, scale: Array) -> Compiled:
-    return replace(model, costs=model.costs * scale[:, None], offsets=model.offsets * scale)
+# A run that answers for another: presolve stays out, whose way back now and then breaks rows that HiGHS then reports as
+# kept, and every tolerance is as tight as HiGHS works with.
+CAREFUL: dict[str, Any] = {
+    "presolve": "off", "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9,
+    "dual_feasibility_tolerance": 1e-9, "small_matrix_value": 1e-12,
+}  # fmt: skip
+DUAL = 1e-7  # HiGHS' tolerance of reduced costs
+MOST_RUNS = 3  # until two agree
+PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
+NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
+UNCONFIRMED = "Infeasible by one run of HiGHS, which nothing confirms"
+CONTRADICTION = "runs of HiGHS contradict one another, or a bound its point"
 
 
 def solve_compiled(model: Compiled, settings: Settings | None = None, start: dict[int, float] | None = None) -> Report:
-    """Solve the compiled model lexicographically in its objectives.
+    """Solve the compiled model lexicographically in its objectives; little is taken on HiGHS' word.
 
-    Every point that HiGHS returns is verified against our own arrays.
+    * A point is verified against our own arrays, every row by its own size (`verify`).
+    * "Infeasible" is proved in our own arithmetic (`infeasible.refute`). Where that takes too long, a second run,
+      without presolve and with another seed, has to come to it too, and the message says so; else it is not reported.
+    * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
+      without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
+    * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
+      extreme even when scaled (`scaling.extremes`): the better of the points counts, and the weaker of the bounds.
 
     Args:
         model: the arrays.
         settings: limits, seed, progress.
         start: warm start, column → value; may name only some columns.
 
+    Returns:
+        The report; status ``error`` where runs contradict one another or a point its bound.
+
     Raises:
-        SolverError: HiGHS refused the model or returned a point that is not feasible.
+        InputError: the numbers of the model lie too far apart: no answer can be verified.
+        SolverError: HiGHS refused the model, or no point that it returned is feasible.
     """
-    settings = settings or Settings()
-    scale = _scales(model)
-    scaled = _scaled(model, scale)
-    session = Session(scaled, settings)
-    unit = float(model.signs[0]) / float(scale[0])
-    events: list[Event] = []
+    return _Solve(model, settings or Settings()).report(start)
 
-    def in_model(value: float | None) -> float | None:
-        """A value of the first objective in the model's own scale and sense; None for infinity."""
-        return None if value is None or not math.isfinite(value) else unit * float(value)
 
-    def record(objective: float, bound: float | None, nodes: int) -> None:
+class _Run(NamedTuple):
+    """One run and what it found, verified; the bound as minimised, in the model's unit.
+
+    Attributes:
+        x: a point that `verify` let pass.
+        problem: why the point found did not; None: it did, or there was none.
+    """
+
+    ended: Ended
+    limit: Limit | None
+    message: str
+    x: Array | None
+    problem: str | None
+    bound: float | None
+    nodes: int
+
+
+class _Solve:
+    """The runs that answer for one model."""
+
+    def __init__(self, model: Compiled, settings: Settings) -> None:
+        self.model, self.settings = model, settings
+        self.seen = scaled(model)
+        self.extreme = extremes(self.seen.model)
+        self.events: list[Event] = []
+        self.began = time.perf_counter()
+
+    def report(self, start: dict[int, float] | None) -> Report:
+        """See `solve_compiled`; Ctrl-C ends all its runs."""
+        with caught_interrupt():
+            return self._told(self._answer(start))
+
+    def _answer(self, start: dict[int, float] | None) -> _Run:
+        limit = self.settings.time_limit
+        if self.extreme and limit is not None:
+            limit /= 2  # the rest is for the second run
+        first = self.run(self.seen, replace(self.settings, time_limit=limit), start, self.record)
+        infeasible = first.ended == "infeasible"
+        if first.ended == "unbounded" or not (self.extreme or infeasible or self._doubtful(first)):
+            return first
+        if infeasible and (words := refute(self.seen.model, self._patience())) is not None:
+            return first._replace(message=words)
+        runs, answer = [first], self._agreed([first])
+        while len(runs) < MOST_RUNS and not self._settled(answer) and self._left() != 0 and not cancelled():
+            runs.append(self._careful(answer.x, len(runs)))
+            answer = self._agreed(runs)
+        if answer.x is None and answer.problem is not None and answer.ended != "infeasible" and self._left() != 0:
+            if self.extreme is None:
+                raise SolverError(answer.problem)
+            expected = "numbers less far apart: no answer could be verified"
+            raise InputError(Mistake(None, "model", f"{self.extreme}; {answer.problem}", expected))
+        return answer
+
+    def run(
+        self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None
+    ) -> _Run:
+        """One run on the scaled model, its point verified against the model."""
+        session = Session(seen.model, settings)
+        lp = not seen.model.integer.any()
+        problem = None
+        if start:
+            session.warm_start({k: value / seen.column[k] for k, value in start.items()})
+        with session.watched(record):
+            ended, limit, message = session.run(), session.limit, session.message
+            x, bound, nodes = session.point(), session.bound, session.nodes
+            if lp and ended == "optimal":
+                duals = session.row_duals()
+                bound = least_value(seen.model, seen.model.costs[0], duals, DUAL) + float(seen.model.offsets[0])
+            if x is not None:
+                try:
+                    x = verify(self.model, x * seen.column)
+                except SolverError as error:
+                    x, problem = None, str(error)
+            session.progress = None  # later objectives are no news of the first
+            if ended == "optimal" and x is not None:
+                for k in range(1, len(self.model.costs)):
+                    x = self._next_priority(session, seen, k, x)
+        bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
+        return _Run(ended, limit, message, x, problem, bound, nodes)
+
+    def record(self, objective: float, bound: float | None, nodes: int) -> None:
         """Keep an event if it brings news; values as HiGHS sees them, scaled."""
-        event = Event(time.perf_counter() - session.started, in_model(objective), in_model(bound), nodes)
-        if not events or (events[-1].objective, events[-1].bound) != (event.objective, event.bound):
-            events.append(event)
-            if settings.on_event is not None:
-                settings.on_event(event)
+        unit = float(self.model.signs[0]) / float(self.seen.objective[0])
+        value, proved = (unit * v if v is not None and math.isfinite(v) else None for v in (objective, bound))
+        event = Event(time.perf_counter() - self.began, value, proved, nodes)
+        if not self.events or (self.events[-1].objective, self.events[-1].bound) != (event.objective, event.bound):
+            self.events.append(event)
+            if self.settings.on_event is not None:
+                self.settings.on_event(event)
 
-    if start:
-        session.warm_start(start)
-    with session.watched(record):
-        status, limit, message = session.run(), session.limit, session.message
-        x, bound, nodes = session.point(), session.bound, session.nodes
+    def _next_priority(self, session: Session, seen: Scaled, k: int, x: Array) -> Array:
+        """Minimise objective k with all earlier ones held at their values at x; x where nothing better is found."""
+        held, at = seen.model.costs[k - 1], x / seen.column
+        index = np.flatnonzero(held)
+        if len(index):
+            value = float(held @ at)
+            session.add_row(-np.inf, value + 1e-9 * max(1.0, abs(value)), index, held[index])
+        session.set_costs(seen.model.costs[k], float(seen.model.offsets[k]))
+        session.warm_start(dict(enumerate(map(float, at))))
+        better = session.point() if session.run() == "optimal" else None
+        if better is None:
+            return x
+        try:
+            return verify(self.model, better * seen.column)
+        except SolverError:
+            return x
+
+    def _left(self) -> float | None:
+        """Seconds until the time limit; None without one."""
+        limit = self.settings.time_limit
+        return None if limit is None else max(0.0, limit - (time.perf_counter() - self.began))
+
+    def _patience(self) -> float:
+        """Seconds for a proof of infeasibility: as long again as the run took, or a little."""
+        patience, left = max(PATIENCE_S, time.perf_counter() - self.began), self._left()
+        return patience if left is None else min(patience, left)
+
+    def _value(self, x: Array | None) -> float:
+        """The first objective, as minimised."""
+        return math.inf if x is None else float(self.model.costs[0] @ x + self.model.offsets[0])
+
+    def _contradicts(self, run: _Run) -> bool:
+        """Whether the point is better than the bound."""
+        if run.x is None or run.bound is None:
+            return False
+        value = self._value(run.x)
+        return run.bound - value > PROVED * max(abs(value), abs(run.bound))
+
+    def _doubtful(self, run: _Run) -> bool:
+        """Whether the run's point is refuted, or its bound, or what it calls optimal has a gap: tolerances hid it."""
+        unproved = run.ended == "optimal" and run.bound is not None and not self._settled(run)
+        return run.problem is not None or self._contradicts(run) or unproved
+
+    def _settled(self, run: _Run) -> bool:
+        """Whether another run has nothing to add."""
+        gap = relative_gap(self._value(run.x), run.bound)
+        return run.ended == "infeasible" or (gap is not None and gap <= max(PROVED, 1.01 * self.settings.gap))
+
+    def _careful(self, known: Array | None, number: int) -> _Run:
+        """A run by other ways (`CAREFUL`), with all the room that a point as good as the known one can need."""
+        seen = self.seen
+        small = linked(seen.model)
+        if known is not None:
+            cost, at = small.costs[:1], known / seen.column
+            top = cost[0] @ at + NEAR * (np.abs(cost[0]) @ np.abs(at))
+            cut = replace(
+                small, A=sp.vstack((small.A, sp.csr_matrix(cost)), format="csc"),
+                row_lower=np.append(small.row_lower, -np.inf), row_upper=np.append(small.row_upper, top),
+            )  # fmt: skip
+            bounds = propagated(cut, small.lower, small.upper)
+            if bounds is not None:
+                small = replace(small, lower=bounds[0], upper=bounds[1])
+        options = self.settings.options | CAREFUL | {"presolve": "off" if number == 1 else "on"}
+        seed = (self.settings.seed + number) % 2**31
+        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options)
+        return self.run(replace(seen, model=small), settings, None)
+
+    def _agreed(self, runs: list[_Run]) -> _Run:
+        """What runs say together: the best of their points, and a bound that no point refutes.
+
+        A point refutes that there is none. Where numbers are extreme, a bound is one that two runs have reached.
+        """
+        x = min((run.x for run in runs), key=self._value)
+        no_point = [run for run in runs if run.ended == "infeasible"]
+        if x is None and len(no_point) > 1:
+            return no_point[-1]._replace(message="Infeasible by two runs of HiGHS, with presolve and without")
+        others = [run._replace(x=x) for run in runs if run.ended != "infeasible"]
+        if not others:
+            return no_point[0]._replace(ended="limit", limit="time", message=UNCONFIRMED)
+        bounds = sorted(
+            (run.bound for run in others if run.bound is not None and not self._contradicts(run)), reverse=True
+        )
+        refuted = not bounds and any(map(self._contradicts, others))
+        bound = None if len(bounds) <= (self.extreme is not None) else bounds[self.extreme is not None]
+        run = next((r for r in others if r.ended == "optimal"), others[-1])
+        if refuted or (x is None and no_point):
+            run = run._replace(ended="error", message=CONTRADICTION)
+        elif bound is None and run.ended == "optimal" and self.model.integer.any():
+            run = run._replace(ended="limit", limit=run.limit or "gap")
+        problem = next((r.problem for r in reversed(runs) if r.problem is not None), None)
+        return run._replace(bound=bound, nodes=sum(r.nodes for r in runs), problem=problem)
+
+    def _told(self, run: _Run) -> Report:
+        """The report of a run."""
+        model, seconds = self.model, time.perf_counter() - self.began
+        if run.ended in ("infeasible", "unbounded"):
+            return Report(
+                run.ended, None, None, None, None, None, (), seconds, run.nodes, run.message, tuple(self.events)
+            )
+        sign = float(model.signs[0])
+        x, limit, bound = run.x, run.limit, None if run.bound is None else sign * run.bound
         if x is not None:
-            x = verify(model, x)
-            record(float(scaled.costs[0] @ x + scaled.offsets[0]), bound, nodes)
-        session.progress = None  # later objectives are no news of the first
-        if status == "optimal" and x is not None:
-            for k in range(1, len(model.costs)):
-                x = _next_priority(session, model, scaled, k, x)
-    return _report(model, status, limit, message, x, in_model(bound), nodes, time.perf_counter() - session.started,
-                   tuple(events))  # fmt: skip
+            factor = float(self.seen.objective[0])
+            self.record(factor * self._value(x), None if run.bound is None else factor * run.bound, run.nodes)
+        objectives = () if x is None else tuple(
+            float(s * (c @ x + o)) for s, c, o in zip(model.signs, model.costs, model.offsets, strict=True)
+        )  # fmt: skip
+        objective = objectives[0] if objectives else None
+        gap = relative_gap(objective, bound)
+        status: Status = "error"
+        message = run.message
+        if self._contradicts(run):
+            message = CONTRADICTION
+        elif run.ended == "optimal" and x is not None:
+            status = "optimal" if gap is not None and gap <= PROVED else "feasible"
+            limit = None if status == "optimal" else "gap"
+        elif limit is not None:
+            status = "feasible" if x is not None else "no_solution_found"
+            if gap is not None and gap <= PROVED:
+                status, limit = "optimal", None
+        return Report(
+            status, limit, objective, bound, gap, x, objectives, seconds, run.nodes, message, tuple(self.events)
+        )
 
 
 def verify(model: Compiled, x: Array) -> Array:
     """The point with integers rounded, after checking it; continuous parts follow the rounding where they must.
 
+    Values a hair beside a bound, as the solver's tolerances leave them, are moved onto it where rows need that.
+
     Raises:
         SolverError: it is not feasible, even so.
     """
-    rounded = np.where(model.integer, np.round(x), x)
-    if model.violation(rounded) is None:
-        return rounded
-    completed = _complete(model, rounded)
-    problem = "no continuous completion of its integers" if completed is None else model.violation(completed)
-    if completed is None or problem is not None:
-        raise SolverError(f"HiGHS returned an infeasible point: {problem}")
-    return completed
+    whole = np.clip(np.round(x), np.ceil(model.lower), np.floor(model.upper))
+    x = np.where(model.integer, whole, np.clip(x, model.lower, model.upper))
+    problem = model.violation(x)
+    if problem is None:
+        return x
+    for found in chain([_onto_bounds(model, x)], _completions(model, x)):
+        if model.violation(found) is None:
+            return found
+    raise SolverError(f"HiGHS returned an infeasible point: {problem}")
 
 
-def _complete(model: Compiled, x: Array) -> Array | None:
-    """The best continuous part beside the integers of x, by LP; None if there is none.
-
-    Without presolve, whose way back now and then breaks rows that HiGHS then reports as kept.
-    """
-    session = Session(_scaled(model, _scales(model)), Settings(options={"presolve": "off"}))
-    integers = np.flatnonzero(model.integer)
-    session.set_integer(integers, on=False)
-    session.set_column_bounds(integers, x[integers], x[integers])
-    if session.run() != "optimal":
-        return None
-    found = session.point()
-    return None if found is None else np.where(model.integer, x, found)
+def _onto_bounds(model: Compiled, x: Array) -> Array:
+    """Continuous values that are `NEAR` a bound moved onto it."""
+    with np.errstate(invalid="ignore"):
+        near = np.where(model.integer, 0.0, NEAR * np.minimum(1.0, model.upper - model.lower))
+        x = np.where(x - model.lower <= near, model.lower, x)
+        return np.where(model.upper - x <= near, model.upper, x)
 
 
-def _next_priority(session: Session, model: Compiled, scaled: Compiled, k: int, x: Array) -> Array:
-    """Minimise objective k with all earlier ones held at their values at x; x where nothing better is found."""
-    held = scaled.costs[k - 1]
-    index = np.flatnonzero(held)
-    if len(index):
-        value = float(held @ x)
-        session.add_row(-np.inf, value + 1e-9 * max(1.0, abs(value)), index, held[index])
-    session.set_costs(scaled.costs[k], float(scaled.offsets[k]))
-    session.warm_start(dict(enumerate(map(float, x))))
-    better = session.point() if session.run() == "optimal" else None
-    return x if better is None else verify(model, better)
-
-
-def _report(
-    model: Compiled, status: Ended, limit: Limit | None, message: str, x: Array | None, bound: float | None, nodes: int,
-    seconds: float, events: tuple[Event, ...],
-) -> Report:  # fmt: skip
-    if status == "infeasible" or status == "unbounded":
-        return Report(status, None, None, None, None, None, (), seconds, nodes, message, events)
-    objectives: tuple[float, ...] = ()
-    if x is not None:
-        objectives = tuple(
-            float(s * (c @ x + o)) for s, c, o in zip(model.signs, model.costs, model.offsets, strict=True)
-        )
-    objective = objectives[0] if objectives else None
-    gap = relative_gap(objective, bound)
-    result: Status = "error"
-    if status == "optimal" and x is not None:
-        result = "optimal" if gap is None or gap <= PROVED else "feasible"
-        limit = None if result == "optimal" else "gap"
-    elif limit is not None:
-        result = "feasible" if x is not None else "no_solution_found"
-        if gap is not None and gap <= PROVED:
-            result, limit = "optimal", None
-    return Report(result, limit, objective, bound, gap, x, objectives, seconds, nodes, message, events)
+def _completions(model: Compiled, x: Array) -> Iterator[Array]:
+    """The best continuous parts beside the integers of x, by LP."""
+    whole, rest = np.flatnonzero(model.integer), np.flatnonzero(~model.integer)
+    fixed = model.A[:, whole] @ x[whole]
+    part = replace(
+        model, costs=model.costs[:1, rest], offsets=model.offsets[:1], signs=model.signs[:1], A=model.A[:, rest],
+        row_lower=model.row_lower - fixed, row_upper=model.row_upper - fixed, lower=model.lower[rest],
+        upper=model.upper[rest], integer=np.zeros(len(rest), dtype=bool),
+    )  # fmt: skip
+    seen = scaled(part)
+    for tolerance in (1e-9, 1e-7):
+        session = Session(seen.model, Settings(options=CAREFUL | {"primal_feasibility_tolerance": tolerance}))
+        if session.run() == "optimal" and (found := session.point()) is not None:
+            completed = x.copy()
+            completed[rest] = np.clip(found * seen.column, model.lower[rest], model.upper[rest])
+            yield completed
+            yield _onto_bounds(model, completed)
 
 
 class Relaxed(NamedTuple):
@@ -211,17 +392,12 @@ def relaxation(
     relaxed = replace(model, integer=np.zeros_like(model.integer))
     if prefer is not None:
         relaxed = replace(relaxed, costs=model.costs[:1] + prefer, offsets=model.offsets[:1])
-    scale = _scales(relaxed)
-    session = Session(_scaled(relaxed, scale), replace(settings, options=options))
-    if session.run() != "optimal":
-        return Relaxed(None, None, None)
-    x, y = session.values(), session.row_duals() / scale[0]
-    reduced = relaxed.costs[0] - model.A.T @ y
-    with np.errstate(invalid="ignore"):
-        parts = np.concatenate((
-            np.where(y > 0, y * model.row_lower, np.where(y < 0, y * model.row_upper, 0.0)),
-            np.where(reduced > 0, reduced * model.lower, np.where(reduced < 0, reduced * model.upper, 0.0)),
-        ))  # fmt: skip
-    bound = float(parts.sum() + model.offsets[0]) - (most if prefer is not None else 0.0)
+    seen = scaled(relaxed)
+    session = Session(seen.model, replace(settings, options=options))
+    with session.watched():
+        if session.run() != "optimal":
+            return Relaxed(None, None, None)
+    x, y = session.values() * seen.column, session.row_duals() * seen.row / seen.objective[0]
+    bound = least_value(relaxed, relaxed.costs[0], y) + float(model.offsets[0]) - (most if prefer is not None else 0.0)
     sign = float(model.signs[0])
-    return Relaxed(sign * bound if math.isfinite(bound) else None, x, sign * reduced)
+    return Relaxed(sign * bound if math.isfinite(bound) else None, x, sign * (relaxed.costs[0] - model.A.T @ y))

@@ -312,6 +312,11 @@ class Session:
         """cost − Aᵀ·row_duals of an LP, (n,)."""
         return np.array(self._solution.col_dual)
 
+    def dual_ray(self) -> Array | None:
+        """Row multipliers that should prove an LP infeasible (`safe.least_value` says whether they do), (m,)."""
+        _, found, ray = self._h.getDualRay()
+        return np.array(ray) if found else None
+
     @property
     def objective(self) -> float:
         """Of the last run's point."""

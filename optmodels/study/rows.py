@@ -9,7 +9,7 @@ from typing import Any
 
 from optmodels.errors import InputError
 from optmodels.formulation import Formulation, Options
-from optmodels.plan.outcome import Outcome
+from optmodels.plan.outcome import Outcome, judged
 from optmodels.solver.highs import relative_gap
 
 Row = dict[str, Any]
@@ -53,13 +53,15 @@ def solved_row(form: Formulation, problem: Any, tables: Any, method: str, option
     except Exception as error:
         return row | _stopped(began, "error", f"{type(error).__name__}: {error}"), None
     objective = None if outcome.plan is None else form.objective(outcome.plan)
+    outcome = judged(outcome, objective, sense, verdict)
+    plan = None if outcome.status == "error" else outcome.plan
     return row | {
         "status": outcome.status, "limit": outcome.limit, "objective": objective, "bound": outcome.bound,
         "gap": relative_gap(objective, outcome.bound), "proved": outcome.status in SOLVED,
         "seconds": {"build": 0.0, "solve": 0.0} | outcome.seconds | _milestones(outcome, took) | {"total": took},
         "size": row["size"] | outcome.size,
         "check": None if verdict is None else verdict.model_dump(mode="json"),
-        "headline": outcome.plan.headline() if outcome.plan is not None else outcome.log.get("reason", ""),
+        "headline": outcome.log.get("reason", "") if plan is None else plan.headline(),
         "events": [
             {"seconds": e.seconds, "objective": e.objective, "bound": e.bound, "nodes": e.nodes} for e in outcome.events
         ],

@@ -50,7 +50,7 @@ from optmodels.solver.compile import Compiled
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, relaxation
 
 Ints = npt.NDArray[np.int64]
-MOST_TRIED = 500_000  # requests in a trial of the heuristics, where there is no time limit to stop them
+MOST_TRIED = 500_000  # requests in a trial of the heuristics it begins with, where no time limit stops them
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 SEARCH = 0.85  # of the time: until the search for instances ends
 HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
@@ -208,10 +208,10 @@ def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
             if holds(t, made):
                 search.better(Scheduled(counts, made, metrics(t, made).total))
     tried = int(t.classes.count.sum()) // scale(t)
-    if tried > MOST_TRIED and not clock.limited:
-        search.log["heuristics"] = f"left out: {tried:,} requests a trial"
-        return
-    starts += search.heuristics(FIRST, clock)
+    if tried <= MOST_TRIED or clock.limited:
+        starts += search.heuristics(FIRST, clock)
+    else:
+        search.log["heuristics"] = f"not before they are needed: {tried:,} requests a trial"
 
 
 def _fewest(t: OrchestrationTables) -> Ints:
@@ -249,8 +249,8 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
 
 
 def _others(search: _Search, clock: Clock) -> list[Ints]:
-    """The heuristics that it does not begin with, for a while."""
-    return search.heuristics(OTHERS, clock)
+    """The heuristics that it did not begin with, for a while."""
+    return search.heuristics(OTHERS if "heuristics" not in search.log else (*FIRST, *OTHERS), clock)
 
 
 def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:

@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Goal = tuple[float, float, float]  # weights of S, T and L
 BOTH, STRICT, RELAXED = -1, 0, 1
-MOST_SIMULATED = 60_000
+MOST_SIMULATED, MOST_DRAWN = 60_000, 500_000
 MOST_STEPS = 512  # GPUs of a type in the dynamic programme
 
 
@@ -64,7 +64,10 @@ def scale(t: OrchestrationTables) -> int:
 
 
 def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
-    """The trace's requests, or Poisson arrivals of the classes; thinned evenly where they are too many."""
+    """The trace's requests, or Poisson arrivals of the classes; thinned evenly where they are too many.
+
+    Where there are too many for the GPUs, thinned or not, `MOST_DRAWN` stand for what fills these anyway.
+    """
     thinned, trace = scale(t), t.case.trace
     if trace is not None:
         assert t.class_of is not None and t.deadline_s is not None
@@ -77,7 +80,7 @@ def sample(t: OrchestrationTables, seed: int = 0) -> Sample:
         return Sample(requests, t.case.slo_factor[chosen], thinned)
     rng = np.random.default_rng(seed)
     q = t.classes
-    number = rng.poisson(q.arrivals / thinned)
+    number = rng.poisson(q.arrivals * min(1.0 / thinned, MOST_DRAWN / max(float(q.count.sum()), 1.0)))
     k, b = np.nonzero(number)
     times = number[k, b]
     k, b = np.repeat(k, times), np.repeat(b, times)

@@ -1,0 +1,150 @@
+"""The check of a whole solve document: its plan by the formulation's own check, everything else that can be made anew.
+
+Three kinds of part, of falling strength, which the verdict keeps apart: the plan is checked independently of what made
+it; the report and the tables beside the document are rebuilt from instance and plan by the program that writes them,
+and compared value by value; the rest is listed as taken on trust.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from optmodels.errors import printable
+from optmodels.formulation import Formulation
+from optmodels.io.write import safe_name
+from optmodels.plan.claims import ON_TRUST, check_result, check_verdict, compare, digest, on_trust, plain, same
+from optmodels.plan.findings import Findings
+from optmodels.plan.outcome import CheckReport, DocumentReport, Result, Trusted
+
+PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing but the plan
+MOST_SHOWN = 20
+
+
+def version() -> str:
+    """The installed version."""
+    from importlib.metadata import version as installed
+
+    return installed("optmodels")
+
+
+def csv_files(form: Formulation, tables: Any, plan: Any) -> dict[str, str]:
+    """The tables written beside a plan: text by file name."""
+    return {f"{safe_name(name)}.csv": frame.to_csv(index=False) for name, frame in form.frames(tables, plan).items()}
+
+
+def verify(
+    form: Formulation, problem: Any, document: Mapping[str, Any], folder: Path | None = None, *, own: bool = True
+) -> DocumentReport:  # fmt: skip
+    """The verdict on a document that has a plan.
+
+    Args:
+        form: the formulation of the problem.
+        problem: the instance to judge by.
+        document: a solve document as JSON data, or a mapping of its plan alone.
+        folder: where the tables lie beside it; None: nowhere.
+        own: the instance is the document's own; another one says nothing about report, tables and verdict.
+    """
+    verdict = form.check(problem, document["plan"])
+    trusted = dict(on_trust(document["plan"], form.trusted))
+    trusted = {f"plan.{path}": why for path, why in trusted.items()}
+    found = Findings()
+    if PLAN_ONLY.issuperset(document):
+        return _report(verdict, found, [], trusted)
+    result = found.read(Result, document, "a solve document", "document")
+    if result is None:
+        return _report(verdict, found, [], trusted)
+    plan = form.plan.model_validate(document["plan"]) if form.plan is not None and verdict.ok else None
+    check_result(found, result, None if plan is None else form.objective(plan), form.goal_of(problem))
+    said = form.name, problem.formulation
+    found.require("formulation", (result.formulation, result.formulation) == said, result.formulation, form.name)
+    trusted |= on_trust(document, ON_TRUST)
+    if form.plan is None:
+        trusted["objective"] = "this formulation states no schema of its plans"
+    if not own:
+        trusted |= dict.fromkeys(("problem", "check", "report"), "of the document's own instance, not of this one")
+        return _report(verdict, found, [], trusted)
+    rebuilt: list[str] = []
+    check_verdict(found, result.check, verdict)
+    _about_problem(found, problem, document, trusted)
+    same_program = result.optmodels_version == version()
+    old = result.optmodels_version.startswith("0.1.")
+    found.require("schema of its version", (result.schema_version == 1) == old, result.schema_version, 1 if old else 2)
+    if plan is not None and same_program:
+        rebuilt = _rebuild(found, form, problem, plan, result, folder)
+    elif not same_program:
+        trusted["report"] = f"written by optmodels {result.optmodels_version or 'of no version'}: not made again"
+    if folder is not None and verdict.ok and form.check_files is not None:
+        found.violations += form.check_files(problem, document["plan"], folder).violations
+    return _report(verdict, found, rebuilt, trusted)
+
+
+def _report(
+    verdict: CheckReport, found: Findings, rebuilt: list[str], trusted: Mapping[str, str]
+) -> DocumentReport:  # fmt: skip
+    violations = verdict.violations + found.violations[:MOST_SHOWN]
+    lines = [Trusted(path=path, why=why) for path, why in trusted.items()]
+    return DocumentReport(ok=not violations, violations=violations, rebuilt=rebuilt, trusted=lines)
+
+
+def _about_problem(
+    found: Findings, problem: Any, document: Mapping[str, Any], trusted: dict[str, str]
+) -> None:  # fmt: skip
+    """The instance is the one the document was written with."""
+    name = document["plan"].get("name", problem.name)
+    found.require("name of the plan is its instance's", name == problem.name, name, problem.name)
+    stated = document.get("problem_sha256")
+    if stated:
+        true = digest(document["problem"])
+        found.require("problem is as it was written", stated == true, stated, true)
+    else:
+        trusted["problem"] = "the plan is judged by it; this document has no digest of it"
+
+
+def _rebuild(
+    found: Findings, form: Formulation, problem: Any, plan: Any, result: Result, folder: Path | None
+) -> list[str]:
+    """Compare report and tables with those made anew; the names of what is there."""
+    tables = form.tables(problem)
+    compare(found, "report", plain(result.report), plain(form.report(tables, plan)))
+    rebuilt = ["report"]
+    if folder is not None:
+        for name, text in csv_files(form, tables, plan).items():
+            if (folder / name).is_file():
+                _table(found, folder / name, text)
+                rebuilt.append(name)
+    return rebuilt
+
+
+def _table(found: Findings, path: Path, text: str) -> None:
+    """A CSV file equals the rebuilt text, cell by cell."""
+    if path.stat().st_size > 4 * len(text.encode()) + 10**6:
+        found.add(f"{path.name}: bytes, rebuilt", path.stat().st_size, len(text))
+        return
+    try:
+        stated = path.read_bytes().decode("utf-8")
+        if stated == text:
+            return
+        mine, true = (list(csv.reader(io.StringIO(x, newline=""))) for x in (stated, text))
+    except (ValueError, csv.Error) as error:
+        found.add(f"{path.name}: a table", printable(str(error), 200), "CSV in UTF-8")
+        return
+    if len(mine) != len(true):
+        found.add(f"{path.name}: rows, rebuilt", len(mine), len(true))
+    for number, (row, other) in enumerate(zip(mine, true, strict=False)):
+        if len(row) != len(other):
+            found.add(f"{path.name}: cells of row {number}, rebuilt", len(row), len(other))
+            continue
+        for column, cell, right in zip(true[0], row, other, strict=False):
+            if cell != right and not _same_cell(cell, right):
+                found.add(f"{path.name}: {column} in row {number}, rebuilt", printable(cell, 200), right)
+
+
+def _same_cell(stated: str, true: str) -> bool:
+    try:
+        return same(float(stated), float(true))
+    except ValueError:
+        return False

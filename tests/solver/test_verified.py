@@ -1,0 +1,300 @@
+"""What the solver's answers rest on: rows by their own size, scaling, safe bounds, proofs of infeasibility."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from optmodels.errors import SolverError
+from optmodels.solver import Compiled, Settings, highs, infeasible, solve_compiled
+from optmodels.solver.safe import least_value, propagated
+from optmodels.solver.scaling import extremes, scaled
+from optmodels.solver.session import Session
+
+INF = np.inf
+
+
+def compiled(cost, A, row_lower, row_upper, lower, upper, integer, offset=0.0):
+    A = sp.csc_matrix(np.atleast_2d(np.asarray(A, dtype=float)))
+    m, n = A.shape
+    return Compiled(
+        np.asarray([cost], dtype=float), np.array([offset]), np.ones(1), A, np.broadcast_to(row_lower, m).astype(float),
+        np.broadcast_to(row_upper, m).astype(float), np.broadcast_to(lower, n).astype(float),
+        np.broadcast_to(upper, n).astype(float), np.broadcast_to(integer, n).astype(bool),
+        [f"x[{j}]" for j in range(n)], [f"row[{i}]" for i in range(m)],
+    )  # fmt: skip
+
+
+def fleet(load, usd, start=None):
+    """min usd·n with Σ_p x_wp = 1, Σ_w load_wp·x_wp ≤ n_p; columns n (P,), then x (W·P,)."""
+    W, P = load.shape
+    demand = np.hstack([np.zeros((W, P)), np.kron(np.eye(W), np.ones(P))])
+    capacity = np.hstack([-np.eye(P), np.hstack([np.diag(load[w]) for w in range(W)])])
+    most = np.ceil(load.sum(axis=0))
+    return compiled(
+        np.append(usd, np.zeros(W * P)), np.vstack([demand, capacity]), np.append(np.ones(W), np.full(P, -INF)),
+        np.append(np.ones(W), np.zeros(P)), 0.0, np.append(np.maximum(most, 1.0), np.ones(W * P)),
+        np.arange(P + W * P) < P,
+    )  # fmt: skip
+
+
+def cheapest(load, usd, most):
+    """The least cost by trying every count up to `most` of each, the shares by an LP of ordinary numbers."""
+    best = INF
+    W, P = load.shape
+    for n in itertools.product(range(most + 1), repeat=P):
+        value = float(np.dot(usd, n))
+        if value >= best:
+            continue
+        shares = compiled(np.zeros(W * P), fleet(load, usd).A.toarray()[:, P:],
+                          np.append(np.ones(W), np.full(P, -INF)), np.append(np.ones(W), n), 0.0,
+                          np.repeat([np.array(n) > 0], W, axis=0).ravel().astype(float), False)  # fmt: skip
+        if Session(shares).run() == "optimal":
+            best = value
+    return best
+
+
+# ---------------------------------------------------------------------------------------------------- rows and points
+
+
+def test_a_row_has_to_hold_by_its_own_size():
+    """Half of what a row of size 10⁻⁷ asks for is not within 10⁻⁶ of it."""
+    model = compiled([1.0, 1.0], [[1e-7, 0.0], [1e7, 1.0]], [1e-7, -INF], [INF, 2e7], 0.0, INF, False)
+    assert model.violation(np.array([1.0, 1.0])) is None
+    assert model.violation(np.array([0.5, 1.0])) == "row[0] by 0.5"
+    assert model.violation(np.array([2.0 + 1e-7, 1.0])) is None  # by 2 of 2·10⁷: rounding at that size
+    assert model.violation(np.array([2.1, 1.0])).startswith("row[1] by 0.04")
+    assert model.violation(np.array([np.nan, 1.0])) is not None
+
+
+def test_a_hair_beside_a_bound_is_the_bound():
+    """A share of 10⁻⁸ on a machine that is not bought is the solver's rounding; half a share is not."""
+    model = fleet(np.array([[1.0, 1.0]]), np.array([1.0, 1.0]))
+    assert highs.verify(model, np.array([1.0, 0.0, 1 - 1e-8, 1e-8])).tolist() == [1.0, 0.0, 1.0, 0.0]
+    moved = highs.verify(model, np.array([1.0, 1e-9, 0.5, 0.5]))  # completed: the bought machine serves all
+    assert moved.tolist() == [1.0, 0.0, 1.0, 0.0]
+    with pytest.raises(SolverError, match=r"row\[1\]|row\[2\]"):
+        highs.verify(model, np.array([0.0, 0.0, 0.5, 0.5]))
+
+
+# ------------------------------------------------------------------------------------------------------------ scaling
+
+
+def test_ordinary_models_are_passed_as_they_are():
+    model = fleet(np.array([[0.3, 20.0], [7.0, 1.5]]), np.array([2.0, 3.0]))
+    seen = scaled(model)
+    assert (seen.row == 1).all() and (seen.column == 1).all()
+    assert seen.model.A is model.A
+    assert extremes(seen.model) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_answer_does_not_depend_on_the_units_of_rows_and_columns(seed):
+    rng = np.random.default_rng(seed)
+    m, n, whole = 6, 8, 3
+    A = rng.integers(0, 9, (m, n)).astype(float)
+    A[:, 0] += 1
+    integer = np.arange(n) < whole
+    plain = compiled(rng.integers(3, 20, n), A, rng.integers(5, 40, m), INF, 0.0, np.where(integer, 9, INF), integer)
+    row, column = 10.0 ** rng.integers(-11, 12, m), 10.0 ** rng.integers(-9, 10, n)
+    column[:whole] = 1.0
+    changed = replace(
+        plain, A=sp.csc_matrix(sp.diags(row) @ plain.A @ sp.diags(column)), costs=plain.costs * column,
+        row_lower=plain.row_lower * row, lower=plain.lower / column, upper=plain.upper / column,
+    )  # fmt: skip
+    expected, found = solve_compiled(plain), solve_compiled(changed)
+    assert (expected.status, found.status) == ("optimal", "optimal")
+    assert found.objective == pytest.approx(expected.objective, rel=1e-6)
+    assert changed.violation(found.x) is None
+
+
+def test_scaling_changes_no_digit():
+    model = compiled([3.0, 1e-9], [[1e-9, 3e5], [7e8, 1e-12]], [1e-9, -INF], [INF, 7e9], 0.0, [5.0, INF], [True, False])
+    seen = scaled(model)
+    assert seen.column[0] == 1.0
+    assert np.log2(seen.row).tolist() == np.round(np.log2(seen.row)).tolist()
+    back = sp.diags(1 / seen.row) @ seen.model.A @ sp.diags(1 / seen.column)
+    assert (back.toarray() == model.A.toarray()).all()
+    assert (seen.model.row_upper / seen.row).tolist() == model.row_upper.tolist()
+
+
+@pytest.mark.parametrize("big", [1e3, 1e6, 1e8])
+@pytest.mark.parametrize("seed", range(3))
+def test_machines_that_would_take_millions_change_nothing(big, seed):
+    """A point of nearly no throughput has loads of 10⁷ and bounds to match: HiGHS proved a false optimum with these."""
+    rng = np.random.default_rng(seed)
+    load, usd = rng.uniform(0.3, 2.5, (3, 3)), rng.uniform(0.5, 2.0, 3)
+    expected = cheapest(load, usd, 6)
+    slow = np.hstack([load, rng.uniform(0.5, 1.5, (3, 2)) * big])
+    model = fleet(slow, np.append(usd, [0.4, 0.6]))
+    start = {j: float(v) for j, v in enumerate([*np.ceil(load.sum(axis=0)), 0, 0])}
+    found = solve_compiled(model, Settings(time_limit=60), start)
+    assert found.status == "optimal"
+    assert found.objective == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("tiny", [1e-4, 1e-6, 1e-7, 1e-9, 1e-12])
+def test_a_demand_too_small_for_the_tolerance_is_served(tiny):
+    """10⁻⁷ machines' worth of demand takes a whole machine; that the solver takes it for none is no answer."""
+    load, usd = np.array([[0.8, 9.0], [9.0, tiny]]), np.array([1.0, 5.0])
+    model = replace(fleet(load, usd), upper=np.array([9.0, 9.0, 1.0, 0.0, 0.0, 1.0]))
+    found = solve_compiled(model)
+    assert (found.status, found.objective) == ("optimal", pytest.approx(6.0))
+
+
+def test_what_is_extreme_is_named():
+    tiny = compiled([1.0, 1.0], [[1.0, 1e-11]], 0.0, 1.0, 0.0, [1.0, INF], [True, False])
+    assert "row[0]" in extremes(replace(tiny, upper=np.array([1.0, 1e9])))
+    assert extremes(replace(tiny, upper=np.array([1.0, 0.05]))) is None  # rounding beside one
+    assert extremes(compiled([1.0], [[1.0]], 0.0, INF, 0.0, 1e8, True)) == "the whole number x[0] may be 1e+08"
+    assert "right-hand side of row[0]" in extremes(compiled([1.0], [[1.0]], 1e12, INF, 0.0, INF, False))
+    assert "costs of x[1] and x[0]" in extremes(compiled([1e6, 1e-6], [[1.0, 1.0]], 1.0, INF, 0.0, INF, False))
+
+
+@pytest.mark.parametrize("most", [1e3, 1e7])
+def test_small_costs_beside_a_large_one_still_count(most):
+    """With the median cost at one the others are below 10⁻⁷, HiGHS' tolerance of reduced costs."""
+    cost = [2.0, 1.0, 3.0, most * 1e3, most * 1e3, most * 1e3, most * 1e3]
+    model = compiled(cost, np.ones((1, 7)), 4.5, INF, 0.0, 9.0, [True, False, True, False, False, False, False])
+    found = solve_compiled(model)
+    assert (found.status, found.objective) == ("optimal", pytest.approx(4.5))
+
+
+# ------------------------------------------------------------------------------------------------------- safe bounds
+
+
+def random_model(rng, integers=3):
+    m, n = 5, 7
+    A = np.where(rng.random((m, n)) < 0.6, rng.normal(0, 3, (m, n)), 0.0)
+    inside = rng.uniform(-2, 4, n)
+    inside[:integers] = np.round(inside[:integers])
+    act = A @ inside
+    low = np.where(rng.random(m) < 0.6, act - rng.uniform(0, 2, m), -INF)
+    high = np.where(rng.random(m) < 0.6, act + rng.uniform(0, 2, m), INF)
+    lower = np.where(rng.random(n) < 0.7, np.floor(inside) - rng.integers(0, 3, n), -INF)
+    upper = np.where(rng.random(n) < 0.7, np.ceil(inside) + rng.integers(0, 3, n), INF)
+    return compiled(rng.normal(0, 1, n), A, low, high, lower, upper, np.arange(n) < integers), inside
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_multipliers_never_prove_more_than_is_true(seed):
+    rng = np.random.default_rng(seed)
+    model, inside = random_model(rng)
+    assert model.violation(inside) is None
+    for _ in range(20):
+        y = rng.normal(0, 1, 5) * (rng.random(5) < 0.7)
+        assert least_value(model, model.costs[0], y) <= model.costs[0] @ inside
+        assert least_value(model, np.zeros(7), y) <= 0.0
+    bounds = propagated(model, model.lower, model.upper)
+    assert bounds is not None
+    assert (bounds[0] <= inside).all() and (inside <= bounds[1]).all()
+    assert infeasible.refute(scaled(model).model, 5.0) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_lps_bound_is_what_its_duals_prove(seed):
+    model, _ = random_model(np.random.default_rng(seed), integers=0)
+    found = solve_compiled(model)
+    if found.status != "unbounded":
+        assert found.status == "optimal"
+        assert found.bound == pytest.approx(found.objective, rel=1e-6, abs=1e-6)
+
+
+def test_a_bound_needs_a_limit_of_every_column_it_uses():
+    model = compiled([1.0, 1.0], [[1.0, 1.0], [1.0, -1.0]], [2.0, -1.0], [INF, 1.0], 0.0, INF, False)
+    assert least_value(model, model.costs[0], np.array([1.0, 0.0])) == pytest.approx(2.0)
+    assert least_value(model, model.costs[0], np.array([1.1, 0.0])) == -INF  # nothing limits x but the cost
+    below = replace(model, row_upper=np.array([8.0, 1.0]))  # now rows do: 10 % of 8 are lost, twice
+    assert least_value(below, model.costs[0], np.array([1.1, 0.0])) == pytest.approx(0.6)
+
+
+# ----------------------------------------------------------------------------------------------- infeasible, and lies
+
+
+def test_an_infeasible_relaxation_is_verified():
+    model = compiled([1.0, 1.0], [[1.0, 2.0], [2.0, 1.0]], [10.0, -INF], [INF, 8.0], 0.0, [3.0, 3.0], True)
+    found = solve_compiled(model)
+    assert (found.status, found.message) == ("infeasible", "Infeasible, verified")
+
+
+@pytest.mark.parametrize("least", [1 + 1e-4, 1 + 1e-6])
+def test_infeasible_by_a_hair_is_infeasible(least):
+    """x + y ≥ least, x + y ≤ 1: the ray is verified although HiGHS' tolerance is 10⁻⁷."""
+    model = compiled([1.0, 2.0], [[1.0, 1.0], [1.0, 1.0]], [least, -INF], [INF, 1.0], 0.0, INF, False)
+    assert solve_compiled(model).message == "Infeasible, verified"
+
+
+def test_what_only_integrality_forbids_is_verified_by_branching():
+    """Six and ten make no odd number; three of each at most."""
+    model = compiled([1.0, 1.0], [[6.0, 10.0]], 27.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model)
+    assert found.status == "infeasible"
+    assert found.message.startswith("Infeasible, verified")
+    assert solve_compiled(replace(model, row_lower=np.array([26.0]))).status == "optimal"
+
+
+def test_what_takes_too_many_branches_needs_two_runs(monkeypatch):
+    monkeypatch.setattr(highs, "refute", lambda model, seconds: None)
+    model = compiled([1.0, 1.0], [[6.0, 10.0]], 27.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model)
+    assert found.status == "infeasible"
+    assert "two runs" in found.message
+
+
+class Liar(Session):
+    """Calls a model with presolve infeasible; the run without it finds the optimum."""
+
+    def run(self, seconds=None):
+        ended = super().run(seconds)
+        if self.settings.options.get("presolve") != "off":
+            ended = self.status = "infeasible"
+        return ended
+
+
+def test_a_presolve_that_calls_a_feasible_model_infeasible_is_found_out(monkeypatch):
+    monkeypatch.setattr(highs, "Session", Liar)
+    model = compiled([1.0, 3.0], [[6.0, 10.0]], 26.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model)
+    assert (found.status, found.objective, found.bound) == ("optimal", 7.0, pytest.approx(7.0))
+
+
+def test_without_time_to_confirm_it_infeasible_is_not_reported(monkeypatch):
+    monkeypatch.setattr(highs, "Session", Liar)
+    model = compiled([1.0, 3.0], [[6.0, 10.0]], 26.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model, Settings(time_limit=1e-9))
+    assert (found.status, found.limit, found.message) == ("no_solution_found", "time", highs.UNCONFIRMED)
+
+
+class Optimist(Session):
+    """Its bound is better than the optimum."""
+
+    @property
+    def bound(self):
+        return super().bound + 1.0
+
+
+def test_a_point_better_than_its_bound_is_an_error(monkeypatch):
+    monkeypatch.setattr(highs, "Session", Optimist)
+    model = compiled([1.0, 3.0], [[6.0, 10.0]], 26.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model)
+    assert (found.status, found.message) == ("error", highs.CONTRADICTION)
+
+
+class Sloppy(Session):
+    """The first run's point breaks a row."""
+
+    def point(self):
+        x = super().point()
+        return x if self.settings.options.get("presolve") == "off" else np.zeros(len(x))
+
+
+def test_a_point_that_breaks_a_row_is_looked_for_again(monkeypatch):
+    monkeypatch.setattr(highs, "Session", Sloppy)
+    model = compiled([1.0, 3.0], [[6.0, 10.0]], 26.0, 27.0, 0.0, 3.0, True)
+    found = solve_compiled(model)
+    assert (found.status, found.objective) == ("optimal", 7.0)
+    monkeypatch.setattr(Sloppy, "point", lambda self: np.zeros(2))
+    with pytest.raises(SolverError, match=r"row\[0\]"):
+        solve_compiled(model)
