@@ -156,6 +156,12 @@ class Session:
         """Add lower ≤ Σ value_i·x_{index_i} ≤ upper."""
         _must(self._h.addRow(lower, upper, len(index), _int32(index), np.asarray(value, dtype=float)), "a row")
 
+    def add_rows(self, lower: Numbers, upper: Numbers, A: Any) -> None:
+        """Add lower ≤ A·x ≤ upper, (k,) each, A sparse of SciPy, (k, columns): far quicker than one by one."""
+        A = A.tocsr()
+        _must(self._h.addRows(A.shape[0], lower, upper, A.nnz, _int32(A.indptr[:-1]), _int32(A.indices),
+                              np.asarray(A.data, dtype=float)), "rows")  # fmt: skip
+
     def delete_rows(self, rows: Indices) -> None:
         """Delete rows, ascending; those behind move up."""
         _must(self._h.deleteRows(len(rows), _int32(rows)), "a deletion")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from reserved import machine, random_instance, service, two_regions
 
 from formulations.reserved_capacity.dispatch import RowLp
+from formulations.reserved_capacity.methods import exact
 from formulations.reserved_capacity.methods.oracles import RowByRow
 from formulations.reserved_capacity.points import families, union_closed
 from optmodels import api, formulation
@@ -35,14 +38,17 @@ def cost(document, method="exact"):
     return found.plan.cost.total_usd_per_month
 
 
-@given(st.integers(0, 10_000))
-def test_same_optimum_as_the_full_model(seed):
+@pytest.mark.parametrize("first_flows", [0, 5_000])
+@given(seed=st.integers(0, 10_000))
+def test_same_optimum_as_the_full_model(first_flows, seed):
+    """By cuts alone, and as a user's small instances are solved."""
     try:
         document = random_instance(seed)
         load(document)
     except InputError:
         assume(False)
-    full, cuts = solved(document, "full", time_limit=10.0), solved(document, time_limit=10.0)
+    with patch.object(exact, "FIRST_FLOWS", first_flows), patch.object(exact, "FEW_FLOWS", first_flows):
+        full, cuts = solved(document, "full", time_limit=10.0), solved(document, time_limit=10.0)
     assume(full.limit is None and cuts.limit is None)
     assert cuts.status == full.status
     if full.plan is not None:

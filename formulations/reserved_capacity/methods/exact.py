@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from formulations.reserved_capacity.dispatch import Dispatch
 from formulations.reserved_capacity.making import counts_of, make_plan
-from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
+from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
@@ -36,7 +37,9 @@ TANGENTS = 10
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
 START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
-FEW_FLOWS, FEW_ROUNDS = 20_000, 2  # flow variables of a model that is solved as it stands, after so many integer rounds
+FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried before the model as it stands
+FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
+FEW_ROUNDS = 2  # of integers after which a small instance is solved as it stands
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 
 
@@ -72,17 +75,25 @@ class Master:
 
     def add(self, cuts: list[Cut]) -> None:
         """Add cuts as rows, each scaled to a right-hand side of about one."""
+        rows: list[tuple[float, Any, Any]] = []
         for cut in cuts:
             index, value = self._reserved(cut.slope, cut.quarter)
             if cut.group is not None:
                 index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
             largest = np.abs(value).max(initial=0.0)
-            if not largest:
-                if cut.constant > TOLERANCE:
-                    self._row(1.0, np.inf, np.zeros(0), np.zeros(0))  # 0 ≥ 1: nothing reservable can help
-                continue
-            keep = np.abs(value) > 1e-12 * largest
-            self._row(cut.constant / largest, np.inf, index[keep], value[keep] / largest)
+            if largest:
+                keep = np.abs(value) > 1e-12 * largest
+                rows.append((cut.constant / largest, index[keep], value[keep] / largest))
+            elif cut.constant > TOLERANCE:
+                rows.append((1.0, np.zeros(0, dtype=np.intp), np.zeros(0)))  # 0 ≥ 1: nothing reservable can help
+        if not rows:
+            return
+        lower, index, value = ([row[x] for row in rows] for x in range(3))
+        start = np.concatenate([[0], np.cumsum([len(each) for each in index])])
+        shape = (len(rows), self.session.columns)
+        A = sp.csr_array((np.concatenate(value), np.concatenate(index), start), shape=shape)
+        self.session.add_rows(np.array(lower), np.full(len(rows), np.inf), A)
+        self.lower += lower
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
@@ -217,8 +228,12 @@ class _Run:
         self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
-        status = self._relaxation()
-        if status == "optimal":
+        status = "optimal"
+        if isinstance(self.oracle, RowByRow) and flow_variables(t) <= FIRST_FLOWS:
+            status = self._by_flows(0.25, FIRST_SECONDS)
+        if status != "infeasible" and self._gap() > self.target:
+            status = self._relaxation()
+        if status == "optimal" and self._gap() > self.target:
             status = self._integers()
         if status != "infeasible" and self._gap() > self.target:
             self.heuristics()
@@ -414,8 +429,9 @@ class _Run:
                 if not hard:
                     self._offer(found)
             self.record()
-            if self._gap() > self.target and rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS:
-                self._by_flows()
+            small = rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS
+            if self._gap() > self.target and small and self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
+                return "infeasible"
             if self._gap() > self.target and self.due():
                 self.heuristics()
             elif self._gap() <= self.target or status == "limit":
@@ -423,20 +439,21 @@ class _Run:
         self.log["integer_rounds"] = rounds
         return "optimal"
 
-    def _by_flows(self) -> None:
-        """The flow model of a small instance as it stands, for half of the time that is left."""
+    def _by_flows(self, share: float, most: float) -> str:
+        """The flow model of a small instance as it stands, for a share of the time that is left, at most seconds."""
         left = self.left()
-        seconds = None if left is None else max(0.01, left / 2)
+        seconds = most if left is None else min(most, max(0.01, share * left))
         options = replace(self.options, time_limit=seconds, gap=0.3 * self.target, on_event=None)
         try:
             solved, counts, _, _ = solve_flows(self.t, options, None if self.best is None else self.best.counts)
         except SolverError:  # the cuts go on
-            return
+            return "limit"
         self.log["flow_model"] = solved.status
         if solved.bound is not None:
             self.lower = max(self.lower, solved.bound)
         if counts is not None:
             self._offer(self._settle(counts))
+        return "infeasible" if solved.status == "infeasible" else "limit"
 
     def _closest_to_users(self, oracle: Projection, rounds: int = 12) -> None:
         """Among plans of the same cost, the one that serves most requests where they arise (SK §2.2's insight).

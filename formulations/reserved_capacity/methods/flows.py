@@ -11,6 +11,8 @@ from formulations.reserved_capacity.points import Array, ReservedTables, deviati
 from optmodels.formulation import Options
 from optmodels.solver import Report, Settings, solve_compiled
 
+FEW_FLOWS = 20_000  # flow variables of an instance that counts as small
+
 
 def flow_variables(t: ReservedTables) -> int:
     """Of the flow model: the larger of its sizes."""

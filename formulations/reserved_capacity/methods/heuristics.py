@@ -15,6 +15,7 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
 from formulations.reserved_capacity.making import make_plan
+from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
@@ -27,6 +28,7 @@ from optmodels.solver.session import Session
 ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
+GRACE = 1.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
 BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
 
 
@@ -457,15 +459,17 @@ def best_of_all(
 ) -> tuple[ReservedPlan, str] | None:
     """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
 
-    Quick ones first, each in half of what is left of the limit; past it only until there is a plan at all.
+    Quick ones first, each in half of what is left of the limit. Past it they go on with `GRACE` each until there is a
+    plan at all, on a small instance to the end.
     """
     until, best, most = _until(options, began), None, below
+    small = flow_variables(t) <= FEW_FLOWS
     quick_first = ("region_local", "proportional", "greedy", "lp_rounding", *METHODS)
     for name in dict.fromkeys(quick_first):
         left = None if until is None else until - time.perf_counter()
-        if cancelled() or (left is not None and left <= 0 and most < np.inf):
+        if cancelled() or (left is not None and left <= 0 and most < np.inf and not small):
             break
-        seconds = None if left is None else max(0.01, left / 2)
+        seconds = None if left is None else max(GRACE if small or most == np.inf else 0.01, left / 2)
         plan = METHODS[name](problem, t, replace(options, time_limit=seconds, on_event=None)).plan
         if plan is not None and plan.cost.total_usd_per_month < most:
             best, most = (plan, name), plan.cost.total_usd_per_month
