@@ -569,7 +569,7 @@ class _Making:
         if self.kind == "many-per-second":
             size *= d.one((1.0, 1e6))
         if self.kind == "few-per-hour":
-            size *= d.one((1.0, 1e-6))
+            size *= d.one((1.0, 1e-3))
         services = 2 if d.chance(0.2) else 1
         data["services"] = [self.service(f"s{k}", size * d.number(0.3, 3.0)) for k in range(services)]
         data["machines"] = [self.machine(f"m{i}", data["services"], rate) for i in range(d.whole(1, 2))]
