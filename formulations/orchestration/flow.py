@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -117,6 +118,38 @@ def latency_threshold(t: OrchestrationTables) -> float:
     prefill = np.array([[x.prefill_s_per_token * s for x in t.configurations] for s in t.classes.prompt_tokens])
     longest = np.where(t.admissible, t.wait_s + prefill.reshape(t.wait_s.shape), 0.0).max(initial=0.0)
     return float(longest) or 1.0
+
+
+class Demand(NamedTuple):
+    """Arrivals as the model counts them: no more than all GPUs can start, in a unit of which there are one or more.
+
+    Attributes:
+        arrivals: (K, T) in units.
+        unit: requests; 1, or the power of two below them where they are fewer.
+    """
+
+    arrivals: Array
+    unit: float
+
+
+def demand(t: OrchestrationTables) -> Demand:
+    """What may arrive. Of more than all GPUs could start from the first bin to the last, what is beyond changes no row:
+
+    φ·a is at least that many for the least share φ, too.
+    """
+    q, able = t.classes, t.admissible
+    each = np.zeros(len(t.case.gpu_types))
+    if len(t.configurations):
+        np.maximum.at(each, t.gpu_of, t.slots_of / t.gpus_of)
+    slot_s = float(each @ t.case.free_gpus) * (t.bins + 1) * t.bin_s
+    least_s = np.where(able, t.service_s, np.inf).min(axis=1, initial=np.inf)
+    least = np.where(able, t.share, 1.0).min(axis=1, initial=1.0)
+    with np.errstate(divide="ignore", over="ignore"):
+        most = np.where(least_s > 0, slot_s / (least_s * least), np.inf)
+    arrivals = np.minimum(q.arrivals, np.where(able.any(axis=1), most, np.inf)[:, None])
+    total = float(arrivals[able.any(axis=1)].sum())
+    unit = 2.0 ** np.floor(np.log2(total)) if 0 < total < 1 else 1.0
+    return Demand(arrivals / unit, unit)
 
 
 def ceiling(t: OrchestrationTables) -> float:

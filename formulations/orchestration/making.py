@@ -73,7 +73,7 @@ def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
 
 
 def _shares(a: Assignment, position: dict[int, int]) -> Shares:
-    floor = 1e-9 * max(1.0, float(a.admitted.sum()))
+    floor = 1e-9 * float(a.admitted.sum())
     row, bin_ = np.nonzero((a.admitted > floor) | (a.started > floor))
     return Shares(
         request_class=a.request_class[row].tolist(),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, kept_models, weights
+from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
@@ -51,6 +52,8 @@ class FlowModel(Model):
         given: the instances are not chosen.
         pooled: a few stocks for each class; otherwise one for each pair.
         bins: T.
+        arrivals, requests, slots, one: (K, T), (K,), (C,) of an instance, in units of `one` requests (`flow.demand`).
+        weights: of a unit.
         k, c: (P,) class and configuration of the pairs whose requests may be in time.
         pair: (K, C) which of them; −1: none.
         levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
@@ -68,7 +71,13 @@ class FlowModel(Model):
     def __init__(self, t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool | None = None) -> None:
         p = t.case.problem
         super().__init__(p.name or p.formulation)
-        self.t, self.weights, self.bins = t, weights(t), t.bins
+        self.t, self.bins = t, t.bins
+        self.arrivals, self.one = demand(t)
+        self.requests, self.slots = self.arrivals.sum(axis=1), t.slots_of / self.one
+        w = weights(t)
+        self.weights = replace(w, satisfaction=w.satisfaction * self.one, throughput=w.throughput * self.one,
+                               first_token=w.first_token * self.one, latency=w.latency * self.one,
+                               waiting=w.waiting * self.one)  # fmt: skip
         self.given = counts is not None
         self.pooled = not self.given if pooled is None else pooled
         self.k, self.c = np.nonzero(_pairs(t, counts))
@@ -143,7 +152,7 @@ class FlowModel(Model):
     def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
         """(n, T) arrivals of class k in each bin, and in the wait before its start (edge 0) or its end (edge 1)."""
         edges = np.arange(self.bins + 1) * self.t.bin_s
-        total = np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.t.classes.arrivals, axis=1)))
+        total = np.hstack((np.zeros((len(self.t.classes), 1)), np.cumsum(self.arrivals, axis=1)))
         since = edges[edge : self.bins + edge]
         before = [np.interp(since - wait, edges, total[i]) for i, wait in zip(k, wait_s.tolist(), strict=True)]
         return total[k, 1:] - np.array(before).reshape(len(k), self.bins)
@@ -193,7 +202,8 @@ class FlowModel(Model):
         started = np.maximum(self.x.of(x).reshape(shape), 0.0)
         before = np.hstack((np.zeros((len(self.k), 1)), waiting[:, :-1]))
         counts = np.round(self.n.of(x)).astype(np.int64)
-        return Assignment(counts, self.k, self.c, np.maximum(started + waiting - before, 0.0), started, waiting)
+        admitted = np.maximum(started + waiting - before, 0.0)
+        return Assignment(counts, self.k, self.c, *(self.one * v for v in (admitted, started, waiting)))
 
 
 def nonzeros(t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool = False) -> float:
@@ -306,20 +316,20 @@ def balance(m: FlowModel) -> Rows:
     """Σ_{c in l} x_kct + I_lt − I_l,t−1 ≤ φ_l·a_kt: what is left is refused (pooled form)."""
     if not m.pooled:
         return no_rows()
-    arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
+    arrivals = m.levels.share[:, None] * m.arrivals[m.levels.k]
     return at_most(arrivals, m.by_level(m.x) + m.I - m.I.lag("t"), over=m.I.index.sizes)
 
 
 def arrivals(m: FlowModel) -> Rows:
     """Σ_c m_kct ≤ a_kt, where m_kct = x_kct + Y_kct − Y_kc,t−1: what is left is refused (exact form)."""
-    return no_rows() if m.pooled else at_most(m.t.classes.arrivals, m.m.by("k", "t"))
+    return no_rows() if m.pooled else at_most(m.arrivals, m.m.by("k", "t"))
 
 
 def eligible(m: FlowModel) -> Rows:
     """Σ_{φ_kc ≤ φ_l} m_kct ≤ φ_l·a_kt for every φ_l < 1 of k: on these c the same ones can be in time (exact form)."""
     if m.pooled:
         return no_rows()
-    arrivals = m.levels.share[:, None] * m.t.classes.arrivals[m.levels.k]
+    arrivals = m.levels.share[:, None] * m.arrivals[m.levels.k]
     return at_most(arrivals, m.by_level(m.m), over=arrivals.shape)
 
 
@@ -350,14 +360,14 @@ def occupancy(m: FlowModel) -> Rows:
     pair = m.pair[k, c]
     start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
     busy = m.x.at(start, (c[start], t[start] + later), m.busy[pair[start], later], ("c", "t"))
-    return at_most(0.0, busy - (m.n * m.t.slots_of)[np.unique(m.c)].across(t=m.bins + 1))
+    return at_most(0.0, busy - (m.n * m.slots)[np.unique(m.c)].across(t=m.bins + 1))
 
 
 def whole(m: FlowModel) -> Rows:
     """Σ_t x_kct ≤ φ_kc·requests_k·n_c: tightens the relaxation."""
     if m.given:
         return no_rows()
-    most = m.t.share[m.k, m.c] * m.t.classes.count[m.k]
+    most = m.t.share[m.k, m.c] * m.requests[m.k]
     return at_most(0.0, m.x.by("k", "c") - m.n.at(m.c, (m.k, m.c), most, ("k", "c")))
 
 
@@ -370,7 +380,7 @@ def attainment(m: FlowModel) -> Rows:
         return no_rows()
     least = np.array([models[i].attainment_at_least for i in asked.tolist()])
     model = q.model[m.x.labels[0]]
-    served = (m.x.by(m=model) * (1.0 / requests[model]))[np.isin(model, asked)]
+    served = (m.x.by(m=model) * (m.one / requests[model]))[np.isin(model, asked)]
     return at_least(least, served + m.short[np.isin(m.short.labels[0], asked)], over=(asked,))
 
 

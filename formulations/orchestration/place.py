@@ -69,7 +69,7 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
     working = {s.name: set(s.free) for s in t.case.servers if s.name in stays}
     for c, _, placement in _running(t):
         if c is not None and placement is not None and left[c] > 0 and all(
-            set(g) <= working.get(s, set()) for s, g in placement.items()
+            set(g) <= working.get(s, set()) and len(g) % t.configurations[c].unit == 0 for s, g in placement.items()
         ):  # fmt: skip
             stay.append((c, placement))
             left[c] -= 1

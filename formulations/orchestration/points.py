@@ -30,7 +30,6 @@ Mask = npt.NDArray[np.bool_]
 HELD = 1 + 1e-9  # rounding of what a candidate can hold
 BINS_WANTED = 16
 SERVICE_BINS = 1.0
-LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -169,8 +168,8 @@ class OrchestrationTables:
 
     @cached_property
     def admissible(self) -> Mask:
-        """(K, C): an unloaded instance meets the deadline of a share worth planning with."""
-        mask: Mask = (self.wait_s >= 0) & (self.share >= LEAST_SHARE)
+        """(K, C): an unloaded instance meets the deadline of some."""
+        mask: Mask = (self.wait_s >= 0) & (self.share > 0)
         return mask
 
     @property

@@ -431,6 +431,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
             wrong.unknown(f"change.running[{i}].model", r.model, "a model of this file", names)
         if r.gpu is not None and r.gpu not in types:
             wrong.unknown(f"change.running[{i}].gpu", r.gpu, "a GPU type of the cluster", types)
+    _placements(p, list(types), wrong)
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
@@ -481,6 +482,33 @@ def _servers(p: Orchestration, types: list[str], wrong: Mistakes) -> tuple[Serve
         if name not in seen:
             wrong.unknown(f"cluster.failed_gpus.{name}", name, "a server of the cluster", sorted(seen)[:1000])
     return tuple(lines)
+
+
+def _placements(p: Orchestration, types: list[str], wrong: Mistakes) -> None:
+    """Whether what runs stands on GPUs that there are, as many as it takes, each held once (they may have failed)."""
+    placed = [(i, r) for i, r in enumerate(p.change.running) if r.placement is not None]
+    asked = {s for _, r in placed for s in r.placement or ()}
+    kind = {name: s for s in p.cluster.servers for name in s.names if name in asked} if asked else {}
+    held: set[tuple[str, int]] = set()
+    for i, r in placed:
+        where, gpus = f"change.running[{i}].placement", r.tp * r.pp * r.dp
+        if r.count != 1:
+            wrong.add(where, f"{r.count} instances", "one instance: an entry for each")
+        total = sum(len(g) for g in (r.placement or {}).values())
+        if total != gpus:
+            wrong.add(where, f"{total} GPUs", f"{gpus} GPUs: tp·pp·dp of the instance")
+        for name, used in (r.placement or {}).items():
+            if name not in kind:
+                wrong.unknown(where, name, "a server of the cluster", sorted(kind)[:1000])
+                continue
+            if kind[name].gpu != (r.gpu or types[0]):
+                wrong.add(f"{where}.{name}", kind[name].gpu, f"a server with {r.gpu or types[0]}")
+            for g in used:
+                if g >= kind[name].gpus:
+                    wrong.add(f"{where}.{name}", g, f"a GPU index from 0 to {kind[name].gpus - 1}")
+                elif (name, g) in held:
+                    wrong.add(f"{where}.{name}", g, "a GPU that no other running instance holds")
+                held.add((name, g))
 
 
 def _requests(p: Orchestration, names: list[str], wrong: Mistakes) -> tuple[Trace | None, Ints, Array, list[str]]:

@@ -28,7 +28,6 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 ROUNDING = 1 + 1e-9  # of the tokens that memory holds
 PREFILL_CHUNK_TOKENS = 8192  # of a prompt whose activations are in memory at once
-LEAST_SHARE = 0.02  # of a group in time, for a pair to count in the latency threshold
 LEAST_BIN_S = 1e-3
 MOST_BINS_OF_ARRIVALS = 16
 
@@ -124,7 +123,7 @@ class Recomputed:
         return float(able.mean()), float(slack[able].mean())
 
     def latency_threshold_s(self) -> float:
-        """First-token latency that counts as 0 in MS(8): given, or the longest that any pair worth planning allows."""
+        """First-token latency that counts as 0 in MS(8): given, or the longest that any pair allows."""
         given = self.case.problem.objective.latency_threshold_s
         if given is not None:
             return given
@@ -134,7 +133,7 @@ class Recomputed:
                 if c.refused or c.model != q.model:
                     continue
                 share, wait = self.in_time(q, c)
-                if share >= LEAST_SHARE:
+                if share > 0:
                     longest = max(longest, wait + c.prefill_s_per_token * q.prompt_tokens)
         return longest or 1.0
 

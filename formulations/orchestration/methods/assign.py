@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import njit
 
 from formulations.orchestration.clock import Clock
-from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, weights
+from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, demand, weights
 from formulations.orchestration.points import OrchestrationTables
 
 Array = npt.NDArray[np.float64]
@@ -63,7 +63,8 @@ class _Reservations:
         fastest = np.lexsort((t.service_s[k, c], k))
         self.preferences = (slowest, fastest)
         self.first = np.searchsorted(k[slowest], np.arange(len(t.classes) + 1))
-        self.room = (counts * t.slots_of).astype(float)
+        self.arrivals, self.one = demand(t)
+        self.room = counts * t.slots_of / self.one
 
     def run(self, blocks: Ints, preference: int) -> tuple[Array, Array, Array]:
         """Starts, stocks, and what each class gains."""
@@ -71,7 +72,7 @@ class _Reservations:
         started, waiting = np.zeros((len(self.k), T)), np.zeros((len(self.k), T))
         gained = np.zeros(len(self.t.classes))
         _reserve(
-            blocks, self.t.classes.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
+            blocks, self.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
             self.whole, self.part, self.eligible, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late,
             gained, started, waiting,
         )  # fmt: skip
@@ -135,7 +136,8 @@ class _Reservations:
                         changed.append(order)
                     attempt(np.concatenate(changed), by_bin, preference)
         before = np.hstack((np.zeros((len(self.k), 1)), waiting[:, :-1]))
-        return Assignment(self.counts, self.k, self.c, np.maximum(started + waiting - before, 0.0), started, waiting)
+        admitted = np.maximum(started + waiting - before, 0.0)
+        return Assignment(self.counts, self.k, self.c, *(self.one * v for v in (admitted, started, waiting)))
 
 
 @njit(cache=True)

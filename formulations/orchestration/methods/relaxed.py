@@ -11,6 +11,7 @@ from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.methods.rounding import rounded, unaffordable
 from formulations.orchestration.model import FlowModel, nonzeros
+from formulations.orchestration.place import running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
@@ -31,7 +32,7 @@ def config_tree(
     clock = time.perf_counter()
     proved = dominated(tables)
     rules = paper_rules(tables)
-    keep = proved.keep & rules.keep
+    keep = (proved.keep & rules.keep) | (running_counts(tables) > 0)  # what runs and is stopped is in the plan
     log = {
         "configurations": len(keep), "cut_by_dominance": int((~proved.keep).sum()),
         "cut_by_paper_rules": int((proved.keep & ~rules.keep).sum()), "left": int(keep.sum()),
@@ -40,7 +41,7 @@ def config_tree(
     seconds = {"prune": time.perf_counter() - clock}
     found = exact(problem, restrict(tables, keep), options)
     found = replace(found, seconds=seconds | found.seconds, log=log | found.log)
-    if (keep == proved.keep).all():
+    if (keep >= proved.keep).all():
         return found
     status = found.status
     if status in ("optimal", "infeasible"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from optmodels.solver.highs import Limit, Report
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EVALUATIONS = 40  # schedules tried by `improved`
-IDLE = 1e-6  # requests
+IDLE = 1e-10  # of all requests
 MOST_NONZEROS = 10_000_000  # of a matrix: some 1 GB where it is made, as much again in the solver
 SECONDS_PER_NONZERO = 1e-6  # to make it
 STEPS = 32  # instances are added one by one, of more than that by this part of them
@@ -168,11 +168,14 @@ def without_idle(t: OrchestrationTables, a: Assignment) -> Assignment:
     """The same schedule without instances that no request is meant for, but for running ones and models' minimum."""
     served = np.bincount(a.configuration, a.admitted.sum(axis=1), len(a.counts))
     counts, running = a.counts.copy(), running_counts(t)
-    for c in np.flatnonzero((counts > 0) & (served <= IDLE)):
+    for c in np.flatnonzero((counts > 0) & (served <= IDLE * t.classes.count.sum())):
         m = t.model_of[c]
         spare = int(counts[t.model_of == m].sum()) - t.case.problem.models[m].minimum_instances
         counts[c] -= max(0, min(int(counts[c] - running[c]), spare))
-    return replace(a, counts=counts)
+    used = counts[a.configuration] > 0
+    return Assignment(
+        counts, a.request_class[used], a.configuration[used], a.admitted[used], a.started[used], a.waiting[used]
+    )
 
 
 def impossible(t: OrchestrationTables) -> str:
