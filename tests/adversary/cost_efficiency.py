@@ -41,7 +41,7 @@ def reference(data: Instance) -> Answer:
     """Largest cost efficiency, by trying every deployment in every market."""
     best = _optimum(data, static.PLAN_TOLERANCE)
     worst = _optimum(data, -static.SURE)
-    return Answer(best, worst, "max", relative=1e-6, absolute=0.0)
+    return Answer(best, worst, "max", relative=1e-6, absolute=1e-12)
 
 
 def _setting(p: CostEfficiency, data: Instance) -> Setting:

@@ -84,7 +84,7 @@ def reference(data: Instance) -> Answer:
     sense = "min" if p.objective == "min_cost" else "max"
     best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
     worst = _optimum(p, data, 0.0, generous=False)
-    return Answer(best, worst, sense, relative=3e-6, absolute=0.0)  # type: ignore[arg-type]
+    return Answer(best, worst, sense, relative=3e-6, absolute=1e-12)  # type: ignore[arg-type]
 
 
 def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | None:
@@ -193,9 +193,14 @@ class _Fleet:
     def _limits(self, t: int) -> None:
         p = self.p
         if p.budget_usd_per_hour is not None:
-            self.m.row(
-                {self.n[t, i]: q.usd for i, q in enumerate(self.points)}, high=p.budget_usd_per_hour * self.loose
-            )
+            most = p.budget_usd_per_hour * self.loose
+            costs = {}
+            for i, q in enumerate(self.points):
+                if q.usd > most:
+                    self.m.high[self.n[t, i]] = 0.0
+                elif q.usd > 1e-11 * most:  # less is nothing, and the solver would drop it in silence
+                    costs[self.n[t, i]] = q.usd
+            self.m.row(costs, high=most)
         for lines, together in ((p.stock, False), (p.quota, True)):
             for line in lines:
                 sums: dict[Any, dict[int, float]] = {}
@@ -240,6 +245,8 @@ class _Fleet:
                 most = 2 * (math.ceil(self._most(t, members)) + r.lost)
                 self.m.row({**count, on: -float(most)}, high=0)
                 self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
+                for x in load:  # one deployment at least is left of a pool that serves anything
+                    self.m.row({x: 1.0, **dict.fromkeys(count, -1.0), on: float(r.lost)}, high=0)
                 continue
             used.append(self._survives(count, load, self._unavailable(machines), t, members))
         if r.survive_probability is not None:
@@ -247,10 +254,12 @@ class _Fleet:
 
     def _most(self, t: int, members: list[int]) -> float:
         """More deployments of a pool than any plan has a use for."""
-        loads = sum(
-            math.ceil(self._load(t, i, k)) + 1 for i in members for k in range(len(self.points[i].serves))
-            if (t, i, k) in self.x
-        )  # fmt: skip
+        most: dict[str, int] = {}  # by demand
+        for i in members:
+            for k, (name, _, _) in enumerate(self.points[i].serves):
+                if (t, i, k) in self.x:
+                    most[name] = max(most.get(name, 0), math.ceil(self._load(t, i, k)))
+        loads = sum(most.values()) + len(members)
         extra = sum(w.min_replicas for w in self.workloads) + sum(r.count for r in self.p.running or ())
         r = self.p.reserve
         return (loads / (r.load_after_loss if r is not None else 1.0)) + extra + 2
@@ -273,11 +282,13 @@ class _Fleet:
             sizes[column], left[column] = -float(size), -float(size - lost) * self.loose
             if size - lost >= most:
                 break
-            if size > 600:
-                raise UnsettledError("reference: pools of more than 600")
+            if size > 1500:
+                raise UnsettledError("reference: pools of more than 1500")
         self.m.row(dict.fromkeys(choice, 1.0), high=1)
         self.m.row({**count, **sizes}, 0, 0)
         self.m.row({**_felt(load), **left}, high=0)
+        for x in load:
+            self.m.row({x: 1.0, **left}, high=0)
         return choice
 
     def _unavailable(self, machines: Machines) -> float:

@@ -103,8 +103,14 @@ class Programme:
         return found
 
     def _optimum(self, scale: float) -> Solution:
-        """The optimum, which there has to be, with costs divided by `scale`."""
-        _, bound, x = self._run(self.low, self.high, any(self.whole), "choose", scale)
+        """The optimum, which there has to be, with costs divided by `scale`: the better with presolve and without.
+
+        HiGHS 1.15 with presolve and narrow tolerances has said "optimal" of a solution that costs 28 % too much.
+        """
+        return min((self._found(scale, presolve) for presolve in ("choose", "off")), key=lambda s: s.value)
+
+    def _found(self, scale: float, presolve: str) -> Solution:
+        _, bound, x = self._run(self.low, self.high, any(self.whole), presolve, scale)
         if x is None:
             raise UnsettledError("infeasible with costs, feasible without")
         if not any(self.whole):
@@ -112,7 +118,7 @@ class Programme:
         whole = np.array(self.whole)
         low = np.where(whole, np.round(x), self.low)
         high = np.where(whole, np.round(x), self.high)
-        _, value, x = self._run(low.tolist(), high.tolist(), False, "choose", scale)
+        _, value, x = self._run(low.tolist(), high.tolist(), False, presolve, scale)
         if x is None:
             raise UnsettledError("the whole numbers found are none when rounded")
         return Solution(float(min(bound, value)), float(value), x)
