@@ -87,7 +87,10 @@ class RowLp:
             price = t.option_usd_per_hour
             small = 1e-9 * float(np.median(price) if len(price) else 1.0) / max(rtt.max(initial=1), 1)
             model.f.of(compiled.costs[0])[:] += small * rtt * t.work[self.source, self.sink]
-        self.session = Session(compiled)
+        # Money in units that keep a solver's absolute tolerance small beside prices.
+        dearest = float(t.option_usd_per_hour.max(initial=0.0))
+        self.usd = 1.0 if phase_one or 1e-3 <= dearest <= 1e5 or not dearest else 2.0 ** round(np.log2(dearest))
+        self.session = Session(replace(compiled, costs=compiled.costs / self.usd))
         self.rows = np.arange(len(compiled.row_lower))
         self.unlimited = np.full(len(t.sink_region), -np.inf)
 
@@ -101,7 +104,7 @@ class RowLp:
     @property
     def objective(self) -> float:
         """Of the last solve, USD/h."""
-        return self.session.objective
+        return self.usd * self.session.objective
 
     def primal(self) -> tuple[Array, Array, Array]:
         """Flows (F,), purchases (O,), unserved (I,)."""
@@ -110,7 +113,7 @@ class RowLp:
 
     def duals(self) -> tuple[Array, Array]:
         """Price of demand y (I,), and of machines z ≥ 0 (J,)."""
-        y, z = np.split(self.session.row_duals(), [len(self.rows) - len(self.unlimited)])
+        y, z = np.split(self.usd * self.session.row_duals(), [len(self.rows) - len(self.unlimited)])
         return y, np.maximum(0.0, -z)
 
 

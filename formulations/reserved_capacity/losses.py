@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import SERVED, fewest_choices_first, greedy_flows, nearest_first
+from formulations.reserved_capacity.dispatch import (
+    SERVED,
+    SHORT,
+    RowLp,
+    fewest_choices_first,
+    greedy_flows,
+    nearest_first,
+)
 from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
 
 BLOCK = 256  # rows whose deviations are searched at once
@@ -90,6 +97,16 @@ def unserved(t: ReservedTables, case: Case, machines: Array) -> Iterator[tuple[A
     for at in range(0, len(order), BLOCK):
         rows, demand = _deviating(t, case, order[at : at + BLOCK], have)
         yield from _failing(t, demand, rows, have)
+
+
+def short_row(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
+    """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
+    for demand, have, _ in unserved(t, case, machines):
+        for d, m in zip(demand, have, strict=True):
+            lp.solve(d, m)
+            if lp.objective > SHORT * max(float(d.sum()), 1e-12):
+                return lp.objective, lp.duals()[1] * case.alive  # a machine that is lost does not help
+    return None
 
 
 def _failing(t: ReservedTables, demand: Array, rows: Index, have: Array) -> Iterator[tuple[Array, Array, Array]]:

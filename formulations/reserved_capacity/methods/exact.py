@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from formulations.reserved_capacity.dispatch import Dispatch
+from formulations.reserved_capacity.dispatch import Dispatch, RowLp
+from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
 from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
@@ -55,7 +56,7 @@ class Master:
         self.theta = model.variable("theta", ("group",), (groups,))
         model.state(PURCHASES)
         self.held = held(model, t.column_active, "q")
-        self.unit = 1.0 / max(1.0, float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0)
+        self.unit = 1.0 / ((float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0) or 1.0)
         model.minimise("cost", (model.reserved_usd + self.theta) * self.unit)
         compiled = model.compiled()
         self.session = Session(compiled, Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
@@ -75,25 +76,26 @@ class Master:
 
     def add(self, cuts: list[Cut]) -> None:
         """Add cuts as rows, each scaled to a right-hand side of about one."""
-        rows: list[tuple[float, Any, Any]] = []
+        lower: list[float] = []
+        indices: list[Index] = []
+        values: list[Array] = []
         for cut in cuts:
             index, value = self._reserved(cut.slope, cut.quarter)
             if cut.group is not None:
                 index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
             largest = np.abs(value).max(initial=0.0)
-            if largest:
-                keep = np.abs(value) > 1e-12 * largest
-                rows.append((cut.constant / largest, index[keep], value[keep] / largest))
-            elif cut.constant > TOLERANCE:
-                rows.append((1.0, np.zeros(0, dtype=np.intp), np.zeros(0)))  # 0 ≥ 1: nothing reservable can help
-        if not rows:
-            return
-        lower, index, value = ([row[x] for row in rows] for x in range(3))
-        start = np.concatenate([[0], np.cumsum([len(each) for each in index])])
-        shape = (len(rows), self.session.columns)
-        A = sp.csr_array((np.concatenate(value), np.concatenate(index), start), shape=shape)
-        self.session.add_rows(np.array(lower), np.full(len(rows), np.inf), A)
-        self.lower += lower
+            if not largest and cut.constant <= TOLERANCE:
+                continue
+            keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
+            lower.append(cut.constant / largest if largest else 1.0)
+            indices.append(index[keep])
+            values.append(value[keep] / largest if largest else value[keep])
+        if lower:
+            start = np.cumsum([0, *map(len, indices)])
+            shape = (len(lower), self.session.columns)
+            rows = sp.csr_array((np.concatenate(values), np.concatenate(indices), start), shape=shape)
+            self.session.add_rows(np.array(lower), np.full(len(lower), np.inf), rows)
+            self.lower += lower
 
     def drop_slack(self) -> None:
         """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
@@ -242,8 +244,7 @@ class _Run:
             self._closest_to_users(self.oracle)
         seconds = {"build": built, "solve": time.perf_counter() - self.clock - built}
         if status == "infeasible":
-            reason = "demand exceeds what can be reserved and bought within reach"
-            return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": reason})
+            return Outcome("infeasible", None, seconds=seconds, size=size, log=self.log | {"reason": self._why_not()})
         if self.best is None:
             stopped: Limit = "interrupt" if cancelled() else "time"
             return Outcome("no_solution_found", None, self.lower, stopped, seconds, size, self.log, tuple(self.events))
@@ -261,6 +262,19 @@ class _Run:
             "optimal" if proved else "feasible", plan, cost if proved else self.lower, limit,
             seconds, size, self.log, tuple(self.events),
         )  # fmt: skip
+
+    def _why_not(self) -> str:
+        """What even all that may be reserved and bought does not serve, in words."""
+        t, lp = self.t, RowLp(self.t, phase_one=True)
+        held = np.minimum(t.reserved(np.floor(t.most_useful() / t.column_step) * t.column_step), t.sink_most[:, None])
+        hourly = np.zeros(len(t.sink_region))
+        np.add.at(hourly, t.option_sink, t.option_most)
+        if short_row(t, of_demand(t, sources=~np.isfinite(t.penalty), extra=hourly), held, lp) is not None:
+            return "demand exceeds what can be reserved and bought within reach"
+        lost = [g.name for g in t.guards if short_row(t, of_guard(t, g), held, lp) is not None]
+        if lost:
+            return f"what can be reserved within reach does not survive: {', '.join(lost)}"
+        return "what steps and minima leave to be reserved does not do"
 
     def _plan(self) -> ReservedPlan:
         assert self.best is not None

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
-from formulations.reserved_capacity.losses import Case, of_demand, of_guard, unserved
+from formulations.reserved_capacity.losses import Case, of_demand, of_guard, short_row, unserved
 from formulations.reserved_capacity.making import make_plan
 from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
@@ -28,7 +28,7 @@ from optmodels.solver.session import Session
 ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
-GRACE = 1.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
+GRACE = 3.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
 BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
 
 
@@ -66,7 +66,7 @@ def _broken(t: ReservedTables, counts: Array) -> str:
     if not t.guards:
         return ""
     lp = RowLp(t, phase_one=True)
-    if any(_worst(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
+    if any(short_row(t, case, t.reserved(counts), lp) is not None for case in _cases(t, losses_only=True)):
         return "does not survive every loss that the instance names"
     return ""
 
@@ -99,16 +99,6 @@ def _cases(t: ReservedTables, losses_only: bool = False) -> list[Case]:
     return cases
 
 
-def _worst(t: ReservedTables, case: Case, machines: Array, lp: RowLp) -> tuple[float, Array] | None:
-    """A row of a case that cannot be served, if not the worst: (requests/s short, prices of machines (J,))."""
-    for demand, have, _ in unserved(t, case, machines):
-        for d, m in zip(demand, have, strict=True):
-            lp.solve(d, m)
-            if lp.objective > 1e-7 * max(float(d.sum()), 1e-12):
-                return lp.objective, lp.duals()[1] * case.alive  # a machine that is lost does not help
-    return None
-
-
 def _serves(t: ReservedTables, counts: Array, cases: list[Case]) -> bool:
     """Whether greedy flows serve every row of every case; they may fail where a better flow would not."""
     machines = t.reserved(counts)
@@ -136,7 +126,7 @@ def _repair(t: ReservedTables, counts: Array, options: Options, began: float) ->
         if _out_of_time(options, began):
             return None
         machines = t.reserved(counts)
-        short = [(case, w) for case in open_ if (w := _worst(t, case, machines, lp)) is not None]
+        short = [(case, w) for case in open_ if (w := short_row(t, case, machines, lp)) is not None]
         if not short:
             if len(open_) == len(cases):
                 return counts

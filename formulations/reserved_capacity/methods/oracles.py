@@ -262,7 +262,9 @@ class _Duals:
 
     def add(self, y: Array, z: Array) -> bool:
         """Whether it is new."""
-        key = np.round(np.concatenate([y, z]), 7).tobytes()
+        both = np.concatenate([y, z])
+        largest = np.abs(both).max(initial=0.0) or 1.0
+        key = np.round(np.append(both / largest, np.log(largest)), 7).tobytes()
         if key in self.known:
             return False
         self.known.add(key)
