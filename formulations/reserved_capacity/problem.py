@@ -35,7 +35,7 @@ MACHINES_TRUSTED = (
     1e8,
 )  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
 USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
-USD_PER_REQUEST_TRUSTED = (1e-9, 1e4)
+USD_FORGONE_TRUSTED = (1e-6, 1e10)  # in an hour, of the requests that the fastest machine serves
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
 
@@ -431,11 +431,13 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
     for i, r, market in np.argwhere((prices < low) | (prices > high))[:1]:
         wrong.add(f"machines[{i}] ({p.machines[i].machine}) in {p.regions[r].region}: {MARKETS[market]}",
                   float(prices[i, r, market]), f"a price from {low:g} to {high:g} USD/h")  # fmt: skip
-    low, high = USD_PER_REQUEST_TRUSTED
     for k, s in enumerate(p.services):
-        if s.unserved_usd_per_request is not None and not low <= s.unserved_usd_per_request <= high:
+        if s.unserved_usd_per_request is None or not rate[:, k].any():
+            continue
+        low, high = (usd / (3600.0 * rate[:, k].max()) for usd in USD_FORGONE_TRUSTED)
+        if not low <= s.unserved_usd_per_request <= high:
             wrong.add(f"services[{k}].unserved_usd_per_request", s.unserved_usd_per_request,
-                      f"a price from {low:g} to {high:g} USD", "leave it out where all must be served")  # fmt: skip
+                      f"a price from {low:.3g} to {high:.3g} USD", "leave it out where all must be served")  # fmt: skip
 
 
 def _clock(r: Region, i: int, wrong: Mistakes) -> Any:

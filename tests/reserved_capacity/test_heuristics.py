@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reserved import machine, random_instance, two_regions
 
+from formulations.reserved_capacity.dispatch import dispatch
 from formulations.reserved_capacity.methods.heuristics import METHODS, k_medoids
 from optmodels import formulation
 from optmodels.errors import InputError
@@ -92,3 +93,45 @@ def test_a_minimum_that_is_no_multiple_of_the_step_is_rounded_up(name):
     problem, found = run(document, name)
     assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
     assert min(r.count for r in found.plan.reservations) >= 10
+
+
+def forwarding_costs():
+    """Four regions a day with a locality loss, steps and few hourly machines: no proof in a hundredth of a second."""
+    names = ("a", "b", "c", "d")
+    rng = np.random.default_rng(4)
+    demand = {n: rng.uniform(1, 30, 24).round(1).tolist() for n in names}
+    return two_regions(
+        regions=[{"region": n} for n in names],
+        network={"rtt_ms": {n: dict.fromkeys(names, 20.0) for n in names}},
+        services=[two_regions()["services"][0] | {
+            "kappa": 1.2, "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": demand}}],
+        machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0}, minimum=3, step=2, on_demand_available=9),
+        terms=["reserved_3y", "on_demand"], resilience={"lose_any_region_keep": 0.5},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["exact", "full"])
+def test_stopped_at_once_no_exact_method_has_less_than_the_best_heuristic(name):
+    problem = load(forwarding_costs())
+    tables = FORM.tables(problem)
+    plans = [METHODS[each](problem, tables, Options()).plan for each in METHODS]
+    best = min(p.cost.total_usd_per_month for p in plans if p is not None)
+    found = FORM.method(name)(problem, tables, Options(time_limit=0.01))
+    assert found.plan is not None and FORM.check(problem, found.plan.model_dump(mode="json")).ok
+    assert found.plan.cost.total_usd_per_month <= best * (1 + 1e-9)
+    assert found.bound is None or found.bound <= best
+
+
+def test_a_dispatch_out_of_time_serves_every_row_all_the_same():
+    t = FORM.tables(load(forwarding_costs()))
+    held = np.full((len(t.sink_region), 1), 18.0)
+    best, hurried = dispatch(t, held), dispatch(t, held, until=0.0)
+    assert best.short(t) == hurried.short(t) == 0
+    assert best.total_usd_per_month(t) <= hurried.total_usd_per_month(t) <= 1.5 * best.total_usd_per_month(t)
+    served = (t.demand - hurried.unserved).T @ t.weight
+    assert hurried.flow.sum(axis=1) == pytest.approx(served)
+    used = (hurried.flow * t.work).sum(axis=0)
+    assert used == pytest.approx(hurried.used.T @ t.weight)
+    have = held.T.repeat(len(t.demand), axis=0)
+    np.add.at(have.T, t.option_sink, hurried.bought.T)
+    assert (hurried.used <= have + 1e-9).all()

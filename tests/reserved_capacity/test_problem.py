@@ -273,3 +273,45 @@ def test_egress_prices_and_what_is_missing():
     document["services"] = service(demand=document["services"][0]["demand"])
     with pytest.raises(InputError, match="answer_kb"):
         load(document).resolve()
+
+
+def hours(**by_region):
+    return {"kind": "inline", "unit": "requests_per_second", "by_region": {n: [v] for n, v in by_region.items()}}
+
+
+@pytest.mark.parametrize("change, path", [
+    ({"services": service(demand=hours(west=4e9, east=2.0))}, "services[0].demand"),
+    ({"services": service(demand=hours(west=4e-9, east=0.0))}, "services[].demand"),
+    ({"machines": machine(serves={"chat": {"requests_per_second": 1e-9}})}, "services[0].demand"),
+    ({"machines": [*machine(), *machine(machine="slow", serves={"chat": {"requests_per_second": 1e-9}})]},
+     "machines[1].serves.chat.requests_per_second"),
+    ({"machines": machine(prices={"reserved_3y": 1e-9})}, "machines[0] (box) in west: reserved_3y"),
+    ({"services": service(unserved_usd_per_request=1e9)}, "services[0].unserved_usd_per_request"),
+    ({"growth": {"quarters": 40, "factor_per_quarter": 2.0}}, "services[0].demand"),
+])  # fmt: skip
+def test_sizes_and_prices_out_of_a_solvers_reach_are_refused_with_the_value(change, path):
+    with pytest.raises(InputError) as error:
+        load(two_regions(**change)).resolve()
+    assert [m.path for m in error.value.mistakes] == [path]
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1e7])
+def test_the_unit_of_requests_does_not_matter(factor):
+    """A million times fewer requests, of machines that serve a million times fewer: the same plan."""
+
+    def document(x):
+        demand = hours(west=10.0 * x, east=2.3 * x)
+        return two_regions(
+            services=service(kappa=1.2, demand=demand, unserved_usd_per_request=0.0007 / x),
+            machines=machine(prices={"on_demand": 2.5, "reserved_3y": 1.0},
+                             serves={"chat": {"requests_per_second": x}}),
+            terms=["reserved_3y", "on_demand"],
+        )  # fmt: skip
+
+    here, there = api.solve(document(1.0)), api.solve(document(factor))
+    assert there.check.ok and there.status == "optimal"
+    assert there.objective == pytest.approx(here.objective)
+    assert there.plan["reservations"] == here.plan["reservations"]
+    for a, b in zip(here.plan["flows"], there.plan["flows"], strict=True):
+        assert b["mean_requests_per_second"] == pytest.approx(factor * a["mean_requests_per_second"])
+    assert there.report["regions"][0]["peak_requests_per_second"] == pytest.approx(10.0 * factor)
