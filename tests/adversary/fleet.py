@@ -811,9 +811,9 @@ def _pool(rng: Rng, data: Instance) -> None:
     if maybe(rng, 0.2):
         s["alpha"] = static.alpha_range(rng)
     data["strategies"] = s
-    if maybe(rng, 0.4):
+    if maybe(rng, 0.7):
         data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
-        if maybe(rng):
+        if maybe(rng, 0.7):
             calibration = static.calibration(rng, list(data["gpus"]), False)
             data["latency"]["calibration"] = pick(rng, [calibration, "own.yaml", "llm-pilot-table-viii"])
             if data["latency"]["calibration"] == "own.yaml":
