@@ -571,7 +571,7 @@ class _Making:
         if self.kind == "few-per-hour":
             size *= d.one((1.0, 1e-3))
         services = 2 if d.chance(0.2) else 1
-        data["services"] = [self.service(f"s{k}", size * d.number(0.3, 3.0)) for k in range(services)]
+        data["services"] = [self.service(f"s{k}", size * d.number(0.3, 3.0), rate) for k in range(services)]
         data["machines"] = [self.machine(f"m{i}", data["services"], rate) for i in range(d.whole(1, 2))]
         for s in data["services"]:  # somebody has to serve it
             if "workload" not in s and not any(s["service"] in m.get("serves", {}) for m in data["machines"]):
@@ -643,7 +643,7 @@ class _Making:
         by_pair = {a: {**{b: price() for b in d.some(names)}, "*": price()} for a in names}
         return {"usd_per_gb": d.one((price(), {a: price() for a in names}, by_pair))}
 
-    def service(self, name: str, size: float) -> dict[str, Any]:
+    def service(self, name: str, size: float, rate: float) -> dict[str, Any]:
         d, names = self.d, self.names
         slo: dict[str, Any] = {"ttft_s": d.one((0.1, 0.2, 0.4, 1.0, d.number(0.05, 0.5)))}
         if d.chance(0.3):
@@ -660,7 +660,8 @@ class _Making:
         if d.chance(0.2):
             service["residency"] = {d.one(names): d.some(names)}
         if d.chance(0.8 if self.kind == "tight" else 0.35):
-            service["unserved_usd_per_request"] = d.one((1e-3, d.magnitude(1e-9, 1e3), d.magnitude(1e-5, 1e-2)))
+            price = d.one((1e-3, d.magnitude(1e-8, 1e2), d.magnitude(1e-5, 1e-2)))
+            service["unserved_usd_per_request"] = price / rate
         return service
 
     def workload(self) -> dict[str, Any]:
