@@ -51,7 +51,6 @@ GIB = float(2**30)
 GENEROUS = 2e-6  # slots are read so many times larger
 EDGE = 1e-9  # of a deadline: service may be longer, read generously, or must be shorter, read strictly
 LEAST_WAIT = 0.02  # of a bin: who cannot wait so long does not wait
-LEAST_SHARE = 0.02  # of a class in time, for a pair to count in the latency threshold
 
 
 # The instance, read ---------------------------------------------------------------------------------------------------
@@ -542,13 +541,13 @@ class _Score:
         self.served: dict[int, dict[int, float]] = {}
 
     def _longest(self) -> float:
-        """The longest first-token latency that any pair worth planning allows."""
+        """The longest first-token latency that any pair allows."""
         ttft = self.case.data.get("slo", {}).get("ttft_s")
         found = [0.0]
         for q in self.case.groups:
             for c in (c for c in self.case.candidates if c.model == q.model):
                 share, wait = q.able(c, ttft, 0.0)
-                if share >= LEAST_SHARE:
+                if share > 0:
                     found.append(wait + c.prefill * float(q.prompt.mean()))
         return max(found) or 1.0
 
