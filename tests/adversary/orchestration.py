@@ -536,8 +536,8 @@ class _Score:
         given = o.get("throughput_threshold_tokens_per_s")
         self.full = (asked if given is None else given * case.bins * case.bin_s) or 1.0
         self.limit = o.get("latency_threshold_s") or self._longest()
-        self.throughput = p.variable(-self.weights["throughput"], 0.0, 1.0)
-        self.tokens: dict[int, float] = {self.throughput: -1.0}
+        most = min(1.0, asked / self.full) or 1.0  # T is counted in what it can be
+        self.tokens: dict[int, float] = {p.variable(-self.weights["throughput"] * most, 0.0, 1.0 / most): -most}
         self.served: dict[int, dict[int, float]] = {}
 
     def _longest(self) -> float:
