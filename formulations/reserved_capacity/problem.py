@@ -417,6 +417,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
             continue
         best = int(np.nanargmin(need[:, k]))
         few += need[best, k]
+        need[:, k] *= s.kappa * len(p.services)  # forwarded, and beside the others
         if not need[best, k] <= most:
             wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
                       f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from formulations.reserved_capacity.dispatch import Dispatch, RowLp
 from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
-from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables, solve_flows
+from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
@@ -40,7 +40,7 @@ START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
 FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried before the model as it stands
 FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
-FEW_ROUNDS = 2  # of integers after which a small instance is solved as it stands
+FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # up to which it has another turn, after so many rounds of integers
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 
 
@@ -421,37 +421,39 @@ class _Run:
             return "optimal"
         self.master.drop_slack()
         self.master.integers(on=True)
+        flows_due = flow_variables(t) <= FEW_FLOWS
         while not self.out_of_time():
             rounds += 1
             inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
-            status, x, bound = self.master.solve(inner, self.to_turn())
+            seconds = self.to_turn()
+            if flows_due:
+                seconds = min(FLOWS_SECONDS, np.inf if seconds is None else seconds)
+            status, x, bound = self.master.solve(inner, seconds)
             if status == "infeasible":
                 return "infeasible"
             if bound is not None:
                 self.lower = max(self.lower, bound)
-            if x is None:
-                if self.out_of_time():
-                    return "limit"
-                self.heuristics()
-                continue
-            x = np.round(x / t.column_step) * t.column_step
-            machines = t.reserved(x)
-            hard = self.oracle.violated(machines)
-            self.master.add(hard)
-            if self.soft or not hard:
-                found = self._settle(x)
-                if not hard:
-                    self._offer(found)
+            if x is not None:
+                x = np.round(x / t.column_step) * t.column_step
+                hard = self.oracle.violated(t.reserved(x))
+                self.master.add(hard)
+                if self.soft or not hard:
+                    found = self._settle(x)
+                    if not hard:
+                        self._offer(found)
             self.record()
-            small = rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS
-            if self._gap() > self.target and small and self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
-                return "infeasible"
+            stuck = status == "limit"
+            if self._gap() > self.target and flows_due and (stuck or rounds >= FEW_ROUNDS):
+                stuck = flows_due = False
+                if self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
+                    return "infeasible"
             if self._gap() > self.target and self.due():
+                stuck = False
                 self.heuristics()
-            elif self._gap() <= self.target or status == "limit":
+            if self._gap() <= self.target or stuck:
                 break
         self.log["integer_rounds"] = rounds
-        return "optimal"
+        return "optimal" if self.best is not None else "limit"
 
     def _by_flows(self, share: float, most: float) -> str:
         """The flow model of a small instance as it stands, for a share of the time that is left, at most seconds."""

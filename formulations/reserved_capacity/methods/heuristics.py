@@ -15,7 +15,7 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, short_row, unserved
 from formulations.reserved_capacity.making import make_plan
-from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables
+from formulations.reserved_capacity.methods.flows import SMALL, flow_variables
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
@@ -453,7 +453,7 @@ def best_of_all(
     plan at all, on a small instance to the end.
     """
     until, best, most = _until(options, began), None, below
-    small = flow_variables(t) <= FEW_FLOWS
+    small = flow_variables(t) <= SMALL
     quick_first = ("region_local", "proportional", "greedy", "lp_rounding", *METHODS)
     for name in dict.fromkeys(quick_first):
         left = None if until is None else until - time.perf_counter()
