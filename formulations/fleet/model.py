@@ -17,13 +17,11 @@ from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, changes_mat
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake
-from optmodels.model import Expression, Family, Model, Rows, Terms, at_least, at_most, equal, no_rows
+from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at_least, at_most, equal, no_rows
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-SMALL = (
-    1e-2  # share of a deployment's load below which a tolerance could pass for it: such shares have rows of their own
-)
+SMALL = 1e-2  # of a row of `capacity`: shares with smaller coefficients have rows of their own
 
 
 class Parameters(Model):
@@ -66,6 +64,8 @@ class FleetModel(Parameters):
             model, in which max_ce is no objective and need not run anything.
     """
 
+    n: Variable
+
     def __init__(self, problem: Fleet, tables: FleetTables, ratio: float | None = 0.0) -> None:
         super().__init__(problem, tables)
         case, c = tables.case, problem.change
@@ -91,8 +91,8 @@ class FleetModel(Parameters):
         self.max_starts = np.inf if c.max_starts is None else c.max_starts
         self.max_stops = np.inf if c.max_stops is None else c.max_stops
         self.after_loss = 1.0 if problem.reserve is None else problem.reserve.load_after_loss
-        # Beyond `most` deployments none helps: the peak load, after a loss too; of a pool under the reserve, all that it
-        # can need and its spare ones, on any of its points. Where changes matter, idle ones may keep machines for others.
+        # Beyond `most` deployments none helps: the peak load, after a loss too; of a pool under the reserve, all that
+        # it can need and its spare ones, on any of its points. Where changes matter, idle ones may keep machines.
         load = np.where(possible, self.load, 0.0)
         self.full = np.minimum(self.rates @ load, 1.0)  # (T, P), S
         peak = self.rates.max(axis=0) @ load
@@ -114,7 +114,14 @@ class FleetModel(Parameters):
         self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
         idle_pools = np.unique(levels[:, 0]) if changing else np.zeros(0, dtype=np.intp)
         at, j = np.divmod(np.arange(self.T * len(idle_pools)), max(len(idle_pools), 1))
-        self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]))
+        self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]), integer=True)
+        t, w, p = self.x.labels
+        after = self.rates[t, w] * self.load[w, p] * self.rho[p] / self.after_loss
+        self.J = int(self.pool.max(initial=-1)) + 1
+        together = np.zeros((self.T, self.J + 1))  # the last for points in no pool
+        np.add.at(together, (t, self.pool[p]), after)
+        after /= np.minimum(together, 1.0)[t, self.pool[p]]
+        self.after_losses = np.where(self.pool[p] >= 0, after, np.inf)  # by entry of x
         self.up = self.variable("up", ("t", "g"), self.before.shape)
         self.down = self.variable("down", ("t", "g"), self.before.shape)
         self.state(FAMILIES)
@@ -257,14 +264,24 @@ def pool_size(m: FleetModel) -> Rows:
 
 
 def survives(m: FleetModel) -> Rows:
-    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p·x_twp ≤ f·(Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk): the load fits what losses leave.
+    """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p/(f·S_tj)·x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: losses leave enough.
 
-    f is load_after_loss; ρ undoes the headroom in l. Idle deployments, which only keep machines, may all be lost.
+    f is load_after_loss; ρ undoes the headroom in l; S_tj is 1, or what all x = 1 make of the sum if that is less. Idle
+    deployments, which only keep machines, may all be lost.
     """
-    _, _, p = m.x.labels
-    used = by_pool(m, m.x * (m.load_of(m.x) * m.rho[p]))
-    left = by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.lost).by("t", "j")
-    return at_most(0.0, used - m.after_loss * left)
+    protected = np.isfinite(m.after_losses)
+    return at_most(0.0, by_pool(m, m.x[protected] * m.after_losses[protected]) - left(m))
+
+
+def small_survives(m: FleetModel) -> Rows:
+    """x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: where its coefficient in `survives` is as small; c is (w, p)."""
+    small = m.after_losses < SMALL
+    _, w, p = (label[small] for label in m.x.labels)
+    pairs, c = np.unique(np.stack([w, p]).T, axis=0, return_inverse=True)
+    _, points = pairs.T
+    share = m.x[small].by("t", c=c)
+    of_pool = sp.coo_array((np.ones(len(points)), (m.pool[points], np.arange(len(points)))), (m.J, len(points)))
+    return at_most(0.0, share - left(m).dot("j", of_pool, "c").among(share))
 
 
 def few_pools(m: FleetModel) -> Rows:
@@ -298,9 +315,14 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, capacity, small_shares, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives, few_pools,
-    starts_limit, stops_limit, machine_balance, something_runs,
+    demand_met, capacity, small_shares, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives,
+    small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
+
+
+def left(m: FleetModel) -> Terms:
+    """Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk in rows (t, j): deployments of a pool that are in use after the losses."""
+    return by_pool(m, m.n) - m.idle.by("t", "j") - (m.y * m.lost).by("t", "j")
 
 
 def by_pool(m: FleetModel, terms: Terms) -> Terms:
@@ -330,7 +352,8 @@ def usd_per_hour(m: FleetModel) -> Expression:
 
 def served(m: FleetModel, value: Array) -> Expression:
     """Σ_t h_t·Σ_w value_w·λ_tw·(1 − s_tw) of what a request is worth, (W,); over demands that some point can serve."""
-    s = m.s[np.isfinite(m.load).any(axis=1)[m.s.labels[1]]]
+    _, demand = m.s.labels
+    s = m.s[np.isfinite(m.load.T[:, demand]).any(axis=0)]
     t, w = s.labels
     each = m.hours[t] * value[w] * m.rates[t, w]
     return Expression(s * -each, float(each.sum()))

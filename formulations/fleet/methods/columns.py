@@ -34,7 +34,8 @@ Index = npt.NDArray[np.intp]
 Milp = Callable[
     [Fleet, FleetTables, Settings, Choice | None], tuple[Report, Choice | None, dict[str, float], dict[str, int]]
 ]
-MOST_PAIRS = 30_000  # of the model that proves
+MOST_PAIRS = 30_000  # of the model that proves; where it has more, bound and gap say how far the proof got
+MOST_PAIRS_OPEN = 300_000  # the same where the gap is not even `ENOUGH`
 ENOUGH = 2e-3  # gap at which the restricted model may stop if the user asked for none
 
 
@@ -316,13 +317,21 @@ def solve(
         return Outcome("infeasible", None, seconds=seconds, log=log)
     clock = time.perf_counter()
     opened = np.union1d(select(tables, relaxed), _wanted(tables, relaxed))
-    restricted = _few_pairs(tables.restricted(opened), relaxed.priced[:, opened])
+    if any(w.spot_share_max < 1 for w in tables.case.workloads):  # what must not be on spot goes elsewhere
+        steady = np.flatnonzero(~tables.points.spot)
+        there = replace(relaxed, priced=relaxed.priced[:, steady])
+        opened = np.union1d(opened, steady[select(tables.restricted(steady), there)])
     seconds["select"] = time.perf_counter() - clock
-    log["restricted_points"] = len(opened)
     settings = Settings(options.time_limit or 25.0, max(options.gap, ENOUGH), options.seed, on_event=options.on_event)
-    report, choice, phases, size = milp(problem, restricted, settings, None)
-    seconds |= phases
-    log |= {"solver": report.message, "nodes": report.nodes}
+    for points in (opened, np.union1d(opened, relaxed.p)):  # the points of the relaxation's solution, too, if need be
+        opened = points
+        restricted = _few_pairs(tables, opened, relaxed)
+        report, choice, phases, size = milp(problem, restricted, settings, None)
+        for phase, spent in phases.items():
+            seconds[phase] = seconds.get(phase, 0.0) + spent
+        if choice is not None or report.status != "infeasible":
+            break
+    log |= {"restricted_points": len(opened), "solver": report.message, "nodes": report.nodes}
     if choice is None:
         return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
     bound = relaxed.bound
@@ -332,10 +341,11 @@ def solve(
     # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
     rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
     log["points_after_reduced_cost"] = len(rest)
-    goal = max(options.gap, 1e-6)
-    left = (options.time_limit or 25.0) - sum(v for k, v in phases.items() if k == "solve")
+    goal, limit = max(options.gap, 1e-6), report.limit
+    left = (options.time_limit or 25.0) - seconds["solve"]
     pairs = int(np.isfinite(tables.load[:, rest]).sum())
-    if (usd - bound) > goal * usd and pairs <= MOST_PAIRS and left > 1:
+    most = MOST_PAIRS if usd - bound <= ENOUGH * usd else MOST_PAIRS_OPEN
+    if (usd - bound) > goal * usd and pairs <= most and left > 1:
         whole = tables.restricted(rest)
         start = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
         again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), start)
@@ -347,10 +357,11 @@ def solve(
             usd = again.objective
             answer = replace(better, n=_spread(better.n, rest, len(tables.points)), p=rest[better.p])
         seconds["proof"] = sum(more.values())
+        limit = again.limit or limit
     gap = relative_gap(usd, bound)
     done = gap is not None and gap <= 1e-6
     return Outcome(
-        "optimal" if done else "feasible", answer, bound, None if done else (report.limit or "gap"), seconds,
+        "optimal" if done else "feasible", answer, bound, None if done else (limit or "gap"), seconds,
         size, log, report.events,
     )  # fmt: skip
 
@@ -369,11 +380,19 @@ def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
     return np.flatnonzero(load >= 1.0)
 
 
-def _few_pairs(tables: FleetTables, priced: Array, most: int = 12) -> FleetTables:
-    """Only the `most` cheapest points of every demand."""
-    if priced.shape[1] <= most:
-        return tables
-    best = np.argpartition(priced, most - 1, axis=1)[:, :most]
-    keep = np.zeros(priced.shape, dtype=bool)
-    np.put_along_axis(keep, best, True, axis=1)
-    return replace(tables, load=np.where(keep, tables.load, np.inf))
+def _few_pairs(tables: FleetTables, opened: Index, relaxed: Relaxation, most: int = 12) -> FleetTables:
+    """Only the opened points, and of every demand the pairs with the `most` cheapest of all and of those not on spot.
+
+    Those of the relaxation's solution stay, too.
+    """
+    spot, priced = tables.points.spot[opened], relaxed.priced[:, opened]
+    keep = np.zeros(relaxed.priced.shape, dtype=bool)
+    for columns in (np.arange(len(opened)), np.flatnonzero(~spot)):
+        part = priced[:, columns]
+        few = min(most, len(columns))
+        if few:
+            best = columns[np.argpartition(part, few - 1, axis=1)[:, :few]]
+            np.put_along_axis(keep, opened[best], True, axis=1)
+    keep[relaxed.w, relaxed.p] = True
+    part = tables.restricted(opened)
+    return replace(part, load=np.where(keep[:, opened], part.load, np.inf))

@@ -23,7 +23,7 @@ from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
-from optmodels.solver.highs import PROVED, Event, Limit, Status
+from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
@@ -207,10 +207,15 @@ def _one_part(
         log["column_generation"] = "no plan on few points: solved on all"
     left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
     settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
-    first = heuristics.lp_rounding_choice(problem, tables) if problem.objective == "min_cost" else None
+    first, relaxed = None, -math.inf
+    if problem.objective == "min_cost":
+        first, relaxed = heuristics.rounded_relaxation(problem, tables)
     solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
+    if report_.status in ("feasible", "no_solution_found") and math.isfinite(relaxed):
+        bound = relaxed if report_.bound is None else max(relaxed, report_.bound)
+        report_ = replace(report_, bound=bound, gap=relative_gap(report_.objective, bound))
     log |= {"solver": report_.message, "nodes": report_.nodes}
     if report_.status == "infeasible" and not options.answer_only:
         clock = time.perf_counter()
@@ -241,15 +246,19 @@ def _dinkelbach(
 ) -> Outcome[FleetPlan]:
     """max N/D exactly: solve max N − q·D for q = the best ratio so far until nothing is better.
 
-    If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported.
+    If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported. The first q is a
+    heuristic's ratio, or the largest that could be.
     """
     began = time.perf_counter()
-    ratio, best, bound, rounds = 0.0, None, math.inf, 0
+    best, bound, rounds = heuristics.greedy(problem, tables, options).plan, math.inf, 0
     cheapest = (
         float(tables.points.usd_per_hour.min())
         * float(min(q.hours for q in tables.case.periods))
         / sum(q.hours for q in tables.case.periods)
     )
+    weights = np.array([tables.case.workload(d.workload).weight * d.tokens for d in tables.demands])
+    hours = np.array([q.hours for q in tables.case.periods])
+    most = 3600.0 * float(hours / hours.sum() @ tables.rates @ weights) / cheapest
     start: Choice | None = None
     seconds |= {"build": 0.0, "compile": 0.0, "solve": 0.0}
     size: dict[str, int] = {}
@@ -260,6 +269,8 @@ def _dinkelbach(
         if left is not None and left <= 0:
             limit = "time"
             break
+        attained = best is not None
+        ratio = most if best is None else best.tokens_per_usd
         solved = _solve(problem, tables, Settings(left, min(options.gap, 1e-3), options.seed), start, ratio)
         rounds += 1
         for k, v in solved.seconds.items():
@@ -277,10 +288,9 @@ def _dinkelbach(
         plan = make_plan(tables, start)
         if best is None or plan.tokens_per_usd > best.tokens_per_usd:
             best = plan
-        if plan.tokens_per_usd <= ratio * (1 + 1e-9):
+        if attained and plan.tokens_per_usd <= ratio * (1 + 1e-9):
             limit = r.limit
             break
-        ratio = plan.tokens_per_usd
     if best is not None:
         proved = bound <= best.tokens_per_usd * (1 + 1e-6)
         status = "optimal" if proved else "feasible"

@@ -91,9 +91,8 @@ def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan)
                 found.append(f"{u.demand}: {u.share:.1%} not served")
     r, used = problem.reserve, choice.used(tables)
     for t, row in enumerate(choice.n):
-        for mine in _protected(problem, tables, row):
-            if (short := _short(problem, tables, row, used[t], mine)) > 1e-6:
-                found.append(f"reserve: a pool is {short:.5g} deployments short")
+        lacks = [_short(problem, tables, row, used[t], mine) for mine in _protected(problem, tables, row)]
+        found += [f"reserve: a pool is {short:.5g} deployments short" for short in lacks if short > 1e-6]
     if r is not None and r.survive_probability is not None:
         spots = [len({int(x) for x in tables.points.pool[(row > 0) & tables.points.spot]}) for row in choice.n]
         if max(spots, default=0) > r.pools:
@@ -338,14 +337,26 @@ def best_columns(tables: FleetTables, most: int) -> Index:
 
 
 def lp_rounding_choice(problem: Fleet, tables: FleetTables) -> Choice | None:
-    """The linear relaxation's shares with counts rounded up, then deployments closed while others have room."""
+    """The choice of `rounded_relaxation`."""
+    return rounded_relaxation(problem, tables)[0]
+
+
+def rounded_relaxation(problem: Fleet, tables: FleetTables) -> tuple[Choice | None, float]:
+    """The linear relaxation's shares with counts rounded up, then deployments closed while others have room.
+
+    Returns:
+        The choice, None where the relaxation has no solution; and a lower bound on all costs of every fleet, USD/h.
+    """
     shares: list[Share] = []
-    for t in range(len(tables.case.periods)):
+    hours = np.array([q.hours for q in tables.case.periods])
+    bound = 0.0
+    for t, part in enumerate(hours / hours.sum()):
         relaxed = relaxation(problem, tables, t)
         if not relaxed.feasible:
-            return None
+            return None, -math.inf
+        bound += float(part * relaxed.bound)  # what is left out, changes among it, costs at least nothing
         shares += [(t, int(w), int(p), float(v)) for w, p, v in zip(relaxed.w, relaxed.p, relaxed.value, strict=True)]
-    return complete(problem, tables, _consolidate(tables, shares))
+    return complete(problem, tables, _consolidate(tables, shares)), bound
 
 
 def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
