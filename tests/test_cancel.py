@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 
 import pytest
 from conftest import ROOT
 
 import optmodels
+from optmodels.solver.cancel import cancelled, caught_interrupt
 
 INSTANCES = ROOT / "instances"
 LONG = [INSTANCES / "reserved_capacity/gcp-prices-1y-3y.yaml", INSTANCES / "fleet/spot-heavy.yaml"]
@@ -70,3 +72,19 @@ def test_cancelling_one_task_leaves_the_others_alone():
     stopped, *rest = asyncio.run(both())
     assert stopped.limit == "interrupt"
     assert [r.status for r in rest] == ["optimal"] * len(SHORT)
+
+
+def test_ctrl_c_around_several_solves_is_caught_once():
+    """What is caught inside belongs to the outermost, which goes on to wind up; a second one interrupts as usual."""
+    before = signal.getsignal(signal.SIGINT)
+    with caught_interrupt() as outer:
+        assert not cancelled()
+        with caught_interrupt() as inner:
+            assert inner is outer
+            signal.raise_signal(signal.SIGINT)
+        assert outer.is_set()
+        assert cancelled()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert not cancelled()
+    assert signal.getsignal(signal.SIGINT) is before

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.problem import MOST_BINS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -59,9 +60,10 @@ class Metrics:
 def busy_shares(service_s: float, bin_s: float) -> Array:
     """Mean slots kept busy in the bin of the start and each one after it, by one start at a uniform time of its bin.
 
-    Read-only: a search asks for the same hundreds of times.
+    Read-only: a search asks for the same hundreds of times. What is beyond the most bins that there can be, and the one
+    after them, is nobody's and left out.
     """
-    z = bin_s * np.arange(int(np.ceil(service_s / bin_s - 1e-12)) + 2, dtype=np.float64)
+    z = bin_s * np.arange(np.ceil(min(service_s / bin_s, MOST_BINS + 1) - 1e-12) + 2, dtype=np.float64)
 
     def started_before(v: Array) -> Array:  # mean of max(v − u, 0) over u uniform in the bin
         v = np.maximum(v, 0.0)
