@@ -744,7 +744,7 @@ class _Making:
 
     def machine(self, name: str, services: list[dict[str, Any]], rate: float) -> dict[str, Any]:
         d, names = self.d, self.names
-        level = d.magnitude(1e-6, 1e6) if self.kind == "prices-apart" else 1.0
+        level = d.magnitude(1e-5, 1e6) if self.kind == "prices-apart" else 1.0
         m: dict[str, Any] = {"machine": name}
         listed = self.known and d.chance(0.3)
         if listed:
