@@ -845,7 +845,7 @@ class _Making:
     def change(self, data: Instance) -> dict[str, Any]:
         """Some of the candidates run already, and here and there something that is no candidate."""
         d = self.d
-        running = []
+        running: list[dict[str, Any]] = []
         for _ in range(d.whole(1, 3)):
             m = d.whole(0, len(self.names) - 1)
             choose = _choices(data, m)
@@ -854,8 +854,11 @@ class _Making:
                 r["gpu"] = d.one(self.types)
             r |= {x: d.one(choose[x]) for x in ("tp", "pp", "dp") if d.chance(0.7)}
             gpus = r.get("tp", 1) * r.get("pp", 1) * r.get("dp", 1)
-            roomy = [s for s in data["cluster"]["servers"]
-                     if s["gpu"] == r.get("gpu", self.types[0]) and s["gpus"] >= gpus]  # fmt: skip
+            taken = [server for x in running for server in x.get("placement", ())]
+            roomy = [
+                s for s in data["cluster"]["servers"]
+                if s["gpu"] == r.get("gpu", self.types[0]) and s["gpus"] >= gpus and _first(s) not in taken
+            ]  # fmt: skip
             if roomy and d.chance(0.3):
                 r["placement"] = {_first(d.one(roomy)): list(range(gpus))}
             elif d.chance(0.5):
