@@ -214,9 +214,10 @@ def dispatch(
         lp, order, quick = RowLp(t), np.arange(len(rows)), None
         if floor is not None or until is not None:
             quick = _bought_greedily(t, demand[rows], held[rows])
-            excess = quick.usd - (0.0 if floor is None else floor(rows))
-            order = np.argsort(-excess * t.weight[rows], kind="stable")
-            order = order[excess[order] > SERVED * quick.usd[order]]
+            dear = quick.usd - (0.0 if floor is None else floor(rows)) > SERVED * quick.usd
+            # Rows left short first; else in their order, in which one's basis is near the next one's.
+            short = (quick.unserved[:, ~np.isfinite(t.penalty)] > 0).any(axis=1)
+            order = np.concatenate([np.flatnonzero(dear & short), np.flatnonzero(dear & ~short)])
         taken = np.zeros(len(rows), dtype=bool)
         for x in order:
             if until is not None and time.perf_counter() > until:

@@ -173,10 +173,12 @@ class ReservedTables:
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
 
-        Twice what would serve the largest demand of every source at once, plus minimum and step.
+        Twice what would serve the largest demand of every source at once, before or after a loss, plus minimum and step.
         """
         deviation = max((g.deviation for g in self.guards), default=0.0)
-        enough = 2 * (1 + deviation) * (self.demand.max(axis=0, initial=0.0) @ self.work)
+        arises = [self.demand, *(g.demand(self.demand) for g in self.guards if g.moved is not None)]
+        largest = np.max([demand.max(axis=0, initial=0.0) for demand in arises], axis=0)
+        enough = 2 * (1 + deviation) * (largest @ self.work)
         most: Array = np.minimum(
             self.column_most, np.ceil(enough[self.column_sink]) + self.column_minimum + self.column_step
         )

@@ -277,6 +277,13 @@ def test_after_the_loss_of_a_region_a_forwarding_ceiling_does_not_hold_its_users
     assert cost(document) == pytest.approx(cost(document, "full"))
     document["services"][0]["kappa"] = 1.2
     assert cost(document) == pytest.approx(cost(document, "full"))
+    # Users in one region only: what serves them after its loss stands where nobody is served before it.
+    demand = {"a": [6.6, 4.0], "b": [0.0, 0.0], "c": [0.0, 0.0]}
+    document["services"][0]["demand"]["by_region"] = demand
+    document |= {"machines": machine(minimum=5), "resilience": {"lose_any_region_keep": 1.0}}
+    for method in ("exact", "full"):
+        found = {r.region: r.count for r in solved(document, method).plan.reservations}
+        assert found.pop("a") == 7 and list(found.values()) == [8]  # 6.6 · 1.2 in either of the others
 
 
 @pytest.mark.parametrize("charged, bought", [(1.0, {}), (0.4, {"reserved_1y": 50}), (0.0, {"reserved_3y": 50})])

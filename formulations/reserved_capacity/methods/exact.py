@@ -290,8 +290,8 @@ class _Run:
             self.best = point
             self.record()
 
-    def _start(self, oracle: RowByRow) -> None:
-        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy."""
+    def _start(self, oracle: RowByRow) -> bool:
+        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy; whether it ended."""
         t, few = self.t, []
         for q in range(t.quarters):
             rows = np.flatnonzero(t.quarter == q)
@@ -306,28 +306,28 @@ class _Run:
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
         run.master = Master(part, int(groups.max()) + 1, self.options)
-        run._relaxation()
-        points = [p.counts for p in (self.inside, run.inside) if p is not None]
-        found = [self._cut_at(oracle, x) for x in points if not oracle.violated(t.reserved(x), 1)]
-        self.inside = min(found, key=lambda point: point.value, default=None)
+        status = run._relaxation()
+        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
+            self.inside = self._cut_at(oracle, run.inside.counts)
         self.log["start_seconds"] = time.perf_counter() - self.clock
+        return status == "optimal"
 
     def _relaxation(self) -> str:
         """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target."""
         t, rounds = self.t, 0
         last = np.zeros(len(t.column_sink))
         self.master.integers(on=False)
+        started = False
+        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+            started = self._start(self.oracle)
         # What costs no more and needs no more has cuts that are valid here, by matrix products.
         free = None
-        if isinstance(self.oracle, RowByRow) and t.friction:
+        if not started and isinstance(self.oracle, RowByRow) and t.friction:
             free = _listed(t.without_friction(), self.oracle.groups)
             free = None if free is None or free.sets * len(t.demand) > FREE_CELLS else free
         for oracle in (self.oracle,) if free is None else (free, self.oracle):
-            if oracle is self.oracle:
-                if isinstance(oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
-                    self._start(oracle)
-                elif self.inside is not None:
-                    self.inside = self._cut_at(oracle, self.inside.counts)
+            if self.inside is not None and free is not None:
+                self.inside = self._cut_at(oracle, self.inside.counts)
             while True:
                 rounds += 1
                 status, x, bound = self.master.solve(0.0, self.left())
