@@ -38,6 +38,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": "for export",
 }
 MOST_POINTS = 4000
+MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
 Machines = tuple[tuple[str, str, str, int], ...]  # (machine, region, market, count)
 
 
@@ -102,6 +103,9 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
         if own is not None
         else _modelled(p, data, demands, pool, slack, generous)
     )
+    if not generous:  # a bucket that takes more deployments of a point than a plan may have need not be offered it
+        most = {d: MOST_DEPLOYMENTS / max(x.rates) for d, x in demands.items()}
+        points = [dataclasses.replace(q, serves=tuple(s for s in q.serves if s[1] <= most[s[0]])) for q in points]
     points = _without_poorer([q for q in points if q.serves])
     if len(points) > MOST_POINTS:
         raise UnsettledError(f"{len(points)} points")
@@ -241,11 +245,10 @@ class _Fleet:
                 for i in members for k in range(len(self.points[i].serves)) if (t, i, k) in self.x
             }  # fmt: skip
             if r.lost is not None:
-                on = self.m.variable(0.0, 0.0, 1.0, whole=True)
-                most = 2 * (math.ceil(self._most(t, members)) + r.lost)
-                self.m.row({**count, on: -float(most)}, high=0)
+                on = self.m.variable(0.0, 0.0, 1.0, whole=True)  # it serves something; an idle one may be lost whole
                 self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
                 for x in load:  # one deployment at least is left of a pool that serves anything
+                    self.m.row({x: 1.0, on: -1.0}, high=0)
                     self.m.row({x: 1.0, **dict.fromkeys(count, -1.0), on: float(r.lost)}, high=0)
                 continue
             used.append(self._survives(count, load, self._unavailable(machines), t, members))
@@ -285,7 +288,9 @@ class _Fleet:
             if size > 1500:
                 raise UnsettledError("reference: pools of more than 1500")
         self.m.row(dict.fromkeys(choice, 1.0), high=1)
-        self.m.row({**count, **sizes}, 0, 0)
+        # A pool of idle deployments need not survive; whether it is one of `pools` is left open.
+        idle = self.m.variable(high=math.inf if self.loose > 1 else 0.0)
+        self.m.row({**count, **sizes, idle: -1.0}, 0, 0)
         self.m.row({**_felt(load), **left}, high=0)
         for x in load:
             self.m.row({x: 1.0, **left}, high=0)
@@ -528,11 +533,11 @@ def _measured(
             serves = []
             for d, rate in mine.items():
                 e2e = q.slots / rate
-                late: bool | None = False
-                if p.queueing.model != "none":
-                    late = None if e2e > cap else _kept(p, demands[d], q.slots, load, cap, (0.0, None, e2e), 0.0)
-                if late is not None:
-                    serves.append((d, 1 / (rate * load), late))
+                if p.queueing.model != "none" and (
+                    e2e > cap or _kept(p, demands[d], q.slots, load, cap, (0.0, None, e2e), 0.0) is not False
+                ):
+                    continue  # a soft SLO is one of modelled points
+                serves.append((d, 1 / (rate * load), False))
             yield Point(usd, machines, q.name, load, tuple(serves))
 
 

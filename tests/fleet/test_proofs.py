@@ -137,6 +137,17 @@ def test_reserves_over_measured_points_are_those_of_enumeration(seed):
     assert solved(problem).total_usd_per_hour == pytest.approx(best)
 
 
+def test_points_of_one_pool_share_spares_though_nothing_else():
+    """Two workloads on points of their own, one machine set and model: one spare deployment does for both."""
+    problem = fleet([0.4, 0.4], [[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0], reserve={"lost": 1})
+    tables = build_tables(problem)
+    assert exact(problem, tables, Options()).plan.total_usd_per_hour == pytest.approx(4.0)
+    together = replace(tables, points=replace(tables.points, pool=np.array([0, 0])))
+    outcome = exact(problem, together, Options())
+    assert "parts" not in outcome.log
+    assert (outcome.status, outcome.plan.total_usd_per_hour) == ("optimal", pytest.approx(2.0))
+
+
 # ------------------------------------------------------------------------------------------------- machines kept idle
 
 
