@@ -13,7 +13,7 @@ from tests.adversary import harness
 from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 
 HERE = Path(__file__).parent
-SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 60, "reserved_capacity": 80}
+SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 200, "reserved_capacity": 160}
 PARTS = 5  # tests that share a formulation's seeds
 
 
@@ -49,7 +49,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize("file", sorted(p.name for p in HERE.glob("*.py")))
 def test_references_import_nothing_that_they_judge(file: str) -> None:
-    if file in ("harness.py", "__main__.py", "test_adversary.py"):
+    if file in ("harness.py", "__main__.py", "test_adversary.py", "test_references.py"):
         return
     for node in ast.walk(ast.parse((HERE / file).read_text(encoding="utf-8"))):
         names = [node.module] if isinstance(node, ast.ImportFrom) else []

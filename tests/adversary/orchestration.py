@@ -1,0 +1,880 @@
+"""Orchestration, answered by one plain programme: servers one by one, admissions and starts as cumulative curves.
+
+Written from formulations/orchestration/README.md and the descriptions in its schema; what these leave open (time bins
+of a trace, the default latency threshold, which tokens memory holds) from its check. Every candidate is a variable,
+also those whose work others do; every unit of an instance has its server; and the schedule is the exact form's, nothing
+pooled: within a class and a configuration first come, first served is optimal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from optmodels import catalog
+from optmodels.catalog.types import Architecture, Gpu
+from optmodels.latency.strategies import Model
+from optmodels.latency.work import LayerWork, layer_work
+from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.programme import Array, Programme, Solution
+from tests.adversary.roofline import group
+
+_WORDS = "words, which no number depends on"
+_FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
+_GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
+LEFT_OUT = {
+    **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
+    **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
+    **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
+    "TraceSpec.generated": _GENERATED,
+    **{
+        f"Generated.{f}": _GENERATED
+        for f in (
+            "requests_per_s", "cv", "requests", "duration_s", "maaso", "mix", "prompt_tokens", "models", "models=float",
+            "models=str", "seed",
+        )
+    },
+    **{f"Mix.{f}": _GENERATED for f in ("name", "share", "prompt_tokens", "output_tokens", "slo_factor", "model")},
+}  # fmt: skip
+# All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
+METHODS = (
+    "exact", "greedy_dp", "greedy_dp_exchange", "maaso_star", "maaso_printed", "config_tree", "lp_rounding",
+    "alpaserve", "selective_replication", "round_robin",
+)  # fmt: skip
+GIB = float(2**30)
+GENEROUS = 2e-6  # slots are read so many times larger
+EDGE = 1e-9  # of a deadline: service may be longer, read generously, or must be shorter, read strictly
+LEAST_WAIT = 0.02  # of a bin: who cannot wait so long does not wait
+
+
+# The instance, read ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run one model: `dp` replicas of `pp` stages of `tp` GPUs; `unit` of its GPUs must share a server."""
+
+    model: int
+    gpu: str
+    tp: int
+    pp: int
+    dp: int
+    batch: int
+    unit: int
+    rate: float
+    prefill: float
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def slots(self) -> int:
+        return self.batch * self.dp
+
+
+@dataclass(frozen=True)
+class Group:
+    """Requests of one class: means, and prompt, output and deadline of each (of a rate: of all)."""
+
+    model: int
+    weight: float
+    arrivals: Array
+    prompt: Array
+    output: Array
+    due: Array
+
+    @property
+    def requests(self) -> float:
+        return float(self.arrivals.sum())
+
+    def able(self, c: Candidate, ttft_s: float | None, edge: float) -> tuple[float, float]:
+        """(share in time on an idle c, mean wait in seconds which that share can afford)."""
+        first = c.prefill * self.prompt
+        slack = self.due - first - self.output / c.rate
+        if ttft_s is not None:
+            slack = np.minimum(slack, ttft_s - first)
+        can = slack >= edge * self.due
+        return (float(can.mean()), max(0.0, float(slack[can].mean()))) if can.any() else (0.0, 0.0)
+
+    def service(self, c: Candidate) -> float:
+        """Seconds in a slot."""
+        return c.prefill * float(self.prompt.mean()) + float(self.output.mean()) / c.rate
+
+
+@dataclass
+class Case:
+    """What an instance says; `free`: (GPU type, working GPUs) of each server."""
+
+    data: Instance
+    names: list[str]
+    types: list[str]
+    free: list[tuple[str, int]]
+    candidates: list[Candidate]
+    groups: list[Group]
+    bins: int
+    bin_s: float
+
+    def most(self, c: Candidate) -> int:
+        """Instances of c that there are GPUs for."""
+        return sum(n for of, n in self.free if of == c.gpu) // c.gpus
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of a trace."""
+
+    at: float
+    prompt: int
+    output: int
+    model: int
+    factor: float
+
+
+def read(data: Instance) -> Case:
+    """Everything the instance refers to, looked up."""
+    names = [m["model"] for m in data["models"]]
+    types: list[str] = []
+    vram: dict[str, float] = {}
+    free: list[tuple[str, int]] = []
+    failed = data["cluster"].get("failed_gpus", {})
+    for s in data["cluster"]["servers"]:
+        if s["gpu"] not in vram:
+            types.append(s["gpu"])
+            own = data.get("gpus", {}).get(s["gpu"])
+            vram[s["gpu"]] = s.get("vram_gib") or (own["vram_gib"] if own else catalog.gpus()[s["gpu"]].vram_gib)
+        for i in range(s.get("count", 1)):
+            server = _first(s) if not i else f"{s['server']}-{i + 1}"
+            free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
+    works = [layer_work(_shape(m), m.get("weights", "fp16"), m.get("kv", "fp16")) for m in data["models"]]
+    trace = _trace(data, names)
+    held = [_held(data, m, works[m], types, vram, free) for m in range(len(names))]
+    lengths = [_lengths(data, m, trace, held[m]) for m in range(len(names))]
+    rates = [_Rates(data, m, works[m], *lengths[m][:2]) for m in range(len(names))]
+    slices = [_t_slice(data, m, types, rates[m]) for m in range(len(names))]
+    candidates = [
+        c for m in range(len(names)) for c in _candidates(data, m, works[m], lengths[m], types, vram, free, rates[m])
+    ]  # fmt: skip
+    if trace is None:
+        groups, bins, bin_s = _classes(data, names, slices, held)
+    else:
+        groups, bins, bin_s = _requests(data, names, trace, slices, held, candidates, lengths)
+    return Case(data, names, types, free, candidates, groups, bins, bin_s)
+
+
+def _shape(model: dict[str, Any]) -> Architecture:
+    shape = model.get("architecture", model["model"])
+    return Architecture.model_validate(shape) if isinstance(shape, dict) else catalog.llms()[shape]
+
+
+def _trace(data: Instance, names: list[str]) -> list[Request] | None:
+    given = data["requests"]
+    if "classes" in given:
+        return None
+    theta = data.get("slo", {}).get("factor")
+    if "rows" in given:
+        rows = given["rows"]
+        n = len(rows["arrival_s"])
+        columns = zip(
+            rows["arrival_s"], rows.get("prompt_tokens", [1] * n), rows["output_tokens"],
+            rows.get("model", [given.get("model", names[0])] * n), rows.get("slo_factor", [theta] * n), strict=True,
+        )  # fmt: skip
+        return [Request(a, p, o, names.index(m), f) for a, p, o, m, f in columns]
+    spec = given["trace"]
+    head, *lines = csv.reader(io.StringIO(data[FILES][spec["file"]]))
+    skip, found = spec.get("skip_s", 0.0), []
+    for line in lines:
+        row = dict(zip(head, line, strict=True))
+        at = float(row["arrival_s"]) - skip
+        if 0 <= at < spec.get("first_s", math.inf):
+            model = row.get("model", given.get("model", names[0]))
+            found.append(Request(
+                at / spec.get("rate_factor", 1.0), int(row["prompt_tokens"]), int(row["output_tokens"]),
+                names.index(model), float(row["slo_factor"]) if "slo_factor" in row else theta,
+            ))  # fmt: skip
+    return found
+
+
+def _choices(data: Instance, m: int) -> dict[str, list[int]]:
+    default = {"tp": [1, 2, 4, 8], "pp": [1], "dp": [1], "batch": [1, 2, 4, 8, 16, 32, 64]}
+    return default | data["models"][m].get("candidates", data.get("candidates", {}))
+
+
+def _held(
+    data: Instance, m: int, work: LayerWork, types: list[str], vram: dict[str, float], free: list[tuple[str, int]]
+) -> float:
+    """Tokens of one request beside the weights where there is most memory; ∞ where the weights fit nowhere."""
+    choose, usable = _choices(data, m), data.get("memory", {}).get("vram_usable", 0.9)
+    most = 0.0
+    for g in types:
+        working = sum(n for of, n in free if of == g)
+        gpus = max((tp * pp for tp in choose["tp"] for pp in choose["pp"] if tp * pp <= working), default=0)
+        room = gpus * usable * vram[g] * GIB - work.weight_bytes
+        most = max(most, room / work.kv_bytes_per_token_all_layers)
+    return most * (1 + EDGE) if most > 0 else math.inf
+
+
+def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -> tuple[float, float, float]:
+    """Mean prompt, mean output, longest of both together, of the requests that can be held."""
+    if trace is not None:
+        mine = [(1.0, float(r.prompt), float(r.output)) for r in trace if r.model == m]
+    else:
+        mine = [
+            (float(np.mean(c["requests_per_s"])), c.get("prompt_tokens", 0.0), c["output_tokens"])
+            for c in data["requests"]["classes"] if c["model"] == data["models"][m]["model"]
+        ]  # fmt: skip
+    mine = [x for x in mine if x[1] + x[2] <= held]
+    count = sum(x[0] for x in mine)
+    longest = max([1.0, *(x[1] + x[2] for x in mine)])
+    if count <= 0:
+        return 1.0, 1.0, longest
+    return sum(x[0] * x[1] for x in mine) / count, sum(x[0] * x[2] for x in mine) / count, longest
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """Of one model: (tokens/s of one request among `load`, seconds of prefill for a token of the prompt), or None."""
+
+    data: Instance
+    m: int
+    work: LayerWork
+    prompt: float
+    output: float
+
+    def __call__(self, gpu: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
+        name, latency = self.data["models"][self.m]["model"], self.data["latency"]
+        if "roofline" in latency:
+            return self._roofline(gpu, tp, pp, load)
+        for row in latency.get("decay", ()):
+            if (row["model"], row.get("tp", 1), row.get("pp", 1)) == (name, tp, pp) and row.get("gpu", gpu) == gpu:
+                crowd = row.get("epsilon", 0.0) + load
+                rate = row["base_tokens_per_s"] * (1 - row["delta"] * math.log(crowd))
+                return (rate, _per_token(row)) if rate > 0 else None
+        for row in _measured(self.data):
+            here = (row["model"], row["gpu"], int(row.get("tp", 1)), int(row.get("pp", 1)), int(row["load"]))
+            if here == (name, gpu, tp, pp, load):
+                return float(row["tokens_per_s"]), _per_token(row)
+        return None
+
+    def _roofline(self, name: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
+        """Stages take turns on pp micro-batches: a token takes what it takes at load/pp on the GPUs of one stage."""
+        served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
+        own = self.data.get("gpus", {}).get(name)
+        gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
+        hardware = group(gpu, tp, served.get("weights") == "fp8", math.inf)
+        if hardware is None or shape.heads % tp:
+            return None
+        prompt = max(1, round(self.prompt))
+        model = Model(self.work, prompt, max(2, round(self.output)), self.data["latency"]["roofline"])
+        at = model.resident(hardware, np.array([float(math.ceil(load / pp))]), np.ones(1))
+        alone = model.resident(hardware, np.ones(1), np.ones(1))
+        return 1.0 / float(at.tbt(np.zeros(1))[0]), float(alone.ttft(np.zeros(1))[0]) / prompt
+
+
+def _per_token(row: dict[str, Any]) -> float:
+    given = row.get("prefill_tokens_per_s")
+    return 0.0 if given in (None, "") else 1.0 / float(given)
+
+
+def _measured(data: Instance) -> list[dict[str, Any]]:
+    latency = data["latency"]
+    if "measured" in latency:
+        return list(csv.DictReader(io.StringIO(data[FILES][latency["measured"]])))
+    return list(latency.get("measured_rows", ()))
+
+
+def _t_slice(data: Instance, m: int, types: list[str], rate: _Rates) -> float:
+    """Seconds per token of an idle one-GPU instance, on the first type that has a rate for it."""
+    given = data["models"][m].get("t_slice_s")
+    if given is not None:
+        return float(given)
+    found = next(r for g in types if (r := rate(g, 1, 1, 1)) is not None)
+    return 1.0 / found[0]
+
+
+def _candidates(
+    data: Instance, m: int, work: LayerWork, lengths: tuple[float, float, float], types: list[str],
+    vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates,
+) -> list[Candidate]:  # fmt: skip
+    """Every combination that has a rate at every load, fits the servers, and fits memory (MS d)."""
+    choose, memory, cluster = _choices(data, m), data.get("memory", {}), data["cluster"]
+    prompt, output, longest = lengths
+    rule = memory.get("tokens_per_slot", "mean")
+    tokens = prompt + output if rule == "mean" else longest if rule == "max" else rule
+    found = []
+    for g in types:
+        of_type = [n for of, n in free if of == g]
+        for tp in sorted(set(choose["tp"])):
+            for pp in sorted(set(choose["pp"])):
+                unit = tp * pp
+                if cluster.get("pipelines_cross_servers"):
+                    unit = tp
+                if cluster.get("tensor_groups_cross_servers"):
+                    unit = 1
+                for batch in sorted(set(choose["batch"])):
+                    rates = [rate(g, tp, pp, load) for load in range(1, batch + 1)]
+                    kept = work.weight_bytes + batch * tokens * work.kv_bytes_per_token_all_layers
+                    passing = min(prompt, 8192) * work.activation_bytes_per_token + work.logit_bytes_per_sequence
+                    need = (kept / (tp * pp) + passing / tp) / GIB
+                    full = rates[-1]
+                    if full is None or None in rates or need > memory.get("vram_usable", 0.9) * vram[g]:
+                        continue
+                    found += [
+                        Candidate(m, g, tp, pp, dp, batch, unit, *full) for dp in sorted(set(choose["dp"]))
+                        if unit <= max(of_type) and tp * pp * dp <= sum(of_type)
+                    ]  # fmt: skip
+    return found
+
+
+def _classes(
+    data: Instance, names: list[str], slices: list[float], held: list[float]
+) -> tuple[list[Group], int, float]:
+    """Rates: a group each; bins of their lists, else `bins.seconds` or 24 of the duration."""
+    given = data["requests"]
+    T = max((len(c["requests_per_s"]) for c in given["classes"] if isinstance(c["requests_per_s"], list)), default=0)
+    if T:
+        bin_s = given["classes_bin_s"]
+    else:
+        duration = given["duration_s"]
+        T = max(1, math.ceil(duration / data.get("bins", {}).get("seconds", duration / 24) - 1e-9))
+        bin_s = duration / T
+    groups = []
+    for c in given["classes"]:
+        m, prompt, output = names.index(c["model"]), c.get("prompt_tokens", 0.0), c["output_tokens"]
+        # Tokens that no candidate holds are served by none.
+        due = c["slo_factor"] * output * slices[m] if prompt + output <= held[m] else -1.0
+        groups.append(Group(
+            m, data["models"][m].get("weight", 1.0) * c.get("weight", 1.0),
+            np.broadcast_to(np.array(c["requests_per_s"], dtype=float) * bin_s, T), np.array([prompt], dtype=float),
+            np.array([output], dtype=float), np.array([due]),
+        ))  # fmt: skip
+    return groups, T, bin_s
+
+
+def _requests(
+    data: Instance, names: list[str], trace: list[Request], slices: list[float], held: list[float],
+    candidates: list[Candidate], lengths: list[tuple[float, float, float]],
+) -> tuple[list[Group], int, float]:  # fmt: skip
+    """A trace: one group a model, or one for every length (as generated); bins to the last arrival and longest wait."""
+    dues = [r.factor * slices[r.model] * r.output for r in trace]
+    long = [r.prompt + r.output > held[r.model] for r in trace]
+    last = trace[-1].at
+    asked = {r.model for r in trace}
+    services = [lengths[c.model][1] / c.rate for c in candidates if c.model in asked]
+    typical = float(np.median(services)) if services else 1.0
+    bin_s = data.get("bins", {}).get("seconds") or max(typical, last / 16, 1e-3)
+    short = [due for due, x in zip(dues, long, strict=True) if not x]
+    T = math.floor(last / bin_s) + 1 if last > 0 else max(1, math.ceil(max(short, default=0.0) / bin_s))
+    wait = 0.0
+    for r, due, x in zip(trace, dues, long, strict=True):
+        best = max((c.rate for c in candidates if c.model == r.model), default=0.0)
+        if best > 0 and not x:
+            wait = max(wait, due - r.output / best)
+    ttft = data.get("slo", {}).get("ttft_s")
+    T += math.ceil((wait if ttft is None else min(wait, ttft)) / bin_s)
+    by_length = data.get("bins", {}).get("lengths", 3) > 1
+    groups = []
+    for m in range(len(names)):
+        keys = sorted({(x, r.output if by_length and not x else 0) for r, x in zip(trace, long, strict=True)
+                       if r.model == m})  # fmt: skip
+        for key in keys:
+            mine = [i for i, r in enumerate(trace) if r.model == m and long[i] == key[0] and key[1] in (0, r.output)]
+            arrivals = np.zeros(T)
+            for i in mine:
+                arrivals[min(int(trace[i].at / bin_s), T - 1)] += 1
+            groups.append(Group(
+                m, data["models"][m].get("weight", 1.0), arrivals,
+                np.array([trace[i].prompt for i in mine], dtype=float),
+                np.array([trace[i].output for i in mine], dtype=float),
+                np.array([-1.0 if key[0] else dues[i] for i in mine]),
+            ))  # fmt: skip
+    return groups, T, bin_s
+
+
+# The programme --------------------------------------------------------------------------------------------------------
+
+
+def reference(data: Instance) -> Answer:
+    """The best MS(6), or the first metric of a lexicographic order, less penalties."""
+    case, programme = read(data), Programme()
+    worst, best = _optimum(case, Programme(), True), _optimum(case, programme, False)
+    # An objective is a difference of gains and losses, and no more exact than these are.
+    size = 0.0 if best is None else float(np.abs(best.x * np.array(programme.cost)).sum())
+    return Answer(
+        None if best is None else -best.bound, None if worst is None else -worst.value, "max", relative=2e-6,
+        absolute=2e-6 * size + 1e-12,
+    )  # fmt: skip
+
+
+def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
+    instances = _instances(case, p)
+    score = _Score(case, p)
+    work: list[list[dict[int, float]]] = [[{} for _ in range(case.bins + 2)] for _ in case.candidates]
+    for q in case.groups:
+        _schedule(case, p, q, work, score, strict)
+    for j, c in enumerate(case.candidates):
+        for row in work[j]:
+            slots = c.slots * (1.0 if strict else 1 + GENEROUS)
+            if row:
+                p.row({**row, instances[j]: -min(slots, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
+    score.finish(instances)
+    return p.solve()
+
+
+def _instances(case: Case, p: Programme) -> list[int]:
+    """Numbers of instances; every unit of them in a server (MS a, b), within stock and limits (MS c)."""
+    cluster = case.data["cluster"]
+    units: list[dict[int, float]] = [{} for _ in case.free]  # of each server: variable → GPUs
+    stock: dict[str, dict[int, float]] = {}
+    found = []
+    for c in case.candidates:
+        n = p.variable(high=case.most(c), whole=True)
+        placed: dict[int, float] = {n: -c.gpus / c.unit}
+        for s, (of, free) in enumerate(case.free):
+            if of == c.gpu and free >= c.unit:
+                u = p.variable(high=free // c.unit, whole=True)
+                placed[u] = 1.0
+                units[s][u] = c.unit
+        p.row(placed, 0.0, 0.0)
+        stock.setdefault(c.gpu, {})[n] = c.gpus
+        found.append(n)
+    for s, (_, free) in enumerate(case.free):
+        if units[s]:
+            p.row(units[s], high=free)
+    for g, most in cluster.get("stock", {}).items():
+        if g in stock:
+            p.row(stock[g], high=most)
+    for m, model in enumerate(case.data["models"]):
+        mine = {n: 1.0 for n, c in zip(found, case.candidates, strict=True) if c.model == m}
+        p.row(mine, model.get("minimum_instances", 0), model.get("maximum_instances", math.inf))
+    return found
+
+
+def _schedule(
+    case: Case, p: Programme, q: Group, work: list[list[dict[int, float]]], score: _Score, strict: bool
+) -> None:
+    """Admissions m and starts x of one class, and the slots that they keep busy.
+
+    They are counted in the requests of the class, or in as many as its candidates could ever serve, if that is less.
+    """
+    N, T = q.requests, case.bins
+    if N <= 0:
+        return
+    ttft = case.data.get("slo", {}).get("ttft_s")
+    able = []
+    for j, c in enumerate(case.candidates):
+        share, wait = q.able(c, ttft, EDGE if strict else -EDGE)
+        if c.model == q.model and share > 0:
+            able.append((j, c, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait))
+    if not able:
+        return
+    most = max(c.slots * case.most(c) * (T + 2) * case.bin_s / q.service(c) for _, c, _, _ in able)
+    unit = min(N, most)
+    admitted: list[tuple[float, list[int]]] = []
+    for j, c, share, wait in able:
+        starts = [p.variable(high=N / unit) for _ in range(T)]
+        if wait > 0:
+            comes = [p.variable(high=N / unit) for _ in range(T)]
+            whole, part = math.floor(wait / case.bin_s), wait / case.bin_s % 1.0
+            for t in range(T):
+                # Nobody starts before arriving, nobody later than `wait` after; arrivals are spread over their bin.
+                p.row([*((x, 1.0) for x in starts[: t + 1]), *((m, -1.0) for m in comes[: t + 1])], high=0.0)
+                due = [(m, -1.0) for m in comes[: max(0, t - whole)]]
+                if t - whole >= 0 and part < 1 - 1e-9:
+                    due.append((comes[t - whole], part - 1.0))
+                p.row([*((x, 1.0) for x in starts[: t + 1]), *due], low=0.0)
+            p.row([*((x, 1.0) for x in starts), *((m, -1.0) for m in comes)], 0.0, 0.0)
+        else:
+            comes = starts
+        admitted.append((share, comes))
+        busy = _busy(q.service(c), case.bin_s, T + 2)
+        for t in range(T + 2):
+            for tau in range(min(t + 1, T)):
+                if busy[t - tau] > 1e-9 * busy.max():
+                    work[j][t][starts[tau]] = busy[t - tau] * unit
+        score.add(q, c, unit, starts, comes, wait > 0)
+    for t in range(T):
+        for level in sorted({share for share, _ in admitted}):  # shares are nested
+            mine = [(comes[t], 1.0) for share, comes in admitted if share <= level]
+            p.row(mine, high=level * q.arrivals[t] / unit)
+        p.row([(comes[t], 1.0) for _, comes in admitted], high=q.arrivals[t] / unit)
+
+
+def _busy(service: float, bin_s: float, bins: int) -> Array:
+    """Mean slots that a start at a uniform time of bin 0 keeps busy in bins 0, 1, …"""
+
+    def started(z: float) -> float:  # ∫ to z of the share of starts until then, over the bin
+        z = z / bin_s
+        return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
+
+    edges = bin_s * np.arange(bins + 1)
+    level = [started(e) - started(e - service) for e in edges.tolist()]
+    return np.diff(level)
+
+
+class _Score:
+    """MS(6-8) less penalties, as costs of the programme (which minimises)."""
+
+    def __init__(self, case: Case, p: Programme) -> None:
+        self.case, self.p = case, p
+        o = case.data.get("objective", {})
+        alpha, beta = o.get("alpha", 0.8), o.get("beta", 0.2)
+        if o.get("kind", "score") == "score":
+            self.weights = {"attainment": alpha, "throughput": (1 - alpha) * beta, "latency": (1 - alpha) * (1 - beta)}
+        else:
+            first = o.get("order", ("attainment", "latency", "throughput"))[0]
+            self.weights = {"attainment": 0.0, "throughput": 0.0, "latency": 0.0} | {first: 1.0}
+        self.N = sum(q.requests for q in case.groups) or 1.0
+        self.weighed = sum(q.requests * q.weight for q in case.groups) or 1.0
+        asked = sum(q.requests * float(q.output.mean()) for q in case.groups)
+        given = o.get("throughput_threshold_tokens_per_s")
+        self.full = (asked if given is None else given * case.bins * case.bin_s) or 1.0
+        self.limit = o.get("latency_threshold_s") or self._longest()
+        most = min(1.0, asked / self.full) or 1.0  # T is counted in what it can be
+        self.tokens: dict[int, float] = {p.variable(-self.weights["throughput"] * most, 0.0, 1.0 / most): -most}
+        self.served: dict[int, dict[int, float]] = {}
+
+    def _longest(self) -> float:
+        """The longest first-token latency that any pair allows."""
+        ttft = self.case.data.get("slo", {}).get("ttft_s")
+        found = [0.0]
+        for q in self.case.groups:
+            for c in (c for c in self.case.candidates if c.model == q.model):
+                share, wait = q.able(c, ttft, 0.0)
+                if share > 0:
+                    found.append(wait + c.prefill * float(q.prompt.mean()))
+        return max(found) or 1.0
+
+    def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
+        """What requests of class q on c are worth; variables count `unit` of them."""
+        p, w = self.p, self.weights
+        first = c.prefill * float(q.prompt.mean())
+        each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first / self.limit) / self.N
+        held = w["latency"] * self.case.bin_s / (self.limit * self.N)
+        for t, x in enumerate(starts):
+            p.cost[x] -= each * unit
+            self.tokens[x] = unit * float(q.output.mean()) / self.full
+            self.served.setdefault(q.model, {})[x] = unit
+            if waits:  # those waiting at the ends of bins t, t + 1, …: admitted until then less started until then
+                p.cost[x] -= held * unit * (len(starts) - t)
+                p.cost[comes[t]] += held * unit * (len(starts) - t)
+
+    def finish(self, instances: list[int]) -> None:
+        """Rows over all classes; changes."""
+        p, data = self.p, self.case.data
+        p.row(self.tokens, low=0.0)
+        penalty = data.get("slo", {}).get("shortfall_penalty")
+        for m, model in enumerate(data["models"]):
+            least, count = model.get("attainment_at_least"), sum(q.requests for q in self.case.groups if q.model == m)
+            if least is None or count <= 0:
+                continue
+            terms = {x: n / count for x, n in self.served.get(m, {}).items()}
+            if penalty is not None:
+                terms[p.variable(penalty)] = 1.0
+            p.row(terms, low=least)
+        change = data.get("change", {})
+        running: dict[tuple[Any, ...], int] = {}
+        for r in change.get("running", ()):
+            key = (self.case.names.index(r["model"]), r.get("gpu", self.case.types[0]), r.get("tp", 1), r.get("pp", 1),
+                   r.get("dp", 1), r["batch"])  # fmt: skip
+            running[key] = running.get(key, 0) + r.get("count", 1)
+        if not running:
+            return
+        for n, c in zip(instances, self.case.candidates, strict=True):
+            count = running.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch), 0)
+            up, down = p.variable(change.get("score_per_start", 0.0)), p.variable(change.get("score_per_stop", 0.0))
+            p.row({n: 1.0, up: -1.0}, high=count)
+            p.row({n: 1.0, down: 1.0}, low=count)
+
+
+# Instances ------------------------------------------------------------------------------------------------------------
+
+KINDS = (
+    "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
+    "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
+    "everything",
+)  # fmt: skip
+
+
+def generate(rng: np.random.Generator) -> Instance:
+    """An instance of one of `KINDS`, as JSON data."""
+    d = Draw(rng)
+    kind = d.one(KINDS)
+    names = [f"m{m}" for m in range(d.whole(1, 3 if kind == "limits" else 2))]
+    types = ["a", "b"] if kind in ("unlike-servers", "everything") or d.chance(0.25) else ["a"]
+    own = kind in ("memory", "everything") or d.chance(0.9)
+    return _Making(d, kind, names, types if own else ["l4", "a10g"][: len(types)], own).instance()
+
+
+@dataclass
+class _Making:
+    """One instance in the making.
+
+    Attributes:
+        names: of its models.
+        types: of its GPUs; `own`: described in the file.
+        files: what lies beside the instance.
+    """
+
+    d: Draw
+    kind: str
+    names: list[str]
+    types: list[str]
+    own: bool
+    files: dict[str, str] = field(default_factory=dict)
+
+    def on(self, *kinds: str) -> bool:
+        """Whether it is of one of these kinds, or of everything."""
+        return self.kind in (*kinds, "everything")
+
+    def instance(self) -> Instance:
+        d = self.d
+        data: Instance = {"formulation": "orchestration", "schema": 1, "notes": self.kind}
+        if d.chance(0.1):
+            data |= {"name": "adversary", "title": "a random instance"}
+        if self.own:
+            data["gpus"] = {g: self.gpu() for g in self.types}
+        data["cluster"] = self.cluster()
+        data["models"] = [self.model(n) for n in self.names]
+        if d.chance(0.85):
+            data["candidates"] = self.sizes()
+        data["latency"] = self.latency(data)
+        listed = self.kind in ("rows", "lengths", "files", "crowd") or (self.kind == "everything" and d.chance(0.5))
+        data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
+        if self.on("limits") or d.chance(0.2):
+            if d.chance(0.5):
+                data["slo"]["ttft_s"] = d.number(0.5, 20)
+            if d.chance(0.6):
+                data["slo"]["shortfall_penalty"] = d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))
+        data["objective"] = self.objective()
+        if self.on("memory") or d.chance(0.15):
+            data["memory"] = {"vram_usable": d.number(0.5, 1.0), "tokens_per_slot": d.one(("mean", "max", 300))}
+        if self.on("change") or d.chance(0.1):
+            data["change"] = self.change(data)
+        if self.files:
+            data[FILES] = self.files
+        return {k: v for k, v in data.items() if v != {}}
+
+    def gpu(self) -> dict[str, float]:
+        gpu = {
+            "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": self.d.one((16.0, 24.0, 80.0)),
+            "pcie_bytes_per_s": 3e10, "link_bytes_per_s": 3e10,
+        }  # fmt: skip
+        return gpu | ({"fp8_flops": 2e14} if self.d.chance(0.3) else {})
+
+    def cluster(self) -> dict[str, Any]:
+        d = self.d
+        servers: list[dict[str, Any]] = []
+        for i, g in enumerate(self.types if d.chance(0.7) else [*self.types, self.types[0]]):
+            size = d.one((3, 5, 6, 7)) if self.on("odd-sizes") else d.one((1, 2, 4, 4, 8))
+            servers.append({"server": f"s{i}", "gpu": g, "gpus": size})
+            if d.chance(0.4):
+                servers[-1]["count"] = d.whole(1, 3)
+        if d.chance(0.15):
+            for s in servers:
+                s["vram_gib"] = 24.0
+        cluster: dict[str, Any] = {"servers": servers}
+        if self.on("odd-sizes") or d.chance(0.15):
+            s = d.one(servers)
+            cluster["failed_gpus"] = {_first(s): sorted({d.whole(0, s["gpus"] - 1) for _ in range(2)})}
+        if d.chance(0.2):
+            cluster["stock"] = {d.one(self.types): d.whole(0, 8)}
+        for across in ("tensor_groups_cross_servers", "pipelines_cross_servers"):
+            if d.chance(0.2):
+                cluster[across] = d.chance(0.7)
+        return cluster
+
+    def sizes(self) -> dict[str, list[int]]:
+        d = self.d
+        sizes = {"tp": d.some((1, 2, 3) if self.on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
+        if d.chance(0.3):
+            sizes["pp"] = d.some((1, 2))
+        if d.chance(0.3):
+            sizes["dp"] = d.some((1, 2, 3))
+        return sizes
+
+    def model(self, name: str) -> dict[str, Any]:
+        d = self.d
+        model: dict[str, Any] = {"model": name, "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, "llama-3.2-3b"))}
+        if self.on("memory") or d.chance(0.2):
+            model |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            model["architecture"] = d.one((OWN_MODEL, "llama-3.1-8b", "qwen2.5-14b"))
+        if d.chance(0.4):
+            model["t_slice_s"] = d.number(0.02, 0.08)
+        if d.chance(0.2):
+            model["candidates"] = self.sizes()
+        if self.on("limits") or d.chance(0.1):
+            limits = {
+                "minimum_instances": d.whole(0, 2), "maximum_instances": d.whole(0, 3),
+                "attainment_at_least": d.one((0.0, 0.5, 0.9, 1.0)),
+            }  # fmt: skip
+            model |= {k: limits[k] for k in d.some(tuple(limits))}
+        if self.on("weights-apart") or d.chance(0.15):
+            model["weight"] = d.one((0.0, 1.0, 1e9, d.magnitude(1e-9, 1e9)))
+        return model
+
+    def latency(self, data: Instance) -> dict[str, Any]:
+        """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
+        d = self.d
+        if self.on("roofline") or d.chance(0.05):
+            return {"roofline": d.one(("roofline", "roofline", "paper"))}
+        rows = []
+        measured = self.kind == "files" or d.chance(0.25)
+        even = self.kind == "degenerate"
+        for n, name in enumerate(self.names):
+            choose = _choices(data, n)
+            prefill = {"prefill_tokens_per_s": d.number(500, 5000)} if d.chance(0.5) else {}
+            for where in [{"gpu": g} for g in self.types] if measured or d.chance(0.5) else [{}]:
+                base = 40.0 if even else d.number(20, 60)
+                for tp in sorted({1, *choose["tp"]}):
+                    for pp in sorted({1, *choose["pp"]}):
+                        if (tp, pp) != (1, 1) and d.chance(0.1):
+                            continue
+                        speed = base if even else float(f"{base * tp ** d.number(0.3, 0.9):.4g}")
+                        delta = d.one((0.0, d.number(0.0, 0.4)))
+                        row: dict[str, Any] = {"model": name, **where, "tp": tp, "pp": pp, **prefill}
+                        if measured:
+                            rows += [
+                                row | {"load": b, "tokens_per_s": float(f"{speed / (1 + delta * (b - 1)):.4g}")}
+                                for b in range(1, max(choose["batch"]) + 1)
+                            ]  # fmt: skip
+                        else:
+                            rows.append(row | {"base_tokens_per_s": speed, "delta": delta})
+                            if d.chance(0.3):
+                                rows[-1]["epsilon"] = d.number(0.0, 0.5)
+        if not measured:
+            return {"decay": rows}
+        if self.kind != "files" and d.chance(0.6):
+            return {"measured_rows": rows}
+        head = ("model", "gpu", "tp", "pp", "load", "tokens_per_s", "prefill_tokens_per_s")
+        self.files["rates.csv"] = _csv([head, *([r.get(h, "") for h in head] for r in rows)])
+        return {"measured": "rates.csv"}
+
+    def rates(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """(requests, slo, bins) of classes."""
+        d, T = self.d, self.d.whole(1, 5)
+        scale = {"few-requests": 1e-9, "many-requests": 1e9}.get(self.kind, 1.0)
+        even, listed = self.kind == "degenerate", self.kind != "constant"
+
+        def rate() -> Any:
+            some = [0.2 * scale if even else d.one((0.0, 1.0, 1.0, 1.0)) * d.number(0.0, 2.0) * scale for _ in range(T)]
+            return some if listed and not d.chance(0.1) else some[0]
+
+        classes = []
+        for _ in range(d.whole(1, 3)):
+            c: dict[str, Any] = {
+                "model": d.one(self.names), "output_tokens": 100 if even else d.number(10, 400),
+                "slo_factor": d.one((1.0, 2.0)) if even else d.number(0.2, 3.0), "requests_per_s": rate(),
+            }  # fmt: skip
+            if self.kind == "edge":
+                c["slo_factor"] = d.one((0.5, 1.0, 1.0, 2.0))  # as fast as one GPU is, and no faster
+            if d.chance(0.5):
+                c["prompt_tokens"] = d.number(0, 1000)
+            if self.on("weights-apart") or d.chance(0.3):
+                c["weight"] = d.one((0.0, 2.0, 1e9, d.magnitude(1e-9, 1e9)) if self.on("weights-apart") else (2.0, 0.5))
+            classes.append(c)
+        requests: dict[str, Any] = {"classes": classes}
+        if any(isinstance(c["requests_per_s"], list) for c in classes):
+            return requests | {"classes_bin_s": d.one((4.0, d.number(1, 30)))}, {}, {}
+        requests["duration_s"] = d.number(5, 60)
+        return requests, {}, {"seconds": requests["duration_s"] / d.number(1, 6)} if d.chance(0.8) else {}
+
+    def rows(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """(requests, slo, bins) of requests one by one.
+
+        Classes are one a model (with factors of their own), or one a length (with one factor).
+        """
+        d = self.d
+        n = 70 if self.kind == "crowd" else d.whole(1, 12)
+        span = d.number(1, 40)
+        by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
+        rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
+        rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
+        if d.chance(0.6) or self.kind == "files":
+            rows["prompt_tokens"] = [d.whole(1, 1000) for _ in range(n)]
+        requests: dict[str, Any] = {}
+        if d.chance(0.5):
+            rows["model"] = [d.one(self.names) for _ in range(n)]
+        elif len(self.names) > 1 or d.chance(0.5):
+            requests["model"] = d.one(self.names)
+        slo: dict[str, Any] = {"factor": d.number(0.3, 3.0)}
+        # So many groups that every length has its own; of one allowance, whose groups make no difference then.
+        bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
+        if not by_length and d.chance(0.7):
+            crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
+            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(0.3, 3.0) for _ in range(n)]
+            if d.chance(0.5):
+                slo = {}
+        if d.chance(0.8):
+            bins["seconds"] = d.number(span / 6, span)
+        if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
+            self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
+            spec: dict[str, Any] = {"file": "trace.csv"}
+            if d.chance(0.5):
+                spec["skip_s"] = d.number(0, rows["arrival_s"][0] * 0.99)
+            if d.chance(0.5):
+                spec["first_s"] = d.number(rows["arrival_s"][0] + 0.01, 2 * span)
+            if d.chance(0.5):
+                spec["rate_factor"] = d.number(0.3, 3.0)
+            return requests | {"trace": spec}, slo, bins
+        return requests | {"rows": rows}, slo, bins
+
+    def objective(self) -> dict[str, Any]:
+        d = self.d
+        o: dict[str, Any] = {}
+        if self.on("lexicographic"):
+            o = {"kind": "lexicographic"}
+            if d.chance(0.8):
+                o["order"] = d.one((["attainment"], ["latency", "attainment"], ["throughput", "latency", "attainment"]))
+        elif d.chance(0.6):
+            o = {"alpha": d.one((0.0, 1.0, 0.5, d.number(0, 1))), "beta": d.one((0.0, 1.0, 0.5, d.number(0, 1)))}
+            if d.chance(0.3):
+                o["kind"] = "score"
+        if d.chance(0.3):
+            o["throughput_threshold_tokens_per_s"] = d.magnitude(1.0, 1e4)
+        if d.chance(0.3):
+            o["latency_threshold_s"] = d.magnitude(0.01, 1e3)
+        return o
+
+    def change(self, data: Instance) -> dict[str, Any]:
+        """Some of the candidates run already, and here and there something that is no candidate."""
+        d = self.d
+        running: list[dict[str, Any]] = []
+        for _ in range(d.whole(1, 3)):
+            m = d.whole(0, len(self.names) - 1)
+            choose = _choices(data, m)
+            r: dict[str, Any] = {"model": self.names[m], "batch": d.one(choose["batch"]) if d.chance(0.9) else 77}
+            if d.chance(0.5):
+                r["gpu"] = d.one(self.types)
+            r |= {x: d.one(choose[x]) for x in ("tp", "pp", "dp") if d.chance(0.7)}
+            gpus = r.get("tp", 1) * r.get("pp", 1) * r.get("dp", 1)
+            taken = [server for x in running for server in x.get("placement", ())]
+            roomy = [
+                s for s in data["cluster"]["servers"]
+                if s["gpu"] == r.get("gpu", self.types[0]) and s["gpus"] >= gpus and _first(s) not in taken
+            ]  # fmt: skip
+            if roomy and d.chance(0.3):
+                r["placement"] = {_first(d.one(roomy)): list(range(gpus))}
+            elif d.chance(0.5):
+                r["count"] = d.whole(1, 3)
+            running.append(r)
+        change: dict[str, Any] = {"running": running}
+        for key in ("score_per_start", "score_per_stop"):
+            if d.chance(0.7):
+                change[key] = d.one((0.0, 0.002, d.magnitude(1e-4, 1.0)))
+        return change
+
+
+def _first(servers: dict[str, Any]) -> str:
+    """The first of equal servers."""
+    return str(servers["server"]) if servers.get("count", 1) == 1 else f"{servers['server']}-1"
+
+
+def _csv(rows: list[Any]) -> str:
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)

@@ -1,0 +1,112 @@
+"""References against figures that were worked out by hand, and against the library's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.adversary import orchestration, reserved_capacity
+from tests.adversary.harness import Answer
+from tests.adversary.programme import Programme
+
+INSTANCES = Path(__file__).parents[2] / "instances"
+
+
+@pytest.mark.parametrize(
+    ("judging", "file"),
+    [
+        (orchestration, "orchestration/textbook-two-servers.yaml"),
+        (reserved_capacity, "reserved_capacity/textbook-two-regions.yaml"),
+        (reserved_capacity, "reserved_capacity/textbook-growth-and-scenarios.yaml"),
+    ],
+)
+def test_textbook_instances_have_the_library_s_value(judging: Any, file: str) -> None:
+    data = json.loads(json.dumps(yaml.safe_load((INSTANCES / file).read_text(encoding="utf-8")), default=str))
+    library = yaml.safe_load((INSTANCES / "library.yaml").read_text(encoding="utf-8"))
+    known = next(x["best"]["value"] for x in library["instances"] if x["file"] == file)
+    found: Answer = judging.reference(data)
+    assert found.best == pytest.approx(known, rel=1e-5)
+
+
+def two_of_three(**objective: Any) -> dict[str, Any]:
+    """Three requests of a second each come in the first of two seconds, may wait one, and find one slot."""
+    asked = {"model": "llama-3.2-3b", "output_tokens": 10, "slo_factor": 2.0, "requests_per_s": [3.0, 0.0]}
+    return {
+        "formulation": "orchestration", "schema": 1,
+        "cluster": {"servers": [{"server": "s", "gpu": "l4", "gpus": 1}]},
+        "models": [{"model": "llama-3.2-3b"}], "candidates": {"tp": [1], "batch": [1]},
+        "latency": {"decay": [{"model": "llama-3.2-3b", "base_tokens_per_s": 10.0, "delta": 0.0}]},
+        "requests": {"classes": [asked], "classes_bin_s": 1.0}, "objective": objective,
+    }  # fmt: skip
+
+
+def test_one_slot_serves_two_of_three() -> None:
+    # A start keeps half a slot busy in its own bin and half in the next: x0/2 + x1/2 ≤ 1 in the second.
+    assert orchestration.reference(two_of_three(alpha=1.0)).worst == pytest.approx(2 / 3)
+    # Both start in the first second, so nobody waits at its end.
+    assert orchestration.reference(two_of_three(alpha=0.0, beta=0.0)).worst == pytest.approx(2 / 3)
+
+
+def test_slots_without_a_gpu_serve_nobody() -> None:
+    data = two_of_three(alpha=1.0)
+    data["cluster"]["failed_gpus"] = {"s": [0]}
+    assert orchestration.reference(data).best == pytest.approx(0.0, abs=1e-9)
+    data["models"][0]["minimum_instances"] = 1
+    assert orchestration.reference(data).best is None
+
+
+def one_region(**more: Any) -> dict[str, Any]:
+    """Two and a half requests a second; a machine serves one, for 2 USD/h, or 1 where reserved."""
+    return {
+        "formulation": "reserved_capacity", "schema": 1, "regions": [{"region": "a"}], "network": {"rtt_ms": {}},
+        "services": [{
+            "service": "s", "slo": {"ttft_s": 1.0},
+            "demand": {"kind": "inline", "unit": "requests_per_second", "by_region": {"a": [2.5]}},
+        }],
+        "machines": [{
+            "machine": "m", "prices": {"on_demand": 2.0, "reserved_1y": 1.0},
+            "serves": {"s": {"requests_per_second": 1.0}},
+        }],
+        "terms": ["reserved_1y", "on_demand"],
+    } | more  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "usd_per_hour"),
+    [
+        ({}, 3.0),  # two reserved and half a machine by the hour, or three reserved
+        ({"terms": ["on_demand"]}, 5.0),
+        ({"utilisation": 0.5}, 5.0),
+        ({"uncertainty": {"worst_case": {"deviation": 0.9, "regions": 1}}, "terms": ["reserved_1y"]}, 5.0),
+        ({"resilience": {"lose_any_region_keep": 0.1}}, None),
+        ({"growth": {"quarters": 2, "beyond_horizon_charged": 0.0}}, 3.0),
+        # Charged to the end of its term a machine costs (1 + 3)/1 of its price within one quarter.
+        ({"growth": {"quarters": 1}}, 5.0),
+    ],
+)
+def test_one_machine_serves_one_request_a_second(more: dict[str, Any], usd_per_hour: float | None) -> None:
+    found = reserved_capacity.reference(one_region(**more))
+    if usd_per_hour is None:
+        assert found.best is None
+    else:
+        assert found.best == pytest.approx(730 * usd_per_hour, rel=1e-5)
+        assert found.worst == pytest.approx(730 * usd_per_hour, rel=1e-5)
+
+
+def test_a_row_of_nothing_that_does_not_hold_is_infeasible() -> None:
+    p = Programme()
+    p.row({}, low=1.0)
+    assert p.solve() is None
+
+
+def test_dear_things_do_not_hide_cheap_ones() -> None:
+    p = Programme()
+    dear, cheap, cheaper = p.variable(1e9), p.variable(2e-6), p.variable(1e-6, high=0.5)
+    p.row({dear: 1.0, cheap: 1.0, cheaper: 1.0}, low=1.0)
+    found = p.solve()
+    assert found is not None
+    assert found.value == pytest.approx(1.5e-6)
