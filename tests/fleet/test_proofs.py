@@ -70,6 +70,16 @@ def test_the_optimum_does_not_depend_on_the_unit_of_time(factor):
     assert solved(problem).total_usd_per_hour == pytest.approx(2.8)
 
 
+@pytest.mark.parametrize("dear", [1.0, 1e6, 1e12, 1e17])
+def test_prices_that_no_plan_pays_do_not_hide_small_ones(dear):
+    """One deployment for both, 2.0, is a little cheaper than one and five tiny ones beside it, 2.025."""
+    problem = fleet(
+        [0.1, 0.1, 0.5], [[0.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 2.0], [0.1, 0.0, 5.0, 3.0]],
+        [0.005, 2.0 * dear, 2.0, 3.0 * dear],
+    )  # fmt: skip
+    assert solved(problem).total_usd_per_hour == pytest.approx(2.0)
+
+
 def test_a_demand_beyond_a_million_deployments_is_refused():
     with pytest.raises(InputError, match=r"workloads: got '1e\+10 requests/s of w0/b'; .* 1,000,000 deployments"):
         build_tables(fleet([1e10], [[1.0]], [1.0]))
