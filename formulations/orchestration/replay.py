@@ -172,7 +172,9 @@ def _judged(
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
     where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
     """
-    first = p.model_copy(update={"dispatcher": FOLLOWED})
+    # These dispatchers know no sub-clusters, which a heuristic's own may have had.
+    instances = [x if x.subcluster == -1 else x.model_copy(update={"subcluster": -1}) for x in p.instances]
+    first = p = p.model_copy(update={"dispatcher": FOLLOWED, "instances": instances})
     if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances or over():
         return 0.0, first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)

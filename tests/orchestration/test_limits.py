@@ -21,9 +21,11 @@ from formulations.orchestration.methods.trials import MOST_DRAWN, sample
 from formulations.orchestration.model import FlowModel, dispatch, nonzeros
 from formulations.orchestration.named import name_requests
 from formulations.orchestration.packing import Room
+from formulations.orchestration.plan import Dispatcher
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.problem import MOST_BINS
+from formulations.orchestration.replay import dispatched
 from formulations.orchestration.slots import schedule
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Options
@@ -335,3 +337,13 @@ def test_names_stop_when_the_time_is_up(case):
              np.zeros(2, dtype=np.int64), np.ones(1))  # fmt: skip
     stopped, improved = (schedule(*given, tries=500, over=lambda v=v: v)[0] >= 0 for v in (True, False))
     assert 0 < stopped.sum() <= improved.sum()
+
+
+def test_a_plan_with_another_dispatcher_has_no_sub_clusters(case):
+    problem, tables = case
+    plan = METHODS["greedy_dp"](problem, tables, Options()).plan
+    sides = [x.model_copy(update={"subcluster": 0}) for x in plan.instances]
+    own = Dispatcher(policy="maaso", strict_slo_factor=1.0)
+    judged = dispatched(tables, [plan.model_copy(update={"instances": sides, "dispatcher": own})])
+    assert judged.dispatcher.strict_slo_factor is None
+    assert {x.subcluster for x in judged.instances} == {-1}
