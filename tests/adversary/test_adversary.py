@@ -13,7 +13,7 @@ from tests.adversary import harness
 from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 
 HERE = Path(__file__).parent
-SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 60, "reserved_capacity": 80}
+SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 200, "reserved_capacity": 160}
 PARTS = 5  # tests that share a formulation's seeds
 
 
@@ -116,6 +116,7 @@ def test_minimised_instances_fail_still_and_are_smallest() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_runs_are_resumed_and_what_fails_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "cost_efficiency.csv"
     said: list[str] = []
