@@ -70,6 +70,15 @@ def test_the_optimum_does_not_depend_on_the_unit_of_time(factor):
     assert solved(problem).total_usd_per_hour == pytest.approx(2.8)
 
 
+def test_prices_that_no_plan_pays_do_not_hide_small_ones():
+    """One p3 for everything costs 2.0e-6 USD/h; five p0 beside it made it 2.025e-6, of a median price of 2e5."""
+    throughput = [
+        [0.0, 0.0, 0.0, 0.0166], [0.0, 1e4, 0.0, 15.4], [0.0, 0.0, 0.0, 3.3e11], [1e-7, 0.0, 20.0, 0.0519],
+    ]  # fmt: skip
+    problem = fleet([4e-6, 4e-5, 8000.0, 5e-7], throughput, [5e-9, 2e8, 4e5, 2e-6])
+    assert solved(problem).total_usd_per_hour == pytest.approx(2e-6)
+
+
 def test_a_demand_beyond_a_million_deployments_is_refused():
     with pytest.raises(InputError, match=r"workloads: got '1e\+10 requests/s of w0/b'; .* 1,000,000 deployments"):
         build_tables(fleet([1e10], [[1.0]], [1.0]))

@@ -337,7 +337,7 @@ def solve(
         return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
     bound = relaxed.bound
     usd = report.objective if report.objective is not None else np.inf
-    answer = replace(choice, n=_spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
+    answer = replace(choice, n=spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
     clock = time.perf_counter()
     # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
     rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
@@ -356,7 +356,7 @@ def solve(
             bound = usd
         if better is not None and again.objective is not None and again.objective < usd - 1e-9:
             usd = again.objective
-            answer = replace(better, n=_spread(better.n, rest, len(tables.points)), p=rest[better.p])
+            answer = replace(better, n=spread(better.n, rest, len(tables.points)), p=rest[better.p])
         seconds["proof"] = sum(more.values())
         limit = again.limit or limit
     gap = relative_gap(usd, bound)
@@ -371,7 +371,7 @@ def _spot_is_limited(tables: FleetTables) -> bool:
     return any(w.spot_share_max < 1 for w in tables.case.workloads)
 
 
-def _spread(n: Index, columns: Index, points: int) -> Index:
+def spread(n: Index, columns: Index, points: int) -> Index:
     """Counts of some points as counts of all."""
     all_of_them = np.zeros((len(n), points), dtype=np.intp)
     all_of_them[:, columns] = n

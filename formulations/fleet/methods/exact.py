@@ -216,6 +216,11 @@ def _one_part(
     first, relaxed = None, -math.inf
     if problem.objective == "min_cost":
         first, relaxed = heuristics.rounded_relaxation(problem, tables)
+    whole, kept = tables, _worth_their_price(problem, tables, first)
+    if len(kept) < len(whole.points):
+        tables = whole.restricted(kept)
+        first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
+        log["points_within_the_cost_of_a_plan"] = len(kept)
     solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
@@ -235,9 +240,28 @@ def _one_part(
             plan.shadow_prices = shadow_prices(solved, plan, settings)
         seconds["shadow_prices"] = time.perf_counter() - clock
         answer = plan
+    elif answer is not None:
+        n = fleet_columns.spread(answer.n, kept, len(whole.points))
+        answer = replace(answer, n=n, p=kept[answer.p])
     return Outcome(
         report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
     )
+
+
+def _worth_their_price(problem: Fleet, tables: FleetTables, first: Choice | None) -> Any:
+    """Points of which one deployment in the shortest period costs no more than a whole plan in hand.
+
+    No cheaper plan has another one; without them prices are of one size, which the solver's tolerances need.
+    """
+    every = np.arange(len(tables.points))
+    if first is None or problem.objective != "min_cost":
+        return every
+    plan = make_plan(tables, first)
+    if heuristics.broken(problem, tables, first, plan):
+        return every
+    hours = np.array([q.hours for q in tables.case.periods])
+    least = tables.points.usd_per_hour * hours.min() / hours.sum()
+    return np.flatnonzero(least <= plan.total_usd_per_hour * (1 + 1e-9))
 
 
 def _restricted_milp(
