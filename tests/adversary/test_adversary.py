@@ -116,6 +116,7 @@ def test_minimised_instances_fail_still_and_are_smallest() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_runs_are_resumed_and_what_fails_is_kept(tmp_path: Path) -> None:
     log = tmp_path / "cost_efficiency.csv"
     said: list[str] = []
