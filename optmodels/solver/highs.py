@@ -19,7 +19,7 @@ from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
 from optmodels.solver.otherwise import way
 from optmodels.solver.safe import least_value, propagated
-from optmodels.solver.scaling import Scaled, extremes, scaled
+from optmodels.solver.scaling import Scaled, scaled
 from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
@@ -58,12 +58,13 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
     return abs(objective - bound) / abs(objective) if objective else math.inf
 
 
-# A run that answers for another: presolve stays out, whose way back now and then breaks rows that HiGHS then reports as
-# kept, and every tolerance is as tight as HiGHS works with.
+# Runs that answer for another. Presolve stays out: its way back now and then breaks rows that HiGHS then reports as
+# kept, and with tight tolerances 1.15.1 has proved a false optimum. These are as tight as HiGHS works with.
 CAREFUL: dict[str, Any] = {
     "presolve": "off", "mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9,
     "dual_feasibility_tolerance": 1e-9, "small_matrix_value": 1e-12,
 }  # fmt: skip
+LESS_TIGHT = {"mip_feasibility_tolerance": 1e-7, "primal_feasibility_tolerance": 1e-8}  # of the run after that
 DUAL = 1e-7  # HiGHS' tolerance of reduced costs
 MOST_RUNS = 3  # until two agree
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
@@ -82,7 +83,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
     * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
-      extreme even when scaled (`scaling.extremes`): the better of the points counts, and the weaker of the bounds.
+      extreme even when scaled (`scaling.extremes`): the best of the points counts, and a bound that two runs reached.
 
     Args:
         model: the arrays.
@@ -122,7 +123,7 @@ class _Solve:
     def __init__(self, model: Compiled, settings: Settings) -> None:
         self.model, self.settings = model, settings
         self.seen = scaled(model)
-        self.extreme = extremes(self.seen.model)
+        self.extreme = self.seen.extreme
         self.events: list[Event] = []
         self.began = time.perf_counter()
 
@@ -259,7 +260,7 @@ class _Solve:
             bounds = propagated(cut, small.lower, small.upper)
             if bounds is not None:
                 small = replace(small, lower=bounds[0], upper=bounds[1])
-        options = self.settings.options | CAREFUL | {"presolve": "off" if number == 1 else "on"}
+        options = self.settings.options | CAREFUL | ({} if number == 1 else LESS_TIGHT)
         seed = (self.settings.seed + number) % 2**31
         settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options)
         return self.run(replace(seen, model=small), settings, None)

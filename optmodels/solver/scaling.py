@@ -37,12 +37,14 @@ class Scaled:
     Attributes:
         model: row_i·a_ij·column_j, costs objective_k·c_kj·column_j, bounds accordingly.
         row, column, objective: the factors, (m,), (n,), (objectives,); of rows and columns powers of two.
+        extreme: what about it is beyond the trust in one run (`extremes`).
     """
 
     model: Compiled
     row: Array
     column: Array
     objective: Array
+    extreme: str | None
 
 
 def scaled(model: Compiled) -> Scaled:
@@ -54,13 +56,15 @@ def scaled(model: Compiled) -> Scaled:
     column = np.ones(len(model.lower))
     row = _row_factors(model, i, j, a, column)
     found = _by(model, row, column)
-    if extremes(found) is not None:
+    extreme = extremes(found)
+    if extreme is not None:
         column = _column_factors(model, i, j, a)
         row = _row_factors(model, i, j, a * column[j], column, (1.0, 1.0))
         found = _by(model, row, column)
+        extreme = extremes(found)
     objective = np.array([_objective_factor(np.abs(c[c != 0])) if c.any() else 1.0 for c in found.costs])
     found = replace(found, costs=found.costs * objective[:, None], offsets=found.offsets * objective)
-    return Scaled(found, row, column, objective)
+    return Scaled(found, row, column, objective, extreme)
 
 
 def _objective_factor(cost: Array) -> float:
