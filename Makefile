@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test quick coverage check lint types docs study bench answers lock dist clean
+.PHONY: setup demo test quick coverage fuzz check lint types docs study bench answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -30,6 +30,11 @@ quick: setup  ## the tests without the slow ones
 
 coverage: setup  ## what the test suite reaches, in lines and branches
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term
+
+N ?= 1000
+JOBS ?= 2
+fuzz: setup  ## N mutated input files, given to the verbs that read them; resumable, findings in results/fuzz
+	$(BIN)/python -m tests.fuzz --count $(N) --jobs $(JOBS)
 
 lint: setup
 	$(BIN)/ruff check .

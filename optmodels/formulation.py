@@ -6,6 +6,7 @@ listed, solved, compared and checked like the formulation's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -46,10 +47,10 @@ def checked_options(
         InputError: every value out of range.
     """
     wrong = Mistakes()
-    if not 0 <= seed < 2**31:
+    if not isinstance(seed, int) or not 0 <= seed < 2**31:
         wrong.add("seed", seed, "a whole number from 0 to 2147483647")
-    if time_limit is not None and not time_limit > 0:
-        wrong.add("time_limit", time_limit, "seconds > 0")
+    if time_limit is not None and not 0 < time_limit < math.inf:
+        wrong.add("time_limit", time_limit, "seconds > 0, or none for no limit")
     if not 0 <= gap < 1:
         wrong.add("gap", gap, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)")
     wrong.raise_any()

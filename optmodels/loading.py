@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake, UnattainableError
-from optmodels.io.read import read_document, validate
+from optmodels.io.read import read_document, refuse_strange, validate
 from optmodels.problem import Problem
 
 
@@ -34,6 +34,8 @@ def load(
         path = Path(source)
         data, line = read_document(path)
         file, folder = str(path), path.parent
+    else:
+        refuse_strange(source)
     assert isinstance(data, Mapping)
     name = data.get("formulation")
     if not isinstance(name, str):

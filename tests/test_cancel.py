@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
 from conftest import ROOT
@@ -42,6 +46,55 @@ def test_a_cancelled_solve_returns_what_it_has(source):
     assert result.status in ("feasible", "no_solution_found")
     assert result.exit_status == (0 if result.plan is not None else 4)
     assert result.plan is None or result.check.ok
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_the_incumbent_and_the_files(number, tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    sent = []
+
+    def send(event):
+        if not sent:
+            sent.append(event)
+            os.kill(os.getpid(), number)
+
+    result = optmodels.solve(LONG[1], on_event=send, out=tmp_path)
+    assert result.limit == "interrupt" and sent
+    assert list(tmp_path.glob("*/plan.json"))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_command_line_ends_at_sigterm_as_at_control_c(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "optmodels",
+        "sweep",
+        str(SHORT[1]),
+        "--vary",
+        "slo.tps=1:100:500",
+        "--workers",
+        "1",
+    ]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "s")], stderr=subprocess.PIPE, text=True) as child:
+        journal = tmp_path / "s/journal.jsonl"
+        while not (journal.exists() and journal.stat().st_size) and child.poll() is None:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        _, said = child.communicate(timeout=60)
+    assert child.returncode == 4
+    assert "interrupted" in said and "--resume" in said
+
+
+def test_a_handler_of_somebody_elses_for_sigterm_stays_theirs():
+    seen = []
+    before = signal.signal(signal.SIGTERM, lambda *_: seen.append(1))
+    try:
+        with caught_interrupt() as flag:
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen and not flag.is_set()
 
 
 def test_threads_give_what_they_give_alone():

@@ -22,6 +22,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 MAX_TOKENS = 10**9  # of one request
+LONGEST_S = 10 * 365 * 86400.0  # beyond, times of two kinds are mixed
 
 
 class Trace(Entry):
@@ -74,8 +75,9 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
         if a >= 1 and b >= 1:
             lengths.append((a, b))
     span = max(times) - min(times) if times else 0.0
-    if not span > 0 or not lengths:
-        raise InputError(Mistake(name, "", f"{len(times)} rows over {span} s", "requests over a time span > 0"))
+    if not 0 < span <= LONGEST_S or not lengths:
+        expected = f"requests over a time span > 0 of at most {LONGEST_S / (365 * 86400):g} years"
+        raise InputError(Mistake(name, "", f"{len(times)} rows over {span:g} s", expected))
     data = np.array(lengths)
     row_of = np.searchsorted(np.array(trace.input_edges), data[:, 0])
     column_of = np.searchsorted(np.array(trace.output_edges), data[:, 1])

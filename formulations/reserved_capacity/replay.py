@@ -23,6 +23,7 @@ from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
 from optmodels.traces.types import Floats, Ints, Label, Programs, Trace
 
 WINDOW_S, SHORTEST_S = 600.0, 90.0
+LONGEST_S = 31 * 86400.0  # of a trace
 MOST_REQUESTS = 60_000
 WARM_UP = 0.1  # share of the window not measured
 AFTER_S = 60.0  # simulated after the last arrival
@@ -153,6 +154,9 @@ def _demand(problem: ReservedCapacity, case: ReservedCase, o: RegionReplayOption
 
 def _window(o: RegionReplayOptions, demand: Floats, trace: Trace | None) -> float:
     if trace is not None:
+        if trace.duration_s > LONGEST_S:
+            expected = f"arrivals within {LONGEST_S / 86400:g} days, which are gone through probe by probe (--first)"
+            raise InputError(Mistake(None, "trace", f"{trace.duration_s:g} s", expected))
         return max(trace.duration_s, 1.0)
     if o.seconds is not None:
         return o.seconds

@@ -10,7 +10,9 @@ import typer
 Instance = Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")]
 PlanFile = Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")]
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
-TimeLimit = Annotated[float | None, typer.Option("--time-limit", help="Seconds; the incumbent and bound so far count.")]
+TimeLimit = Annotated[
+    float | None, typer.Option("--time-limit", help="Seconds, tables included; the incumbent and bound so far count.")
+]
 Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
 Seed = Annotated[int, typer.Option(help="Of the solver or heuristic.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]

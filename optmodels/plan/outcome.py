@@ -168,6 +168,12 @@ class Result(Document):
             raise ValueError("only a result of solve() has frames; read the CSV files beside plan.json instead")
         return self._frames()
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the tables, which are this process' own."""
+        state = super().__getstate__()
+        private = dict(state["__pydantic_private__"] or {}) | {"_frames": None}
+        return state | {"__pydantic_private__": private}
+
     def to_json(self) -> str:
         """The document as JSON text."""
         return self.model_dump_json(by_alias=True, indent=2)

@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/fuzz"))
     given = parser.parse_args()
     found = run(range(given.first, given.first + given.count), given.jobs, given.out)
-    print(summary(found))
+    sys.stdout.write(f"{summary(found)}\n")
     return 1 if any(r["wrong"] for r in found.values()) else 0
 
 
@@ -102,7 +102,9 @@ def summary(found: dict[int, dict]) -> str:
     for row in found.values():
         if row["wrong"]:
             wrong.setdefault(row["wrong"], []).append(row["case"])
-    lines += [f"{len(cases)} × {place} (case {cases[0]})" for place, cases in sorted(wrong.items(), key=lambda w: -len(w[1]))]
+    lines += [
+        f"{len(cases)} × {place} (case {cases[0]})" for place, cases in sorted(wrong.items(), key=lambda w: -len(w[1]))
+    ]
     most = max(found.values(), key=lambda r: r["seconds"], default=None)
     if most is not None:
         lines.append(f"longest: {most['seconds']:.1f} s of processor time, case {most['case']}")

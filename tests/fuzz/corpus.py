@@ -33,10 +33,15 @@ SERVED = "concurrency,input_tokens,output_tokens,ttft_s,tpot_s\n" + "".join(
     f"{c},{i},256,{0.01 + i * 5e-5 * c:.5f},{0.008 + c * 2e-4:.6f}\n" for c in (1, 4, 16) for i in (128, 512, 2048)
 )
 STATIC = "batch,input_tokens,output_tokens,latency_s\n" + "".join(
-    f"{b},{i},{o},{o * (0.01 + b * 1e-4) + i * b * 1e-5:.5f}\n" for b in (1, 4, 16) for i in (128, 512) for o in (64, 256)
+    f"{b},{i},{o},{o * (0.01 + b * 1e-4) + i * b * 1e-5:.5f}\n"
+    for b in (1, 4, 16)
+    for i in (128, 512)
+    for o in (64, 256)
 )
 PAIRS = "gpu,family,phase,predicted_s,latency_s\n" + "".join(
-    f"l4,high_end,{phase},{x},{x * 1.2 + 0.001:.5f}\n" for phase in ("prefill", "decode") for x in (0.01, 0.02, 0.05, 0.1)
+    f"l4,high_end,{phase},{x},{x * 1.2 + 0.001:.5f}\n"
+    for phase in ("prefill", "decode")
+    for x in (0.01, 0.02, 0.05, 0.1)
 )
 OURS = "arrival_s,prompt_tokens,output_tokens,model,slo_factor\n" + "".join(
     f"{i * 0.7:.3f},{100 + 37 * i},{20 + 11 * i % 300},mistral-7b,1.2\n" for i in range(15)
@@ -112,7 +117,8 @@ def items(folder: Path) -> list[Item]:
     limits = ("batch-limits", "--capacity-tokens", "100000", "--trace", "{}")
     ours = (*limits, "--input-column", "prompt_tokens", "--output-column", "output_tokens")
     found += [
-        Item("ours.csv", OURS, (*replays, ours)), Item("azure.csv", AZURE, (*replays, limits)),
+        Item("ours.csv", OURS, (*replays, ours)),
+        Item("azure.csv", AZURE, (*replays, limits)),
         Item("mooncake.jsonl", MOONCAKE, replays),
         Item("trace.csv.gz", gzip.compress(OURS.encode(), mtime=0), replays),
         Item("trace.parquet", _parquet(OURS), (*replays, ours)),

@@ -15,13 +15,18 @@ import yaml
 
 NUMBERS = (0, -1, 1, 2, -0.0, 0.5, 1e-9, 1e-30, 1e300, -1e300, 1e9, 10**6, 10**12, 2**63, -(2**63), 10**30, 10**5000,
            float("nan"), float("inf"), float("-inf"), 1e-320)  # fmt: skip
-TEXTS = ("", " ", "x", "*", "\x00", "\x1b[31m", "\ud800", "é" * 50, "名前", "‮abc", "x" * 5000, "<b>", "=1+1", "@SUM(A1)",
-         "../../etc/passwd", "/etc/passwd", "nan", "inf", "-1", "1e400", "0x10", "1_000", "12:30:45", "2026-13-45", "200 ms",
-         "48 GiB", "1e3 furlongs", "null", "true", "~", "{{7*7}}", "%s", "a,b", "a\nb", "\"", "'", "[x]", "a.b", "a/b")  # fmt: skip
-TAGS = ('!!int ""', '!!int "x"', '!!bool "maybe"', '!!float ""', '!!timestamp "abc"', "!!python/object:os.system {}",
-        "!!binary 'x'", "!!set {a, b}", "!!omap [a: 1]", "!!null x", "!thing x", "0x" + "f" * 6000, "1" * 5000, "*nowhere",
-        "&a [*a]", "2026-02-30", "1:2:3", ".nan", ".inf", "<<", "!!merge x", "{<<: [1, 2]}", "{? [a, b] : c}", "{1: 2}",
-        "{null: 1}", "{true: 1}", "{1.5: x}", "{2026-01-01: x}")  # fmt: skip
+TEXTS = (
+    "", " ", "x", "*", "\x00", "\x1b[31m", "\ud800", "é" * 50, "名前", "\u202eabc", "x" * 5000, "<b>", "=1+1",
+    "@SUM(A1)", "../../etc/passwd", "/etc/passwd", "nan", "inf", "-1", "1e400", "0x10", "1_000", "12:30:45",
+    "2026-13-45", "200 ms", "48 GiB", "1e3 furlongs", "null", "true", "~", "{{7*7}}", "%s", "a,b", "a\nb", '"', "'",
+    "[x]", "a.b", "a/b",
+)  # fmt: skip
+TAGS = (
+    '!!int ""', '!!int "x"', '!!bool "maybe"', '!!float ""', '!!timestamp "abc"', "!!python/object:os.system {}",
+    "!!binary 'x'", "!!set {a, b}", "!!omap [a: 1]", "!!null x", "!thing x", "0x" + "f" * 6000, "1" * 5000, "*nowhere",
+    "&a [*a]", "2026-02-30", "1:2:3", ".nan", ".inf", "<<", "!!merge x", "{<<: [1, 2]}", "{? [a, b] : c}", "{1: 2}",
+    "{null: 1}", "{true: 1}", "{1.5: x}", "{2026-01-01: x}",
+)  # fmt: skip
 
 
 def mutated(content: Any, name: str, rng: random.Random) -> bytes:
@@ -94,8 +99,9 @@ def changed(document: Any, rng: random.Random) -> Any:
 
 def value(old: Any, rng: random.Random) -> Any:
     """Another value, mostly of another kind."""
+    as_text = old if isinstance(old, list | dict | int) else str(old)
     return rng.choice((
-        rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(TEXTS), None, True, False, [], {}, [None], [[]], old if isinstance(old, list | dict | int) else str(old),
+        rng.choice(NUMBERS), rng.choice(NUMBERS), rng.choice(TEXTS), None, True, False, [], {}, [None], [[]], as_text,
         [rng.choice(NUMBERS)] * 3, {"a": rng.choice(NUMBERS)}, _Tag(rng.choice(TAGS)),
     ))  # fmt: skip
 

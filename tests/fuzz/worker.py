@@ -121,7 +121,11 @@ def kept_in(out: Path, wrong: str, number: int) -> Path | None:
 
 def _place(error: BaseException) -> str:
     """The kind of an error and the last place in our own code that it went through."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "optmodels/" in f.filename or "formulations/" in f.filename]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if "optmodels/" in f.filename or "formulations/" in f.filename
+    ]
     at = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {'/'.join(Path(at.filename).parts[-2:])} {at.name}"
 
