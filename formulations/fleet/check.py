@@ -500,7 +500,8 @@ def _reserve(found: Findings, problem: Fleet, models: Mapping[str, str], q: Peri
         needed = _needed(members, r.load_after_loss)
         name = " + ".join(m[0] for m in machines)
         if r.lost is not None:
-            found.at_most(f"{q.name}: load of {name} after losing {r.lost}", needed, count - r.lost, "deployments")
+            left = max(count - r.lost, 0)
+            found.at_most(f"{q.name}: load of {name} after losing {r.lost}", needed, left, "deployments")
         else:
             miss = _too_many(count, math.floor(count - needed + 1e-7), _lost_share(problem, machines))
             allowed = (1 - (r.survive_probability or 0.0)) / r.pools

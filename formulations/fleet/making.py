@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from optmodels.serving.queueing import variability, waiting
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
+NOISE = 1e-6  # of what is served of a demand: the tolerance of `demand_met`
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
-    keep = choice.value > TINY
-    choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
+    choice = _without_noise(tables, choice)
     used = choice.used(tables)
     served = np.minimum(choice.served(tables), 1.0)
     starts, stops = changes(tables, choice.n)
@@ -132,6 +132,15 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
         survival_probability=_survival(tables, choice, used),
     )  # fmt: skip
+
+
+def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
+    """The choice without shares that a tolerance left, and with all of a demand that is served but for one."""
+    keep = (choice.value > TINY) & (choice.n[choice.t, choice.p] > 0)
+    choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
+    served = choice.served(tables)
+    whole = np.where(np.abs(served - 1) < NOISE, served, 1.0)
+    return replace(choice, value=choice.value / whole[choice.t, choice.w])
 
 
 def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:

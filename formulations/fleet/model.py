@@ -112,7 +112,7 @@ class FleetModel(Parameters):
         self.x = self.variable("x", ("t", "w", "p"), np.nonzero(wanted[:, :, None] & possible[None]), upper=1.0)
         self.s = self.variable("s", ("t", "w"), np.nonzero(wanted), upper=1.0 - self.served[None, :])
         self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
-        idle_pools = np.unique(levels[:, 0]) if changing else np.zeros(0, dtype=np.intp)
+        idle_pools = np.unique(levels[:, 0])[: None if changing or least.any() else 0]
         at, j = np.divmod(np.arange(self.T * len(idle_pools)), max(len(idle_pools), 1))
         self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]), integer=True)
         t, w, p = self.x.labels
@@ -267,7 +267,7 @@ def survives(m: FleetModel) -> Rows:
     """Σ_{p ∈ j} Σ_w λ_tw·l_wp·ρ_p/(f·S_tj)·x_twp ≤ Σ_{p ∈ j} n_tp − idle_tj − Σ_k k·y_tjk: losses leave enough.
 
     f is load_after_loss; ρ undoes the headroom in l; S_tj is 1, or what all x = 1 make of the sum if that is less. Idle
-    deployments, which only keep machines, may all be lost.
+    deployments, which only keep machines or count as replicas, may all be lost.
     """
     protected = np.isfinite(m.after_losses)
     return at_most(0.0, by_pool(m, m.x[protected] * m.after_losses[protected]) - left(m))

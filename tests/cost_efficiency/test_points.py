@@ -413,6 +413,19 @@ def test_measured_points_keep_their_own_figures(tiny):
     assert replace(t).optimum.e2e_s.tolist() == [8 * 288 / 150.0, 12.0]
 
 
+def test_a_measured_time_between_tokens_counts_even_for_one_output_token(tiny):
+    points = [{"name": n, "family": "high_end", "main": m, "e2e_s": 1.0, "ttft_s": 0.5, "tbt_s": tbt}
+              for n, m, tbt in (("calm", "big", 0.05), ("slow", "mid", 0.7))]  # fmt: skip
+    document = tiny(
+        latency={"operating_points": points}, workload={"batch": 8, "input_tokens": 64, "output_tokens": 1},
+        slo={"kind": "real_time", "tps": 10, "ttft_s": 1.0, "tbt_s": 0.06},
+    )  # fmt: skip
+    _, t = tables_of(document)
+    assert t.optimum.tbt_s.tolist() == [0.05, 0.7]
+    assert t.optimum.feasible.tolist() == [True, False]
+    assert t.curves.lower_bounds()[1].tolist() == [0.05, 0.7]
+
+
 def test_the_asked_error_is_met(tiny):
     """A curve with all its kinks in a thousandth of the range, as KV offload to a slow disk has, needs nodes there."""
     _, t = tables_of(tiny(strategies={"families": ["kvo_disk"]}))

@@ -74,3 +74,24 @@ def test_reserve_and_replicas_are_kept_by_heuristics():
     (outcome,) = run(problem, "greedy")
     assert outcome.plan.periods[0].deployments[0].count == 5
     assert check(problem, outcome.plan.model_dump(mode="json")).ok
+
+
+def test_a_demand_that_sleeps_beside_impossible_pairs_makes_no_nonsense():
+    """0 requests/s times an infinite load: numpy would warn, which these tests take for an error."""
+    periods = [{"name": "night", "hours": 6, "rate_factor": 0.0}, {"name": "day", "hours": 18}]
+    problem = fleet([1.0, 2.0], [[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0], periods=periods)
+    for outcome in run(problem, "greedy", "greedy_dp"):
+        assert outcome.plan.total_usd_per_hour == pytest.approx(0.75 * 3)
+
+
+def test_melange_refuses_a_reserve_it_cannot_see():
+    (outcome,) = run(fleet([1.5], [[1.0]], [1.0], reserve={"lost": 1}), "melange")
+    assert outcome.plan is None
+    assert "reserve" in outcome.log["reason"]
+
+
+def test_a_heuristic_that_would_buy_millions_says_so():
+    problem = fleet([4.0, 4.0, 0.0], [[1.0, 6e-6], [1.0, 6e-6], [1.0, 1.0]], [1e9, 1e-3])
+    (outcome,) = run(problem, "greedy")
+    assert outcome.plan is None
+    assert outcome.log["reason"] == "takes more than 1,000,000 deployments of a point"

@@ -70,6 +70,15 @@ def test_the_optimum_does_not_depend_on_the_unit_of_time(factor):
     assert solved(problem).total_usd_per_hour == pytest.approx(2.8)
 
 
+def test_prices_that_no_plan_pays_do_not_hide_small_ones():
+    """One p3 for everything costs 2.0e-6 USD/h; five p0 beside it made it 2.025e-6, of a median price of 2e5."""
+    throughput = [
+        [0.0, 0.0, 0.0, 0.0166], [0.0, 1e4, 0.0, 15.4], [0.0, 0.0, 0.0, 3.3e11], [1e-7, 0.0, 20.0, 0.0519],
+    ]  # fmt: skip
+    problem = fleet([4e-6, 4e-5, 8000.0, 5e-7], throughput, [5e-9, 2e8, 4e5, 2e-6])
+    assert solved(problem).total_usd_per_hour == pytest.approx(2e-6)
+
+
 def test_a_demand_beyond_a_million_deployments_is_refused():
     with pytest.raises(InputError, match=r"workloads: got '1e\+10 requests/s of w0/b'; .* 1,000,000 deployments"):
         build_tables(fleet([1e10], [[1.0]], [1.0]))
@@ -135,6 +144,17 @@ def test_reserves_over_measured_points_are_those_of_enumeration(seed):
         if linprog(np.zeros(6), A_ub=A_ub, b_ub=room, A_eq=A_eq, b_eq=[1, 1], bounds=(0, 1)).status == 0:
             best = float(usd @ n)
     assert solved(problem).total_usd_per_hour == pytest.approx(best)
+
+
+def test_points_of_one_pool_share_spares_though_nothing_else():
+    """Two workloads on points of their own, one machine set and model: one spare deployment does for both."""
+    problem = fleet([0.4, 0.4], [[1.0, 0.0], [0.0, 1.0]], [1.0, 1.0], reserve={"lost": 1})
+    tables = build_tables(problem)
+    assert exact(problem, tables, Options()).plan.total_usd_per_hour == pytest.approx(4.0)
+    together = replace(tables, points=replace(tables.points, pool=np.array([0, 0])))
+    outcome = exact(problem, together, Options())
+    assert "parts" not in outcome.log
+    assert (outcome.status, outcome.plan.total_usd_per_hour) == ("optimal", pytest.approx(2.0))
 
 
 # ------------------------------------------------------------------------------------------------- machines kept idle

@@ -26,7 +26,7 @@ from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.model import Expression, Rows
 from optmodels.plan.outcome import Outcome
-from optmodels.solver.highs import Report, relative_gap
+from optmodels.solver.highs import Report, Status, relative_gap
 from optmodels.solver.session import Session, Settings
 
 Array = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ class Relaxation:
         w, p, value: shares of the master's solution.
         priced: USD/h of all of w on p at the row prices σ, shape (W, P); inf where impossible.
         reduced: by how much a fleet with a deployment of p costs more than `bound`, at least, shape (P,).
-        feasible: whether the relaxation has a solution.
+        feasible: whether a solution of the relaxation was found.
         rounds, columns: of the column generation.
     """
 
@@ -312,12 +312,13 @@ def solve(
     relaxed = relaxation(problem, tables)
     seconds["column_generation"] = time.perf_counter() - clock
     log |= {"lp_bound": relaxed.bound, "lp_rounds": relaxed.rounds, "lp_columns": relaxed.columns}
-    if not relaxed.feasible:
+    if not relaxed.feasible:  # unless a demand has no point at all, a price of missing shares proves nothing
+        status: Status = "infeasible" if relaxed.bound == np.inf else "no_solution_found"
         log["reason"] = "the linear relaxation over every point has no solution"
-        return Outcome("infeasible", None, seconds=seconds, log=log)
+        return Outcome(status, None, seconds=seconds, log=log)
     clock = time.perf_counter()
     opened = np.union1d(select(tables, relaxed), _wanted(tables, relaxed))
-    if any(w.spot_share_max < 1 for w in tables.case.workloads):  # what must not be on spot goes elsewhere
+    if _spot_is_limited(tables):  # what must not be on spot goes elsewhere
         steady = np.flatnonzero(~tables.points.spot)
         there = replace(relaxed, priced=relaxed.priced[:, steady])
         opened = np.union1d(opened, steady[select(tables.restricted(steady), there)])
@@ -336,7 +337,7 @@ def solve(
         return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
     bound = relaxed.bound
     usd = report.objective if report.objective is not None else np.inf
-    answer = replace(choice, n=_spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
+    answer = replace(choice, n=spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
     clock = time.perf_counter()
     # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
     rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
@@ -355,7 +356,7 @@ def solve(
             bound = usd
         if better is not None and again.objective is not None and again.objective < usd - 1e-9:
             usd = again.objective
-            answer = replace(better, n=_spread(better.n, rest, len(tables.points)), p=rest[better.p])
+            answer = replace(better, n=spread(better.n, rest, len(tables.points)), p=rest[better.p])
         seconds["proof"] = sum(more.values())
         limit = again.limit or limit
     gap = relative_gap(usd, bound)
@@ -366,7 +367,11 @@ def solve(
     )  # fmt: skip
 
 
-def _spread(n: Index, columns: Index, points: int) -> Index:
+def _spot_is_limited(tables: FleetTables) -> bool:
+    return any(w.spot_share_max < 1 for w in tables.case.workloads)
+
+
+def spread(n: Index, columns: Index, points: int) -> Index:
     """Counts of some points as counts of all."""
     all_of_them = np.zeros((len(n), points), dtype=np.intp)
     all_of_them[:, columns] = n
@@ -381,17 +386,19 @@ def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
 
 
 def _few_pairs(tables: FleetTables, opened: Index, relaxed: Relaxation, most: int = 12) -> FleetTables:
-    """Only the opened points, and of every demand the pairs with the `most` cheapest of all and of those not on spot.
+    """Only the opened points, and of every demand the pairs with the `most` cheapest.
 
-    Those of the relaxation's solution stay, too.
+    Where spot shares are limited, also with the cheapest not on spot; those of the relaxation's solution stay, too.
     """
-    spot, priced = tables.points.spot[opened], relaxed.priced[:, opened]
+    priced = relaxed.priced[:, opened]
     keep = np.zeros(relaxed.priced.shape, dtype=bool)
-    for columns in (np.arange(len(opened)), np.flatnonzero(~spot)):
-        part = priced[:, columns]
+    groups = [np.arange(len(opened))]
+    if _spot_is_limited(tables):
+        groups.append(np.flatnonzero(~tables.points.spot[opened]))
+    for columns in groups:
         few = min(most, len(columns))
         if few:
-            best = columns[np.argpartition(part, few - 1, axis=1)[:, :few]]
+            best = columns[np.argpartition(priced[:, columns], few - 1, axis=1)[:, :few]]
             np.put_along_axis(keep, opened[best], True, axis=1)
     keep[relaxed.w, relaxed.p] = True
     part = tables.restricted(opened)

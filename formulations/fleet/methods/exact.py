@@ -28,6 +28,7 @@ from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
+ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
@@ -99,6 +100,10 @@ def _no_worse_than_heuristics(
     problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
 ) -> Outcome[FleetPlan]:
     """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
+    if problem.objective == "max_served" and outcome.plan is not None and outcome.bound is not None:
+        value, everything = objective_value(outcome.plan), float(tables.rates.max(axis=0).sum())
+        if abs(outcome.bound - value) <= ROUNDING * everything:  # of requests/s, of which none may be served
+            return replace(outcome, status="optimal", bound=value, limit=None)
     if outcome.status not in ("feasible", "no_solution_found") or outcome.limit == "gap":
         return outcome
     began = time.perf_counter()
@@ -205,12 +210,18 @@ def _one_part(
         found = fleet_columns.solve(problem, tables, options, _restricted_milp, seconds, log)
         if found.plan is not None or found.status != "no_solution_found":
             return found
+        log.pop("reason", None)
         log["column_generation"] = "no plan on few points: solved on all"
     left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
     settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
     first, relaxed = None, -math.inf
     if problem.objective == "min_cost":
         first, relaxed = heuristics.rounded_relaxation(problem, tables)
+    whole, kept = tables, _worth_their_price(problem, tables, first)
+    if len(kept) < len(whole.points):
+        tables = whole.restricted(kept)
+        first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
+        log["points_within_the_cost_of_a_plan"] = len(kept)
     solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
@@ -230,9 +241,28 @@ def _one_part(
             plan.shadow_prices = shadow_prices(solved, plan, settings)
         seconds["shadow_prices"] = time.perf_counter() - clock
         answer = plan
+    elif answer is not None:
+        n = fleet_columns.spread(answer.n, kept, len(whole.points))
+        answer = replace(answer, n=n, p=kept[answer.p])
     return Outcome(
         report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
     )
+
+
+def _worth_their_price(problem: Fleet, tables: FleetTables, first: Choice | None) -> Any:
+    """Points of which one deployment in the shortest period costs no more than a whole plan in hand.
+
+    No cheaper plan has another one; without them prices are of one size, which the solver's tolerances need.
+    """
+    every = np.arange(len(tables.points))
+    if first is None or problem.objective != "min_cost":
+        return every
+    plan = make_plan(tables, first)
+    if heuristics.broken(problem, tables, first, plan):
+        return every
+    hours = np.array([q.hours for q in tables.case.periods])
+    least = tables.points.usd_per_hour * hours.min() / hours.sum()
+    return np.flatnonzero(least <= plan.total_usd_per_hour * (1 + 1e-9))
 
 
 def _restricted_milp(
@@ -248,7 +278,8 @@ def _dinkelbach(
     """max N/D exactly: solve max N − q·D for q = the best ratio so far until nothing is better.
 
     If max N − q·D ≤ F for every fleet, and D ≥ D_min, then N/D ≤ q + F/D_min: the bound reported. The first q is a
-    heuristic's ratio, or the largest that could be.
+    heuristic's ratio, or the largest that could be. Rounds are few (convergence is superlinear); after the 50th the
+    bound stands as it is then.
     """
     began = time.perf_counter()
     best, bound, rounds = heuristics.greedy(problem, tables, options).plan, math.inf, 0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
-from formulations.fleet.points import FleetTables, prune
+from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import spares
 from optmodels.formulation import Method, Options
@@ -109,6 +109,9 @@ def finish(
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": why})
     if problem.objective == "max_ce" and not choice.n.any():
         return Outcome("no_solution_found", None, seconds=seconds, log={"reason": "nothing served"})
+    if choice.n.max(initial=0) > MOST_DEPLOYMENTS:
+        why = f"takes more than {MOST_DEPLOYMENTS:,} deployments of a point"
+        return Outcome("no_solution_found", None, seconds=seconds, log={"reason": why})
     plan = make_plan(tables, choice)
     faults = broken(problem, tables, choice, plan)
     if faults:
