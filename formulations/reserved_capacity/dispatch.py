@@ -180,16 +180,14 @@ def fewest_choices_first(t: ReservedTables) -> Index:
 
 
 def dispatch(
-    t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None,
-    floor: Callable[[Index], Array] | None = None, until: float | None = None,
-) -> Dispatch:  # fmt: skip
+    t: ReservedTables, machines: Array, seen: Callable[[int, RowLp], None] | None = None, until: float | None = None
+) -> Dispatch:
     """Serve every row at least cost, given reserved machines by sink and quarter, (J, Q).
 
     Args:
         t: tables.
         machines: reserved.
         seen: called with every row that takes an LP, once it is solved.
-        floor: USD/h that rows cost at least, (n,); one that greedy purchases serve at that price takes no LP.
         until: time of `time.perf_counter` after which rows are served by greedy purchases, dearer than need be, or
             left short where those do not serve them.
     """
@@ -211,17 +209,11 @@ def dispatch(
         rows = _serve_by_max_flow(t, rows, have, flow)
     if len(rows):
         bought[rows] = 0.0
-        lp, order, quick = RowLp(t), np.arange(len(rows)), None
-        if floor is not None or until is not None:
-            quick = _bought_greedily(t, demand[rows], held[rows])
-            excess = quick.usd - (0.0 if floor is None else floor(rows))
-            order = np.argsort(-excess * t.weight[rows], kind="stable")
-            order = order[excess[order] > SERVED * quick.usd[order]]
-        taken = np.zeros(len(rows), dtype=bool)
-        for x in order:
+        lp = RowLp(t)
+        for x, h in enumerate(rows):
             if until is not None and time.perf_counter() > until:
+                _serve_greedily(t, rows[x:], held, bought, unserved, flow)
                 break
-            h, taken[x] = rows[x], True
             lp.solve(demand[h], held[h])
             if seen is not None:
                 seen(int(h), lp)
@@ -229,13 +221,6 @@ def dispatch(
             flow.mean[lp.source, lp.sink] += t.weight[h] * f
             flow.peak[lp.source, lp.sink] = np.maximum(flow.peak[lp.source, lp.sink], f)
             flow.used[h] = np.bincount(lp.sink, f * t.work[lp.source, lp.sink], len(held[h]))
-        if quick is not None and not taken.all():
-            mine = rows[~taken]
-            bought[mine], unserved[mine] = quick.bought[~taken], quick.unserved[~taken]
-            for (i, j), f in quick.flow.items():
-                flow.mean[i, j] += t.weight[mine] @ f[~taken]
-                flow.peak[i, j] = max(flow.peak[i, j], f[~taken].max())
-                flow.used[mine, j] += t.work[i, j] * f[~taken]
     bought[bought < 1e-9] = 0.0
     # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
     must = ~np.isfinite(t.penalty)
@@ -244,35 +229,33 @@ def dispatch(
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
 
 
-@dataclass(frozen=True)
-class _Greedy:
-    """Rows served greedily: machines bought (n, O), unserved (n, I), requests/s by pair, (n,) each, cost USD/h (n,)."""
-
-    bought: Array
-    unserved: Array
-    flow: dict[tuple[int, int], Array]
-    usd: Array
+@dataclass
+class _Flow:
+    mean: Array  # (I, J)
+    peak: Array
+    used: Array  # (H, J)
 
 
-def _bought_greedily(t: ReservedTables, demand: Array, held: Array) -> _Greedy:
+def _serve_greedily(t: ReservedTables, rows: Index, held: Array, bought: Array, unserved: Array, flow: _Flow) -> None:
     """Serve rows by what is reserved, nearest first; then buy, or forgo at its price, what is cheapest in turn.
 
     Args:
         t: tables.
-        demand: (n, I).
-        held: reserved machines, (n, J).
+        rows: (n,).
+        held: reserved machines, (H, J).
+        bought, unserved: (H, O) and (H, I), written in these rows.
+        flow: added to.
     """
     source, sink = np.nonzero(t.reach)
-    left, idle = np.ascontiguousarray(demand.T).copy(), np.ascontiguousarray(held.T).copy()
-    room = np.repeat(t.option_most[:, None], len(demand), axis=1)
-    bought, unserved = np.zeros_like(room), np.zeros_like(left)
-    flow: dict[tuple[int, int], Array] = {}
+    left, idle = t.demand[rows].T.copy(), held[rows].T.copy()
+    room = np.repeat(t.option_most[:, None], len(rows), axis=1)
+    served: dict[tuple[int, int], Array] = {}
 
     def serve(i: int, j: int, machines: Array) -> Array:
         f = np.minimum(left[i], machines / t.work[i, j])
         left[i] -= f
         if f.any():
-            flow[i, j] = flow.get((i, j), 0.0) + f
+            served[i, j] = served.get((i, j), 0.0) + f
         used: Array = t.work[i, j] * f
         return used
 
@@ -285,25 +268,17 @@ def _bought_greedily(t: ReservedTables, demand: Array, held: Array) -> _Greedy:
         ways += [(float(price[i]), int(i), o) for i in np.flatnonzero(t.reach[:, j])]
     for _, i, o in sorted(ways):
         if o < 0:
-            unserved[i] += left[i]
+            unserved[rows, i] = left[i]
             left[i] = 0.0
         elif left[i].any():
             more = serve(i, int(t.option_sink[o]), room[o])
-            bought[o] += more
+            bought[rows, o] += more
             room[o] = np.maximum(0.0, room[o] - more)
-    unserved += left
-    penalty = np.where(np.isfinite(t.penalty), t.penalty, t.shortfall)
-    usd = t.option_usd_per_hour @ bought + penalty @ unserved
-    for (i, j), f in flow.items():
-        usd += t.egress[i, j] * f
-    return _Greedy(bought.T, unserved.T, flow, usd)
-
-
-@dataclass
-class _Flow:
-    mean: Array  # (I, J)
-    peak: Array
-    used: Array  # (H, J)
+    unserved[rows] += left.T
+    for (i, j), f in served.items():
+        flow.mean[i, j] += t.weight[rows] @ f
+        flow.peak[i, j] = max(flow.peak[i, j], f.max())
+        flow.used[rows, j] += t.work[i, j] * f
 
 
 def _serve(t: ReservedTables, rows: Index, have: Array, order: Index, flow: _Flow, tolerance: float = SERVED) -> Index:

@@ -23,7 +23,7 @@ from formulations.reserved_capacity.dispatch import (
 from formulations.reserved_capacity.points import Array, Guard, Index, Mask, ReservedTables
 
 BLOCK = 256  # rows whose deviations are searched at once
-UNLIMITED = 1e9  # machines
+UNLIMITED = 1e9  # machines; more than an instance may need (`problem.MACHINES_TRUSTED`)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The reserved-capacity problem as arrays: sources of demand, sinks of capacity, purchases, and what must survive.
 
 Every method reads these tables. Units: demand in requests per second (where machines serve less than 0.01 or more than
-10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small beside the numbers as elsewhere),
+10,000 of them, in `unit` of them, so that a solver's absolute tolerances are as small beside numbers as elsewhere),
 capacity in machines, money in USD/month (730 h) averaged over the horizon.
 
     source i  (region r, service k, whether its demand may leave the region)
@@ -173,10 +173,12 @@ class ReservedTables:
     def most_useful(self) -> Array:
         """Counts of every column beyond which another machine cannot help, (C,); no larger than offered.
 
-        Twice what would serve the largest demand of every source at once, plus minimum and step.
+        Twice what would serve the largest demand of all sources at once, before or after a loss, plus minimum, step.
         """
         deviation = max((g.deviation for g in self.guards), default=0.0)
-        enough = 2 * (1 + deviation) * (self.demand.max(axis=0, initial=0.0) @ self.work)
+        arises = [self.demand, *(g.demand(self.demand) for g in self.guards if g.moved is not None)]
+        largest = np.max([demand.max(axis=0, initial=0.0) for demand in arises], axis=0)
+        enough = 2 * (1 + deviation) * (largest @ self.work)
         most: Array = np.minimum(
             self.column_most, np.ceil(enough[self.column_sink]) + self.column_minimum + self.column_step
         )

@@ -31,11 +31,9 @@ Available = Count | dict[str, Count] | None
 HOURS_PER_MONTH = 730.0
 MONTHS_PER_QUARTER = 3
 QUARTERS_OF_TERM: dict[Market, int] = {"reserved_1y": 4, "reserved_3y": 12}
-MACHINES_TRUSTED = (
-    1e-5,
-    1e8,
-)  # of one type, that serve the largest demand: beyond, a solver's tolerances are too coarse
+MACHINES_TRUSTED = (1e-4, 1e8)  # that serve the largest demand: beyond, a solver's tolerances are too coarse
 USD_PER_HOUR_TRUSTED = (1e-6, 1e7)
+PRICES_APART = 1e6  # dearest over cheapest machine
 USD_FORGONE_TRUSTED = (1e-6, 1e10)  # in an hour, of the requests that the fastest machine serves
 MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are taken for a mix-up of units
 
@@ -418,6 +416,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
             continue
         best = int(np.nanargmin(need[:, k]))
         few += need[best, k]
+        need[:, k] *= s.kappa * len(p.services)  # forwarded, and beside the others
         if not need[best, k] <= most:
             wrong.add(f"services[{k}].demand", float(peak[k]), f"a peak of requests/s that {most:g} machines serve",
                       f"it takes {need[best, k]:.3g} of {p.machines[best].machine}: check the units")  # fmt: skip
@@ -432,6 +431,11 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
     for i, r, market in np.argwhere((prices < low) | (prices > high))[:1]:
         wrong.add(f"machines[{i}] ({p.machines[i].machine}) in {p.regions[r].region}: {MARKETS[market]}",
                   float(prices[i, r, market]), f"a price from {low:g} to {high:g} USD/h")  # fmt: skip
+    if not wrong and np.nanmax(prices) > PRICES_APART * np.nanmin(prices):
+        i, r, market = np.unravel_index(int(np.nanargmax(prices)), prices.shape)
+        wrong.add(f"machines[{i}] ({p.machines[i].machine}) in {p.regions[r].region}: {MARKETS[market]}",
+                  float(prices[i, r, market]),
+                  f"a price within {PRICES_APART:g} times the cheapest, {np.nanmin(prices):g} USD/h")  # fmt: skip
     for k, s in enumerate(p.services):
         if s.unserved_usd_per_request is None or not rate[:, k].any():
             continue

@@ -277,6 +277,13 @@ def test_after_the_loss_of_a_region_a_forwarding_ceiling_does_not_hold_its_users
     assert cost(document) == pytest.approx(cost(document, "full"))
     document["services"][0]["kappa"] = 1.2
     assert cost(document) == pytest.approx(cost(document, "full"))
+    # Users in one region only: what serves them after its loss stands where nobody is served before it.
+    demand = {"a": [6.6, 4.0], "b": [0.0, 0.0], "c": [0.0, 0.0]}
+    document["services"][0]["demand"]["by_region"] = demand
+    document |= {"machines": machine(minimum=5), "resilience": {"lose_any_region_keep": 1.0}}
+    for method in ("exact", "full"):
+        found = {r.region: r.count for r in solved(document, method).plan.reservations}
+        assert found.pop("a") == 7 and list(found.values()) == [8]  # 6.6 · 1.2 in either of the others
 
 
 @pytest.mark.parametrize("charged, bought", [(1.0, {}), (0.4, {"reserved_1y": 50}), (0.0, {"reserved_3y": 50})])
@@ -309,6 +316,26 @@ def test_next_to_nothing_served_is_nothing_served():
     free = service(unserved_usd_per_request=1e-6, forwarding_ceiling=0.3, demand=demand)
     for method in ("exact", "full", "greedy", "lp_rounding"):
         assert solved(two_regions(services=free, machines=machine(prices=prices)), method).plan is not None
+
+
+def test_users_out_of_every_reach_pay_their_price_within_the_bound():
+    """What they cost was left out of the cuts by sets: exact stopped at a gap that no cut could close."""
+    machines = machine(prices={"on_demand": 3.0, "reserved_3y": 1.0}, regions=["west"])
+    document = two_regions(services=service(slo={"ttft_s": 0.15}, unserved_usd_per_request=0.0005), machines=machines,
+                           terms=["reserved_3y", "on_demand"])  # fmt: skip
+    assert cost(document) == pytest.approx(cost(document, "full"))
+    document["resilience"] = {"lose_spot_keep": 1.0}
+    assert solved(document).status == solved(document, "full").status == "infeasible"
+
+
+def test_a_cut_keeps_what_the_hours_cost_however_dear_a_machine_by_the_hour_is():
+    """Beside 270 million USD a month the cost of the hours was dropped from its cuts: a false optimum."""
+    short = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [1.0, 0.0, 0.0], "east": [0.5] * 3}}
+    document = two_regions(
+        services=service(demand=short), terms=["reserved_3y", "on_demand"],
+        machines=machine(prices={"on_demand": 363_664.0, "reserved_3y": 260_000.0}, step=8),
+    )  # fmt: skip
+    assert cost(document) == pytest.approx(cost(document, "full"))
 
 
 def test_known_duals_bound_rows_whose_hourly_machines_are_few():

@@ -184,7 +184,7 @@ def test_a_cut_of_the_master_by_hand(quarter, worth):
     for bought in np.eye(4):
         session.set_column_bounds(columns, bought, bought)
         assert session.run() == "optimal"
-        assert session.objective == pytest.approx(5 - bought @ worth)
+        assert session.objective == pytest.approx((5 - bought @ worth) * master.unit)  # θ in the unit of money
 
 
 def test_the_lp_of_a_row_is_the_flow_model_with_machines_given():

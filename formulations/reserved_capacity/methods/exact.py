@@ -16,13 +16,13 @@ import scipy.sparse as sp
 from formulations.reserved_capacity.dispatch import Dispatch, RowLp
 from formulations.reserved_capacity.losses import of_demand, of_guard, short_row
 from formulations.reserved_capacity.making import counts_of, make_plan
-from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables, solve_flows
+from formulations.reserved_capacity.methods.flows import flow_variables, solve_flows
 from formulations.reserved_capacity.methods.heuristics import best_of_all
 from formulations.reserved_capacity.methods.oracles import TOLERANCE, Cut, Evaluation, Oracle, Projection, RowByRow
 from formulations.reserved_capacity.model import PURCHASES, Purchases, held
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
-from formulations.reserved_capacity.problem import ReservedCapacity
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapacity
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
@@ -42,7 +42,7 @@ START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
 FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried before the model as it stands
 FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
-FEW_ROUNDS = 2  # of integers after which a small instance is solved as it stands
+FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # up to which it has another turn, after so many rounds of integers
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 
 
@@ -58,8 +58,8 @@ class Master:
         self.theta = model.variable("theta", ("group",), (groups,))
         model.state(PURCHASES)
         self.held = held(model, t.column_active, "q")
-        self.unit = 1.0 / ((float(np.median(t.column_usd_per_month)) if len(t.column_sink) else 1.0) or 1.0)
-        model.minimise("cost", (model.reserved_usd + self.theta) * self.unit)
+        self.unit = 1.0 / _typical_usd(t)  # of money, θ included: coefficients stay far above what HiGHS drops
+        model.minimise("cost", model.reserved_usd * self.unit + self.theta)
         compiled = model.compiled()
         self.session = Session(compiled, Settings(seed=options.seed, options={"mip_feasibility_tolerance": 1e-7}))
         self.cost, self.integer = compiled.costs[0], np.flatnonzero(compiled.integer)
@@ -83,13 +83,15 @@ class Master:
         values: list[Array] = []
         for cut in cuts:
             index, value = self._reserved(cut.slope, cut.quarter)
+            constant = cut.constant
             if cut.group is not None:
-                index, value = np.append(index, self.theta.start + cut.group), np.append(value, 1.0)
+                index, value = np.append(index, self.theta.start + cut.group), np.append(value * self.unit, 1.0)
+                constant *= self.unit
             largest = np.abs(value).max(initial=0.0)
-            if not largest and cut.constant <= TOLERANCE:
+            if not largest and constant <= TOLERANCE:
                 continue
             keep = np.abs(value) > 1e-12 * largest  # none: 0 ≥ 1, nothing reservable can help
-            lower.append(cut.constant / largest if largest else 1.0)
+            lower.append(constant / largest if largest else 1.0)
             indices.append(index[keep])
             values.append(value[keep] / largest if largest else value[keep])
         if lower:
@@ -220,7 +222,10 @@ class _Run:
 
     def outcome(self) -> Outcome[ReservedPlan]:
         t = self.t
-        unreachable = np.flatnonzero(~t.reach.any(axis=1) & ~np.isfinite(t.penalty))
+        must = ~np.isfinite(t.penalty)
+        for guard in t.guards:  # a loss has to be survived whatever the price of unserved demand
+            must |= guard.demand(t.demand).any(axis=0)
+        unreachable = np.flatnonzero(~t.reach.any(axis=1) & must)
         if len(unreachable):
             name = t.case.regions[t.source_region[unreachable[0]]]
             return Outcome("infeasible", None, log={"reason": f"nobody can serve {name} locally"})
@@ -293,8 +298,8 @@ class _Run:
             self.best = point
             self.record()
 
-    def _start(self, oracle: RowByRow) -> None:
-        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy."""
+    def _start(self, oracle: RowByRow) -> bool:
+        """A point to cut at first, and duals: the relaxation over a few rows, from calm to busy; whether it ended."""
         t, few = self.t, []
         for q in range(t.quarters):
             rows = np.flatnonzero(t.quarter == q)
@@ -309,28 +314,28 @@ class _Run:
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
         run.master = Master(part, int(groups.max()) + 1, self.options)
-        run._relaxation()
-        points = [p.counts for p in (self.inside, run.inside) if p is not None]
-        found = [self._cut_at(oracle, x) for x in points if not oracle.violated(t.reserved(x), 1)]
-        self.inside = min(found, key=lambda point: point.value, default=None)
+        status = run._relaxation()
+        if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
+            self.inside = self._cut_at(oracle, run.inside.counts)
         self.log["start_seconds"] = time.perf_counter() - self.clock
+        return status == "optimal"
 
     def _relaxation(self) -> str:
         """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target."""
         t, rounds = self.t, 0
         last = np.zeros(len(t.column_sink))
         self.master.integers(on=False)
+        started = False
+        if isinstance(self.oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
+            started = self._start(self.oracle)
         # What costs no more and needs no more has cuts that are valid here, by matrix products.
         free = None
-        if isinstance(self.oracle, RowByRow) and t.friction:
+        if not started and isinstance(self.oracle, RowByRow) and t.friction:
             free = _listed(t.without_friction(), self.oracle.groups)
             free = None if free is None or free.sets * len(t.demand) > FREE_CELLS else free
         for oracle in (self.oracle,) if free is None else (free, self.oracle):
-            if oracle is self.oracle:
-                if isinstance(oracle, RowByRow) and self.soft and len(t.demand) > 4 * START_ROWS:
-                    self._start(oracle)
-                elif self.inside is not None:
-                    self.inside = self._cut_at(oracle, self.inside.counts)
+            if self.inside is not None and free is not None:
+                self.inside = self._cut_at(oracle, self.inside.counts)
             while True:
                 rounds += 1
                 status, x, bound = self.master.solve(0.0, self.left())
@@ -424,37 +429,39 @@ class _Run:
             return "optimal"
         self.master.drop_slack()
         self.master.integers(on=True)
+        flows_due = flow_variables(t) <= FEW_FLOWS
         while not self.out_of_time():
             rounds += 1
             inner = min(0.3 * self.target, max(1e-7, 0.3 * self.target))
-            status, x, bound = self.master.solve(inner, self.to_turn())
+            seconds = self.to_turn()
+            if flows_due:
+                seconds = min(FLOWS_SECONDS, np.inf if seconds is None else seconds)
+            status, x, bound = self.master.solve(inner, seconds)
             if status == "infeasible":
                 return "infeasible"
             if bound is not None:
                 self.lower = max(self.lower, bound)
-            if x is None:
-                if self.out_of_time():
-                    return "limit"
-                self.heuristics()
-                continue
-            x = np.round(x / t.column_step) * t.column_step
-            machines = t.reserved(x)
-            hard = self.oracle.violated(machines)
-            self.master.add(hard)
-            if self.soft or not hard:
-                found = self._settle(x)
-                if not hard:
-                    self._offer(found)
+            if x is not None:
+                x = np.round(x / t.column_step) * t.column_step
+                hard = self.oracle.violated(t.reserved(x))
+                self.master.add(hard)
+                if self.soft or not hard:
+                    found = self._settle(x)
+                    if not hard:
+                        self._offer(found)
             self.record()
-            small = rounds == FEW_ROUNDS and flow_variables(t) <= FEW_FLOWS
-            if self._gap() > self.target and small and self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
-                return "infeasible"
+            stuck = status == "limit"
+            if self._gap() > self.target and flows_due and (stuck or rounds >= FEW_ROUNDS):
+                stuck = flows_due = False
+                if self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
+                    return "infeasible"
             if self._gap() > self.target and self.due():
+                stuck = False
                 self.heuristics()
-            elif self._gap() <= self.target or status == "limit":
+            if self._gap() <= self.target or stuck:
                 break
         self.log["integer_rounds"] = rounds
-        return "optimal"
+        return "optimal" if self.best is not None else "limit"
 
     def _by_flows(self, share: float, most: float) -> str:
         """The flow model of a small instance as it stands, for a share of the time that is left, at most seconds."""
@@ -501,6 +508,15 @@ class _Run:
             if not hard and self._reserved_usd(x) + found.usd_per_month <= value * (1 + 1e-9):
                 self.best = _Point(self._reserved_usd(x) + found.usd_per_month, x)
                 return
+
+
+def _typical_usd(t: ReservedTables) -> float:
+    """USD/month between the cheapest reservation and the dearest way to serve, or to forgo, what a machine serves."""
+    reserved = t.column_usd_per_month[t.column_usd_per_month > 0]
+    forgone = [t.penalty[i] / t.work[i, j] for i, j in np.argwhere(t.reach) if np.isfinite(t.penalty[i])]
+    hourly = HOURS_PER_MONTH * np.concatenate([t.option_usd_per_hour, forgone])
+    usd = np.concatenate([reserved, hourly[hourly > 0]])
+    return float(np.sqrt(usd.min() * usd.max())) if len(usd) else 1.0
 
 
 def _listed(t: ReservedTables, groups: Index) -> Projection | None:

@@ -11,7 +11,7 @@ from formulations.reserved_capacity.points import Array, ReservedTables, deviati
 from optmodels.formulation import Options
 from optmodels.solver import Report, Settings, solve_compiled
 
-FEW_FLOWS = 20_000  # flow variables of an instance that counts as small
+SMALL = 20_000  # flow variables up to which an instance counts as small
 
 
 def flow_variables(t: ReservedTables) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from formulations.reserved_capacity.dispatch import RowLp, dispatch
 from formulations.reserved_capacity.losses import Case, of_demand, of_guard, short_row, unserved
 from formulations.reserved_capacity.making import make_plan
-from formulations.reserved_capacity.methods.flows import FEW_FLOWS, flow_variables
+from formulations.reserved_capacity.methods.flows import SMALL, flow_variables
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, Index, ReservedTables
@@ -29,6 +29,7 @@ ROUNDS = 400
 STEP = 0.25  # of what would help the row that lacks least
 EQUAL = 0.02  # sinks whose value per dollar differs by less are equal
 GRACE = 3.0  # s that a heuristic gets, past the limit, where `best_of_all` has no plan yet
+CHEAP = 1e-9  # USD/month for what costs nothing, to divide by
 BUSIEST = 12  # rows looked at while machines are taken away again, besides every source's peak
 
 
@@ -120,7 +121,7 @@ def _repair(t: ReservedTables, counts: Array, options: Options, began: float) ->
     The LPs' duals say what helps; cases that were served are tried again only when the others are.
     """
     best, lp, cases = _cheapest(t), RowLp(t, phase_one=True), _cases(t)
-    usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
+    usd = np.array([max(CHEAP, t.column_usd_per_month[c]) if c >= 0 else np.inf for c in best])
     counts, open_ = counts.copy(), list(cases)
     for _ in range(ROUNDS * max(1, len(cases))):
         if _out_of_time(options, began):
@@ -292,7 +293,7 @@ def _while_it_saves(t: ReservedTables, counts: Array, options: Options, began: f
     The dual alone is the value of the first machine, not of the last of a step, and at a kink not even that.
     """
     best, rows = _cheapest(t), _Sample(t, 96)
-    usd = np.array([t.column_usd_per_month[c] if c >= 0 else np.inf for c in best])
+    usd = np.array([max(CHEAP, t.column_usd_per_month[c]) if c >= 0 else np.inf for c in best])
     step = np.maximum(1.0, np.ceil((t.demand.max(axis=0) @ t.work) / 16))
     cost, worth = rows.cost(counts)
     for _ in range(ROUNDS):
@@ -453,7 +454,7 @@ def best_of_all(
     plan at all, on a small instance to the end.
     """
     until, best, most = _until(options, began), None, below
-    small = flow_variables(t) <= FEW_FLOWS
+    small = flow_variables(t) <= SMALL
     quick_first = ("region_local", "proportional", "greedy", "lp_rounding", *METHODS)
     for name in dict.fromkeys(quick_first):
         left = None if until is None else until - time.perf_counter()

@@ -184,6 +184,11 @@ class Projection:
         """Hourly cost at machines (J, Q)."""
         t = self.t
         sums = _Sums(t, self.groups)
+        apart = ~t.reach.any(axis=1) & np.isfinite(t.penalty)  # users out of every machine's reach pay their price
+        if apart.any():
+            rows = np.arange(len(t.demand))
+            nothing = np.zeros((len(rows), len(self.strength)))
+            sums.add(rows, t.demand[:, apart] @ t.penalty[apart], nothing, machines[:, 0])
         for part in self.parts:
             n = int(part.prefix.max(initial=0))
             for q in range(t.quarters) if n else ():
@@ -373,12 +378,6 @@ class RowByRow:
             return Evaluation(0.0), None
         held, sums = machines.T[self.t.quarter], _Sums(self.t, self.groups)
         rows, values, slopes = [], [], []
-        known: list[tuple[Index, Array, Array]] = []
-
-        def floor(mine: Index) -> Array:
-            value, slope = self._bounds(mine, held)
-            known.append((mine, value, slope))
-            return value
 
         def seen(row: int, lp: RowLp) -> None:
             y, z = lp.duals()
@@ -387,10 +386,7 @@ class RowByRow:
             values.append(lp.objective)
             slopes.append(z)
 
-        found = dispatch(self.t, machines, seen, floor if self.costs.n else None, until)
-        for mine, value, slope in known:
-            rest = ~np.isin(mine, rows)
-            sums.add(mine[rest], value[rest], slope[rest], held[mine[rest]])
+        found = dispatch(self.t, machines, seen, until)
         if rows:
             sums.add(np.array(rows), np.array(values), np.array(slopes), held[rows])
         total, cuts = found.total_usd_per_month(self.t), sums.evaluation(self.quarter_of_group).cuts
