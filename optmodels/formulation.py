@@ -145,7 +145,8 @@ class Formulation:
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
             of it is the instance's.
         trusted: what of a document its check takes on trust: path → why, as of `plan.outcome.Trusted`.
-        timed: the same for parts, tables by file name, that depend on the clock where a time limit was set or something stopped the method.
+        timed: the same for parts, tables by file name, that depend on the clock where a time limit was set or something
+            stopped the method.
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.

@@ -23,6 +23,7 @@ the prediction of the column form, whose requests are divisible.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -37,6 +38,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.prices import most_in_time
 from formulations.orchestration.slots import schedule
+from optmodels.solver.deadline import seconds_for
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -82,9 +84,12 @@ class Named:
 _REMEMBERED: dict[bytes, Named] = {}
 
 
-def name_requests(
-    t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = lambda: False
-) -> Named | None:
+def _late() -> bool:
+    """Whether the time limit of the call, if any, leaves no time for names."""
+    return seconds_for("names of requests", math.inf) <= 0
+
+
+def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[], bool] = _late) -> Named | None:
     """Every request of the trace on an instance of the plan, or refused; None where there are none or too many.
 
     When `over` says so, schedules are not improved further, and no further model is begun: then it is None.

@@ -25,6 +25,7 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EPS = 1e-9
 AT_ONCE = 6  # slots emptied together
+MANY = 200  # requests to be sorted
 BETWEEN = 25  # tries between two looks at the time
 NOISE = 0.3  # of the spread of whatever orders them
 
@@ -269,7 +270,9 @@ def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, 
         for k in range(size):
             noise = (noise * 9821.0 + 0.211327) % 1.0
             keys[k] += spread * noise
-        for k in range(1, size):
+        if size > MANY:  # by insertion it would take seconds
+            pool[:size] = pool[:size][np.argsort(keys[:size], kind="mergesort")]
+        for k in range(1, size if size <= MANY else 0):
             key, j, at = keys[k], pool[k], k
             while at > 0 and keys[at - 1] > key:
                 keys[at], pool[at] = keys[at - 1], pool[at - 1]

@@ -235,7 +235,7 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     size = nonzeros(search.t, pooled=True)
     search.limit = unaffordable(size, clock)
     if search.limit is not None:
-        search.log["left_out"] = f"the model has {size:,.0f} nonzeros"
+        search.log["not_made"] = f"the model has {size:,.0f} nonzeros"
         search.tried("heuristics", clock, lambda: _others(search, clock))
         return
     before = clock.seconds
