@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conftest import tiny_problem
-from fleet_cases import BASE, DAY, MEASURED, SCARCE
+from fleet_cases import DAY, MEASURED, SCARCE
 from orchestration_cases import two_models
 from reserved import machine, service, two_regions
 
@@ -60,7 +60,6 @@ CASES = {
         "measured": (tiny_problem(latency=POINTS), "greedy"),
     },
     "fleet": {
-        "template": (BASE, "exact"),
         "periods, prices, limits": (DAY, "exact"),
         "shadow prices": (SCARCE, "exact"),
         "measured": (MEASURED, "exact"),
