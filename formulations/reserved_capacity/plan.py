@@ -86,7 +86,7 @@ class ReservedPlan(Document):
     purchases: HourlyPurchases
     unserved: Unserved
     flows: list[FlowLine] = Field(description="weighted mean over the horizon, local service included")
-    forwarded_share: Amount
+    forwarded_share: Money
     pooled: bool = Field(default=True, description="false: every region for itself, or another comparison plan")
     cost: CostLines
 

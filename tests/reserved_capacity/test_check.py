@@ -187,3 +187,12 @@ def test_rates_so_high_that_a_machine_is_a_billionth_of_a_request():
     enough, short = np.array([[[8.0], [1.0]]]), np.array([[[5.0], [1.0]]])
     assert net.short(demands, enough)[0] <= 1e-6 * rate
     assert net.short(demands, short)[0] == pytest.approx(3 * rate)
+
+
+def test_rounding_of_shares_is_no_fault():
+    plan = copy.deepcopy(plan_of(egress()))
+    plan["forwarded_share"] -= 1e-9
+    assert check(load(egress()), plan).ok
+    plan["flows"] = [line for line in plan["flows"] if line["origin"] == line["server"]]
+    plan["forwarded_share"] = -2e-16  # 1 − trace/sum where nothing is forwarded
+    assert "well-formed" not in first_violation(egress(), plan)
