@@ -329,11 +329,13 @@ def test_users_out_of_every_reach_pay_their_price_within_the_bound():
 
 
 def test_a_cut_keeps_what_the_hours_cost_however_dear_a_machine_by_the_hour_is():
-    """Beside 270 million USD a month the cost of the hours was dropped from its cuts: a false optimum."""
-    short = {"kind": "inline", "unit": "requests_per_second", "by_region": {"west": [1.0, 0.0, 0.0], "east": [0.5] * 3}}
+    """Beside 290 million USD a month the cost of the hours was dropped from its cuts: a false optimum."""
+    day = {"kind": "diurnal", "hours": 2, "total_requests_per_second": 4.0}
     document = two_regions(
-        services=service(demand=short), terms=["reserved_3y", "on_demand"],
-        machines=machine(prices={"on_demand": 363_664.0, "reserved_3y": 260_000.0}, step=8),
+        regions=[{"region": "west", "utc_offset_h": 6}, {"region": "east", "utc_offset_h": -8}],
+        services=service(demand=day, slo={"ttft_s": 0.09}), terms=["on_demand", "reserved_1y", "reserved_3y"],
+        machines=machine(prices={"on_demand": 4e5, "reserved_1y": 1e5, "reserved_3y": 7e4}, step=7,
+                         serves={"chat": {"requests_per_second": 2.0}}),
     )  # fmt: skip
     assert cost(document) == pytest.approx(cost(document, "full"))
 
