@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from reserved import machine, random_instance, two_regions
 
 from formulations.reserved_capacity.dispatch import dispatch
+from formulations.reserved_capacity.methods import heuristics
 from formulations.reserved_capacity.methods.heuristics import METHODS, k_medoids
 from optmodels import formulation
 from optmodels.errors import InputError
@@ -135,3 +138,13 @@ def test_a_dispatch_out_of_time_serves_every_row_all_the_same():
     have = held.T.repeat(len(t.demand), axis=0)
     np.add.at(have.T, t.option_sink, hurried.bought.T)
     assert (hurried.used <= have + 1e-9).all()
+
+
+def test_exact_has_a_plan_however_short_its_limit(monkeypatch):
+    """Over 32 regions, with a loss to survive, and with heuristics that get nothing past the limit."""
+    monkeypatch.setattr(heuristics, "GRACE", 0.0)
+    problem = load(Path(__file__).parents[2] / "instances/reserved_capacity/week-32-aws.yaml")
+    tables = FORM.tables(problem)
+    found = FORM.method("exact")(problem, tables, Options(time_limit=0.01))
+    assert found.plan is not None
+    assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
