@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -337,6 +338,24 @@ def test_names_stop_when_the_time_is_up(case):
              np.zeros(2, dtype=np.int64), np.ones(1))  # fmt: skip
     stopped, improved = (schedule(*given, tries=500, over=lambda v=v: v)[0] >= 0 for v in (True, False))
     assert 0 < stopped.sum() <= improved.sum()
+
+
+def test_time_that_exchanges_use_up_leaves_what_rounding_finds(monkeypatch):
+    """The rest of the search finds nothing and takes all the time: `lp_rounding` ran before it."""
+    problem, tables = read(document())
+    assert not separable(tables)
+    least = METHODS["lp_rounding"](problem, tables, Options(answer_only=True)).plan.score.total
+
+    def endless(t, start, bound, clock):
+        time.sleep(max(0.0, 2 * clock.until - clock.began - time.perf_counter()))  # its half and the other
+        return start
+
+    monkeypatch.setattr(exact, "FIRST", ())
+    monkeypatch.setattr(exact, "rounded", lambda t, n, clock: scheduled(t, np.zeros(len(n)), clock))
+    monkeypatch.setattr(exact, "improved", endless)
+    outcome = METHODS["exact"](problem, tables, Options(time_limit=3))
+    assert outcome.plan.score.total >= least - 1e-9 > 0
+    check(problem, outcome)
 
 
 def test_a_plan_with_another_dispatcher_has_no_sub_clusters(case):
