@@ -308,9 +308,9 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) ->
     if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
         value = f"{p.bins} bins, {len(p.classes)} classes"
         raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
-    for value in s.admitted:
-        if not 0 <= value <= MOST_ADMITTED:
-            raise InputError(Mistake(None, "plan.shares.admitted", value, "0 or more requests"))
+    for count in s.admitted:
+        if not 0 <= count <= MOST_ADMITTED:
+            raise InputError(Mistake(None, "plan.shares.admitted", count, "0 or more requests"))
     admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
     np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
                          np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
