@@ -340,20 +340,23 @@ def test_names_stop_when_the_time_is_up(case):
     assert 0 < stopped.sum() <= improved.sum()
 
 
-def test_time_that_exchanges_use_up_leaves_what_rounding_finds(monkeypatch):
-    """The rest of the search finds nothing and takes all the time: `lp_rounding` ran before it."""
-    problem, tables = read(document())
-    assert not separable(tables)
+def test_time_that_the_rest_uses_up_leaves_what_rounding_finds(case, monkeypatch):
+    """Exchanges and trees find nothing and take all the time: `lp_rounding` ran before them."""
+    problem, tables = case
     least = METHODS["lp_rounding"](problem, tables, Options(answer_only=True)).plan.score.total
+    refine = by_model.Value.refine
 
-    def endless(t, start, bound, clock):
-        time.sleep(max(0.0, 2 * clock.until - clock.began - time.perf_counter()))  # its half and the other
-        return start
+    def last(clock):
+        time.sleep(max(0.0, 2 * clock.until - clock.began - time.perf_counter()))  # `improved` is given half of it
+
+    def refined(self, g, clock, gap):
+        return refine(self, g, clock, gap) if self.stage[g] == 0 else last(clock)
 
     monkeypatch.setattr(exact, "FIRST", ())
     monkeypatch.setattr(exact, "rounded", lambda t, n, clock: scheduled(t, np.zeros(len(n)), clock))
-    monkeypatch.setattr(exact, "improved", endless)
-    outcome = METHODS["exact"](problem, tables, Options(time_limit=3))
+    monkeypatch.setattr(exact, "improved", lambda t, start, bound, clock: last(clock) or start)
+    monkeypatch.setattr(by_model.Value, "refine", refined)
+    outcome = METHODS["exact"](problem, tables, Options(time_limit=2))
     assert outcome.plan.score.total >= least - 1e-9 > 0
     check(problem, outcome)
 

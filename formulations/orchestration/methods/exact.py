@@ -3,9 +3,9 @@
 Whatever stops it, and wherever a solve fails, it returns the best plan known by then with what is proved about it. It
 begins with a bound that needs no solver and with the plans of two heuristics; the others follow where a proof takes
 long. With time enough for all of them no heuristic's plan is better than its own. Under a limit too short for that it
-knows those that came first: `greedy_dp_exchange`, `maaso_star`, then `lp_rounding` (all models at once: straight after
-the relaxation; model by model: after half of the time), then the others in the order of `OTHERS`. What a heuristic
-finds with the whole limit to itself, or `config_tree` on fewer configurations, can then be better.
+knows those that came first: `greedy_dp_exchange`, `maaso_star`, `lp_rounding` straight after the relaxations, then the
+others in the order of `OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer
+configurations, can then be better.
 """
 
 from __future__ import annotations
@@ -262,12 +262,13 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
 def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     """`methods.by_model`, and the schedule of the instances it finds."""
 
-    def more() -> list[Ints]:
+    def more(methods: Sequence[Method]) -> list[Ints]:
         made: list[Ints] = []
-        search.tried("heuristics", clock, lambda: made.extend(search.heuristics(OTHERS, clock)))
+        search.tried("heuristics", clock, lambda: made.extend(search.heuristics(methods, clock)))
         return made
 
-    split = by_model(search.t, clock, starts, more)
+    rounding = partial(more, (lp_rounding,)) if clock.limited else None  # the trees end with better ones
+    split = by_model(search.t, clock, starts, partial(more, OTHERS), rounding)
     search.log |= {"decomposed": "by model", "solved": split.solved, "nodes": split.nodes}
     if split.failed:
         search.log.setdefault("failed", []).extend(split.failed)
