@@ -140,6 +140,10 @@ def _structure(
         found.require("TP is allowed", p.tensor_parallel in s.tensor_parallel, p.tensor_parallel, s.tensor_parallel)
         heads = case.architecture.heads
         found.require("TP divides the heads", heads % p.tensor_parallel == 0, p.tensor_parallel, heads)
+        if ao is not None:
+            found.require("AO machine in its main machine's region", ao.region == main.region, ao.region, main.region)
+            clouds = {ao.provider, main.provider} - {""}  # without one it may be any
+            found.require("AO machine in its main machine's cloud", len(clouds) <= 1, ao.provider, main.provider)
         if p.family not in ("high_end", "multi_pass"):
             inside = s.alpha.min - 1e-9 <= p.alpha <= s.alpha.max + 1e-9
             found.require("α is in the allowed range", inside, p.alpha, (s.alpha.min, s.alpha.max))

@@ -9,6 +9,7 @@ else a row states (model, lengths, deadline, first token) is recomputed; a refus
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,15 +42,20 @@ def check_files(problem: Orchestration, plan: Mapping[str, Any], folder: Path) -
     wanted = [*NUMBERS, "instance"]
     try:
         blank = dict.fromkeys(("start_s", "first_token_s", "finish_s"), "")
-        table = pd.read_csv(path, keep_default_na=False, na_values=blank)
+        table = pd.read_csv(path, keep_default_na=False, na_values=blank, dtype={"instance": str, "model": str})
         if missing := [name for name in wanted if name not in table]:
             raise ValueError(f"no column {', '.join(missing)}")
-        for name in ("instance", "model"):  # written with ' before what a spreadsheet takes for a formula
+        for name in ("instance", "model"):
             if name in table:
-                table[name] = table[name].astype(str).str.replace(r"^'(?=[=+\-@\t\r])", "", regex=True)
+                table[name] = [_unquoted(str(cell)) for cell in table[name]]
     except ValueError as error:
         raise InputError(Mistake(str(path), "", printable(str(error), 200), f"columns {', '.join(wanted)}")) from None
     return check_requests(problem, plan, table)
+
+
+def _unquoted(cell: str) -> str:
+    """A text as it was before it was written: one apostrophe less before what a spreadsheet takes for a formula."""
+    return re.sub(r"^'(?='*[=+\-@\t\r])", "", cell)
 
 
 def check_requests(problem: Orchestration, plan: Mapping[str, Any], table: Any) -> CheckReport:

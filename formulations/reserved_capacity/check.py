@@ -35,6 +35,7 @@ TRUSTED = {
     "report.values": "solved again for some seconds: how far that comes depends on the machine",
 }
 MOST_SHOWN = 10
+ROUNDING = 1e-12
 BLOCK = 100  # hours in one max-flow
 
 
@@ -475,6 +476,7 @@ def _flows(
               uses.get((a, b), []))  # fmt: skip
     total = float(sent.sum())
     tolerance = TOLERANCE * float(world.weight @ served.sum(axis=(1, 2)))
+    tolerance += ROUNDING * float(world.weight @ world.demand.sum(axis=(1, 2)))  # demand less what is unserved
     for name, r in index.items():
         true = float(world.weight @ served[:, r].sum(axis=1))
         _require(found, abs(sent[r] - true) <= tolerance,
@@ -517,7 +519,7 @@ def _flow(
     limit = float(weight @ most)
     _require(found, mean <= limit + slack, f"mean {what}", mean, limit, "requests/s")
     _require(found, mean <= peak + slack, f"mean {what}: at most the peak", mean, peak, "requests/s")
-    limit = sum(float(np.minimum(served[:, k], able).max(initial=0.0)) for k in services)  # each service's own hour
+    limit = float(most.max(initial=0.0))
     _require(found, peak <= limit + slack, f"peak {what}", peak, limit, "requests/s")
     each = case.egress_usd_per_request[services, a, b] * mean * 3600.0 * 730.0
     low, high = float(each.min()) * (1 - TOLERANCE) - 1e-9, float(each.max()) * (1 + TOLERANCE) + 1e-9

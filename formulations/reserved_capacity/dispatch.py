@@ -21,6 +21,7 @@ from optmodels.errors import SolverError
 from optmodels.solver.session import Session
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
+ROWS_AT_ONCE = 5_000  # whose flows between regions are kept until their peaks are known
 SHORT = 1e-7  # the same of demand that must be served: what an LP's tolerance may leave of it
 
 
@@ -32,7 +33,7 @@ class Dispatch:
         bought: machines that work, by option, (H, O).
         unserved: requests/s, (H, I).
         flow: mean requests/s from source to sink, weighted, (I, J).
-        peak_flow: largest over rows, (I, J).
+        peak_flow: from region to region in the row with most, requests/s, (R, R).
         used: machines busy in each sink, (H, J).
     """
 
@@ -129,19 +130,17 @@ def greedy_flows(t: ReservedTables, demand: Array, machines: Array, order: Index
     Returns:
         Unserved (H, I) and idle machines (H, J).
     """
-    left, idle, _, _ = _fill(t, demand, machines, nearest_first(t) if order is None else order, None)
-    return left, idle
+    return _fill(t, demand, machines, nearest_first(t) if order is None else order, None)
 
 
 def _fill(
-    t: ReservedTables, demand: Array, machines: Array, order: Index, weight: Array | None
-) -> tuple[Array, Array, Array, Array]:
-    """Unserved, idle and, with weights (H,), mean and peak flow (I, J)."""
+    t: ReservedTables, demand: Array, machines: Array, order: Index, served: dict[tuple[int, int], Array] | None
+) -> tuple[Array, Array]:
+    """Unserved and idle; flows, (H,) each, go to `served` by source and sink."""
     source, sink = np.nonzero(t.reach)
     work = t.work[source, sink]
     left, idle = np.ascontiguousarray(demand.T), np.ascontiguousarray(machines.T)
     left, idle = left.copy(), idle.copy()
-    mean, peak = np.zeros(t.reach.shape), np.zeros(t.reach.shape)
     for e in order:
         i, j, a = source[e], sink[e], work[e]
         f = np.minimum(left[i], idle[j] / a)
@@ -149,9 +148,9 @@ def _fill(
             continue
         left[i] -= f
         idle[j] -= a * f
-        if weight is not None:
-            mean[i, j], peak[i, j] = weight @ f, f.max()
-    return left.T, np.maximum(idle.T, 0.0), mean, peak
+        if served is not None:
+            served[int(i), int(j)] = f
+    return left.T, np.maximum(idle.T, 0.0)
 
 
 def nearest_first(t: ReservedTables) -> Index:
@@ -194,7 +193,8 @@ def dispatch(
     demand, held = t.demand, machines.T[t.quarter]
     total = np.maximum(demand.sum(axis=1), 1e-12)
     bought, unserved = np.zeros((len(demand), len(t.option_sink))), np.zeros_like(demand)
-    flow = _Flow(np.zeros(t.reach.shape), np.zeros(t.reach.shape), np.zeros_like(held))
+    R = len(t.case.regions)
+    flow = _Flow(np.zeros(t.reach.shape), np.zeros((R, R)), np.zeros_like(held))
     rows = np.arange(len(demand))
     greedy = free_orders(t)
     for order in greedy:
@@ -219,7 +219,9 @@ def dispatch(
                 seen(int(h), lp)
             f, bought[h], unserved[h] = lp.primal()
             flow.mean[lp.source, lp.sink] += t.weight[h] * f
-            flow.peak[lp.source, lp.sink] = np.maximum(flow.peak[lp.source, lp.sink], f)
+            between = np.zeros((R, R))
+            np.add.at(between, (t.source_region[lp.source], t.sink_region[lp.sink]), f)
+            np.maximum(flow.peak, between, out=flow.peak)
             flow.used[h] = np.bincount(lp.sink, f * t.work[lp.source, lp.sink], len(held[h]))
     bought[bought < 1e-9] = 0.0
     # What an LP leaves of its tolerance: next to nothing unserved is nothing, next to nothing served is nothing.
@@ -232,8 +234,18 @@ def dispatch(
 @dataclass
 class _Flow:
     mean: Array  # (I, J)
-    peak: Array
+    peak: Array  # (R, R)
     used: Array  # (H, J)
+
+    def add(self, t: ReservedTables, rows: Index, served: dict[tuple[int, int], Array]) -> None:
+        """Mean and peak of some rows' flows, (n,) each, by source and sink."""
+        between: dict[tuple[int, int], Array] = {}
+        for (i, j), f in served.items():
+            self.mean[i, j] += t.weight[rows] @ f
+            pair = (int(t.source_region[i]), int(t.sink_region[j]))
+            between[pair] = between.get(pair, 0.0) + f
+        for pair, f in between.items():
+            self.peak[pair] = max(self.peak[pair], f.max(initial=0.0))
 
 
 def _serve_greedily(t: ReservedTables, rows: Index, held: Array, bought: Array, unserved: Array, flow: _Flow) -> None:
@@ -275,9 +287,8 @@ def _serve_greedily(t: ReservedTables, rows: Index, held: Array, bought: Array, 
             bought[rows, o] += more
             room[o] = np.maximum(0.0, room[o] - more)
     unserved[rows] += left.T
+    flow.add(t, rows, served)
     for (i, j), f in served.items():
-        flow.mean[i, j] += t.weight[rows] @ f
-        flow.peak[i, j] = max(flow.peak[i, j], f.max())
         flow.used[rows, j] += t.work[i, j] * f
 
 
@@ -287,11 +298,11 @@ def _serve(t: ReservedTables, rows: Index, have: Array, order: Index, flow: _Flo
         return rows
     left, _ = greedy_flows(t, t.demand[rows], have[rows], order)
     served = left.sum(axis=1) <= tolerance * np.maximum(t.demand[rows].sum(axis=1), 1e-12)
-    mine = rows[served]
-    if len(mine):
-        _, idle, mean, peak = _fill(t, t.demand[mine], have[mine], order, t.weight[mine])
-        flow.mean += mean
-        np.maximum(flow.peak, peak, out=flow.peak)
+    for at in range(0, len(rows), ROWS_AT_ONCE):
+        mine = rows[at : at + ROWS_AT_ONCE][served[at : at + ROWS_AT_ONCE]]
+        flows: dict[tuple[int, int], Array] = {}
+        _, idle = _fill(t, t.demand[mine], have[mine], order, flows)
+        flow.add(t, mine, flows)
         flow.used[mine] = have[mine] - idle
     rest: Index = rows[~served]
     return rest
@@ -378,6 +389,8 @@ def _serve_by_max_flow(t: ReservedTables, rows: Index, have: Array, flow: _Flow,
         which, i, j, amount = which[fine], i[fine], j[fine], amount[fine]
         amount = amount * (t.demand[mine][which, i] / np.maximum(served[which, i], 1e-12))
         np.add.at(flow.mean, (i, j), t.weight[mine][which] * amount)
-        np.maximum.at(flow.peak, (i, j), amount)
+        between = np.zeros((n, *flow.peak.shape))
+        np.add.at(between, (which, t.source_region[i], t.sink_region[j]), amount)
+        np.maximum(flow.peak, between.max(axis=0), out=flow.peak)
         np.add.at(flow.used, (mine[which], j), amount * t.work[i, j])
     return np.array(rest, dtype=np.intp)

@@ -51,14 +51,9 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
         requests_per_second=(t.unit * found.unserved[h, i]).tolist(),
     )  # fmt: skip
     R = len(names)
-    mean, peak = np.zeros((R, R)), np.zeros((R, R))
+    mean, peak = np.zeros((R, R)), t.unit * found.peak_flow
     pairs = (t.source_region[:, None], t.sink_region[None, :])
     np.add.at(mean, pairs, t.unit * found.flow)
-    np.add.at(peak, pairs, t.unit * found.peak_flow)
-    most = np.zeros(R)  # of a region's demand: peaks of its sources and sinks need not be of one hour
-    for r in range(R):
-        most[r] = t.unit * t.demand[:, t.source_region == r].sum(axis=1).max(initial=0.0)
-    peak = np.minimum(peak, most[:, None])
     egress = np.zeros((R, R))
     np.add.at(egress, pairs, found.egress_usd_per_month(t))
     flows = [

@@ -55,7 +55,7 @@ class FlowLine(Document):
     server: str
     rtt_ms: Amount
     mean_requests_per_second: Amount
-    peak_requests_per_second: Amount = Field(description="of the hour with most, added over services")
+    peak_requests_per_second: Amount = Field(description="of the hour with most, all services together")
     egress_usd_per_month: Amount = 0.0
 
 

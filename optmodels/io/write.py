@@ -12,7 +12,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake, NotWrittenError
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")  # after apostrophes too: taking one off gives back what there was
 NEW_NAME = "a new file name, or --force"
 _WRITABLE = "a folder that can be written"
 
@@ -124,7 +124,7 @@ def csv_text(frame: Any) -> str:
     """
 
     def harmless(cell: Any) -> Any:
-        if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        if not isinstance(cell, str) or not _FORMULA.match(cell):
             return cell
         try:
             float(cell)

@@ -176,3 +176,24 @@ def test_random_plans_pass_and_random_lies_do_not(document, data):
     path = data.draw(st.sampled_from(checked))
     factor = data.draw(st.sampled_from([0.5, 0.999, 1.001, 2.0]))
     assert not check(problem, replaced(good, path, value_at(good, path) * factor)).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({}, []),
+        ({"region": "there"}, ["AO machine in its main machine's region"]),
+        ({"provider": "other"}, ["AO machine in its main machine's cloud"]),
+        ({"provider": ""}, []),
+    ],
+)
+def test_a_partner_that_stands_elsewhere_is_refused(tiny, change, refused):
+    """The partner is replaced by a machine like it, in another region or another cloud."""
+    problem, plan = planned(tiny, "ao")
+    document = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+    partner = next(line for line in plan["machines"] if line["role"] == "ao")
+    machines = [m | {"provider": "cloud"} for m in document["pool"]["machines"]]
+    like = next(m for m in machines if m["machine"] == partner["machine"])
+    document["pool"]["machines"] = [*machines, like | {"machine": "twin"} | change]
+    partner["machine"], partner["region"] = "twin", change.get("region", partner["region"])
+    assert [v.requirement for v in check(load(document), plan).violations] == refused

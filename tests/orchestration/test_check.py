@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from orchestration_cases import two_models
+from orchestration_cases import handful, two_models
 
 import optmodels
 from formulations.orchestration.check import check
@@ -158,3 +158,16 @@ def test_a_table_of_requests_that_says_all_are_refused_is_found(tmp_path):
     report = optmodels.check(folder)
     assert not report.ok
     assert any(v.requirement.startswith("requests.csv") for v in report.violations)
+
+
+@pytest.mark.parametrize("name", ["@x", "'@x", "=1+1", "+1", "007"])
+def test_names_in_the_table_of_requests_are_what_a_user_wrote(tmp_path, name):
+    """A cell that a spreadsheet takes for a formula has an apostrophe before it; a text that is a number stays one."""
+    decay = [{"model": name, "tp": 1, "base_tokens_per_s": 40.0, "delta": 0.1}]
+    document = handful(models=[{"model": name, "architecture": "mistral-7b"}], latency={"decay": decay},
+                       candidates={"tp": [1], "batch": [1, 2]})  # fmt: skip
+    result = optmodels.solve(document, "greedy_dp", out=tmp_path)
+    report = optmodels.check(Path(result.log["folder"]))
+    assert report.ok, report.violations
+    table = pd.read_csv(Path(result.log["folder"]) / "requests.csv", dtype=str)
+    assert (table["start_s"].notna()).any()
