@@ -33,6 +33,7 @@ WAYS: tuple[Way, ...] = (*get_args(Policy), "planned")
 POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shares")
 MOST_DRAWN = 2_000_000
 MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
+MOST_ADMITTED = 1e100  # in a bin: sums and shares of it stay finite
 FOLLOWED = Dispatcher(policy="planned_shares", queue="deadline", refuse_rest=True)
 ONLINE = (
     FOLLOWED,
@@ -301,12 +302,15 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) ->
     followed, and refusing is left to overflow protection.
 
     Raises:
-        InputError: the plan's classes or bins are not the instance's.
+        InputError: the plan's classes or bins are not the instance's, or a share is no number of requests.
     """
     s = p.shares
     if (p.bins, len(p.classes)) != (t.bins, len(t.classes)):
         value = f"{p.bins} bins, {len(p.classes)} classes"
         raise InputError(Mistake(None, "plan", value, f"the instance's {t.bins} bins and {len(t.classes)} classes"))
+    for count in s.admitted:
+        if not 0 <= count <= MOST_ADMITTED:
+            raise InputError(Mistake(None, "plan.shares.admitted", count, "0 or more requests"))
     admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
     np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
                          np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip

@@ -18,7 +18,7 @@ from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
 from optmodels.solver.otherwise import way
-from optmodels.solver.safe import least_value, propagated
+from optmodels.solver.safe import EPS, least_value, propagated
 from optmodels.solver.scaling import Scaled, scaled
 from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
@@ -229,12 +229,24 @@ class _Solve:
         """The first objective, as minimised."""
         return math.inf if x is None else float(self.model.costs[0] @ x + self.model.offsets[0])
 
+    def _rounding(self, x: Array) -> float:
+        """What rounding may make of the first objective at x, which matters where its terms cancel."""
+        terms = np.append(self.model.costs[0] * x, self.model.offsets[0])
+        return float(np.count_nonzero(terms) * EPS * np.abs(terms).sum())
+
+    def _gap(self, run: _Run) -> float | None:
+        """The relative gap; 0 where point and bound differ by rounding only."""
+        value = self._value(run.x)
+        if run.x is not None and run.bound is not None and abs(value - run.bound) <= self._rounding(run.x):
+            return 0.0
+        return relative_gap(value, run.bound)
+
     def _contradicts(self, run: _Run) -> bool:
         """Whether the point is better than the bound."""
         if run.x is None or run.bound is None:
             return False
         value = self._value(run.x)
-        return run.bound - value > PROVED * max(abs(value), abs(run.bound))
+        return run.bound - value > max(PROVED * max(abs(value), abs(run.bound)), self._rounding(run.x))
 
     def _doubtful(self, run: _Run) -> bool:
         """Whether the run's point is refuted, or its bound, or what it calls optimal has a gap: tolerances hid it."""
@@ -243,7 +255,7 @@ class _Solve:
 
     def _settled(self, run: _Run) -> bool:
         """Whether another run has nothing to add."""
-        gap = relative_gap(self._value(run.x), run.bound)
+        gap = self._gap(run)
         return run.ended == "infeasible" or (gap is not None and gap <= max(PROVED, 1.01 * self.settings.gap))
 
     def _careful(self, known: Array | None, number: int) -> _Run:
@@ -306,7 +318,7 @@ class _Solve:
             float(s * (c @ x + o)) for s, c, o in zip(model.signs, model.costs, model.offsets, strict=True)
         )  # fmt: skip
         objective = objectives[0] if objectives else None
-        gap = relative_gap(objective, bound)
+        gap = None if x is None else self._gap(run)
         status: Status = "error"
         message = run.message
         if self._contradicts(run):

@@ -213,3 +213,14 @@ def test_heuristics_do_not_change_the_tables(tiny):
         method(problem, t, Options())
     after = (t.candidates.usd_per_hour, t.curves.alpha_lo, t.curves.alpha_hi)
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_dear_machine_does_not_blind_the_dynamic_programme_to_cheap_ones(tiny):
+    """Its budgets lie at even ratios: in even steps up to 5000 USD/h the first bought everything else."""
+    document = tiny(slo={"kind": "real_time", "tps": 50.0, "ttft_s": 60.0, "tbt_s": 1.0})
+    without = run("greedy_dp", document).plan
+    big = document["pool"]["machines"][0]
+    document["pool"]["machines"].append(big | {"machine": "dear", "prices": {"on_demand": 5000.0}})
+    plan = run("greedy_dp", document).plan
+    assert plan.usd_per_million_tokens == pytest.approx(without.usd_per_million_tokens)
+    assert plan.usd_per_million_tokens == pytest.approx(run("enumerate", document).plan.usd_per_million_tokens)

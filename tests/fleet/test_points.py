@@ -8,16 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from fleet_cases import brute_force, random_fleet
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+import optmodels
 from formulations.fleet.files import Trace, bucket_trace
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.points import build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools, spares
+from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.serving.queueing import erlang_c, variability, waiting
 
@@ -133,6 +136,26 @@ def test_soft_slo_is_missed_only_for_its_price():
     assert plans[0].usd_per_hour <= plans[1].usd_per_hour
     assert not any(late[1])
     assert plans[0].penalty_usd_per_hour < 1e-3
+
+
+@pytest.mark.parametrize("requests_per_s", [3.0, 0.0])
+def test_a_table_of_points_may_name_a_bucket_of_rate_0_as_points_may(tmp_path, requests_per_s):
+    """The bucket asks for nothing: its column, or entry, changes nothing. One of no bucket is still refused."""
+    (tmp_path / "points.csv").write_text("name,usd_per_hour,w/a,w/b\np,2.0,1.5,4.0\nq,1.0,,9.0\n")
+    (tmp_path / "wrong.csv").write_text("name,usd_per_hour,w/a,w/c\np,2.0,1.5,4.0\n")
+    buckets = [{"name": "a", "requests_per_s": 3.0}, {"name": "b", "requests_per_s": requests_per_s}]
+    listed = [{"name": "p", "usd_per_hour": 2.0, "requests_per_s": {"w/a": 1.5, "w/b": 4.0}},
+              {"name": "q", "usd_per_hour": 1.0, "requests_per_s": {"w/b": 9.0}}]  # fmt: skip
+    for points in ({"points": listed}, {"points_table": "points.csv"}, {"points_table": "wrong.csv"}):
+        document = {"formulation": "fleet", "schema": 1, "workloads": [{"name": "w", "buckets": buckets}]} | points
+        (tmp_path / "instance.yaml").write_text(yaml.safe_dump(document))
+        if points == {"points_table": "wrong.csv"}:
+            with pytest.raises(InputError, match=r"columns: got \['w/c'\]"):
+                optmodels.solve(tmp_path / "instance.yaml")
+        else:
+            result = optmodels.solve(tmp_path / "instance.yaml")
+            assert (result.status, result.check.ok) == ("optimal", True)
+            assert result.objective == pytest.approx(4.0 + (1.0 if requests_per_s else 0.0))
 
 
 def test_trace_into_buckets(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleet_cases import fleet
+from fleet_cases import brute_force, fleet
 from scipy.optimize import linprog
 from scipy.stats import binom
 
@@ -18,7 +18,7 @@ from formulations.fleet.methods import heuristics
 from formulations.fleet.methods.exact import exact
 from formulations.fleet.plan import objective_value
 from formulations.fleet.points import build_tables
-from formulations.fleet.problem import Reserve
+from formulations.fleet.problem import Fleet, Reserve
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 
@@ -77,6 +77,42 @@ def test_prices_that_no_plan_pays_do_not_hide_small_ones():
     ]  # fmt: skip
     problem = fleet([4e-6, 4e-5, 8000.0, 5e-7], throughput, [5e-9, 2e8, 4e5, 2e-6])
     assert solved(problem).total_usd_per_hour == pytest.approx(2e-6)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 10, 16, 18, 22])
+def test_a_ratio_is_proved_at_prices_of_any_size(seed):
+    """Six to sixteen orders apart: points that no better ratio pays are left out, and the last round's 0 is a sum of
+    terms that cancel, in which rounding is no gap."""
+    g = np.random.default_rng(seed)
+    throughput, usd = 10 ** g.uniform(0, 3, (3, 3)), 10 ** g.uniform(-8, 8, 3)
+    problem = fleet(g.uniform(0.1, 0.9, 3).tolist(), throughput.tolist(), usd.tolist(), objective="max_ce")
+    tables = build_tables(problem)
+    outcome = exact(problem, tables, Options())
+    assert outcome.status == "optimal", outcome.log
+    assert outcome.plan.tokens_per_usd == pytest.approx(brute_force(problem, tables, 2), rel=1e-6)
+    assert outcome.bound == pytest.approx(outcome.plan.tokens_per_usd, rel=1e-6)
+
+
+def test_a_point_dearer_than_the_budget_hides_nothing():
+    """One p0 and one p2 serve all for 3.6e-6 USD/h; p1, at 6e6 USD/h beyond the budget of 1335, made it 0.0098."""
+    w0 = {"b0": 547.0, "b1": 4.266, "b2": 4885000.0}
+    w1 = {"b0": 275.3, "b1": 12.92}
+    serves = [
+        {"w0/b0": 397818.0, "w0/b1": 3.878, "w0/b2": 835.8, "w1/b0": 1.254e8},
+        {"w0/b1": 476.8, "w0/b2": 4.389e10, "w1/b0": 2.673e7, "w1/b1": 6.257e7},
+        {"w0/b0": 1223440.0, "w0/b1": 752646.0, "w0/b2": 5.664e10, "w1/b1": 2.31e8},
+    ]
+    document = {
+        "formulation": "fleet", "schema": 1, "budget_usd_per_hour": 1335.0,
+        "workloads": [
+            {"name": "w0", "buckets": [{"name": b, "requests_per_s": r} for b, r in w0.items()]},
+            {"name": "w1", "buckets": [{"name": b, "requests_per_s": r} for b, r in w1.items()],
+             "unserved_usd_per_1000_requests": 31140.0},
+        ],
+        "points": [{"name": f"p{k}", "usd_per_hour": usd, "requests_per_s": serves[k]}
+                   for k, usd in enumerate([1.675e-06, 5.956e6, 1.962e-06])],
+    }  # fmt: skip
+    assert solved(Fleet.model_validate(document)).total_usd_per_hour == pytest.approx(3.637e-06)
 
 
 def test_a_demand_beyond_a_million_deployments_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -337,6 +338,27 @@ def test_names_stop_when_the_time_is_up(case):
              np.zeros(2, dtype=np.int64), np.ones(1))  # fmt: skip
     stopped, improved = (schedule(*given, tries=500, over=lambda v=v: v)[0] >= 0 for v in (True, False))
     assert 0 < stopped.sum() <= improved.sum()
+
+
+def test_time_that_the_rest_uses_up_leaves_what_rounding_finds(case, monkeypatch):
+    """Exchanges and trees find nothing and take all the time: `lp_rounding` ran before them."""
+    problem, tables = case
+    least = METHODS["lp_rounding"](problem, tables, Options(answer_only=True)).plan.score.total
+    refine = by_model.Value.refine
+
+    def last(clock):
+        time.sleep(max(0.0, 2 * clock.until - clock.began - time.perf_counter()))  # `improved` is given half of it
+
+    def refined(self, g, clock, gap):
+        return refine(self, g, clock, gap) if self.stage[g] == 0 else last(clock)
+
+    monkeypatch.setattr(exact, "FIRST", ())
+    monkeypatch.setattr(exact, "rounded", lambda t, n, clock: scheduled(t, np.zeros(len(n)), clock))
+    monkeypatch.setattr(exact, "improved", lambda t, start, bound, clock: last(clock) or start)
+    monkeypatch.setattr(by_model.Value, "refine", refined)
+    outcome = METHODS["exact"](problem, tables, Options(time_limit=2))
+    assert outcome.plan.score.total >= least - 1e-9 > 0
+    check(problem, outcome)
 
 
 def test_a_plan_with_another_dispatcher_has_no_sub_clusters(case):

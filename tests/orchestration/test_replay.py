@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 import optmodels
@@ -80,3 +82,14 @@ def test_named_requests_and_changing_batches_do_not_go_together(planned):
     with pytest.raises(InputError, match="event by event"):
         replay(*planned, generate(Generated(**REQUESTS | {"requests": 20_001, "seed": 3})),
                ReplayOptions(policy="maaso", controller="static:4"))  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -1.0, 1e308])
+def test_shares_that_are_no_numbers_of_requests(planned, value):
+    """Refused before anything is computed with them."""
+    problem, plan = planned
+    shares = plan["shares"] | {"admitted": [value] * len(plan["shares"]["admitted"])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=r"shares\.admitted"):
+            replay(problem, plan | {"shares": shares})

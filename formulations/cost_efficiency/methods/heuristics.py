@@ -26,6 +26,7 @@ Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 STRETCH = 4096  # price-list rows evaluated at a time
+LEVELS = 400  # budgets that `greedy_dp` tries for each topology
 
 
 def enumerate_all(problem: CostEfficiency, tables: CostTables, options: Options) -> Outcome[CostPlan]:
@@ -89,23 +90,22 @@ def greedy_dp(problem: CostEfficiency, tables: CostTables, options: Options) -> 
     """Dynamic programming over roles and budget on a separable surrogate, then greedy exchange of one role at a time.
 
     Per topology (family, k/K/N) the surrogate splits E2E into what the main machine does and what the AO machine
-    does at α = ½. DP over a budget grid finds, for every budget level, the fastest pair it buys; those candidates
-    are evaluated exactly, and the best is improved by exchanging one machine while that helps.
+    does at α = ½. DP over the two roles finds the fastest pair that each of `LEVELS` of its prices buys; those
+    candidates are evaluated exactly, and the best is improved by exchanging one machine while that helps.
     """
     clock = time.perf_counter()
     s, c = tables.candidates, tables.configurations
     if not len(s):
         return _outcome(tables, None, np.nan, clock)
-    ceiling = min(tables.limits.usd_per_hour, float(s.usd_per_hour.max()))
-    levels = np.linspace(0.0, ceiling, 201)
     main_s, ao_s = _surrogate(tables)
     candidates: set[int] = set()
     of = s.configuration
+    usable = in_memory(tables.curves)[of] & (s.usd_per_hour <= tables.limits.usd_per_hour)
     topology = np.stack([c.family[of], c.count[of]], axis=1)
     for group in np.unique(topology, axis=0):
-        rows = np.flatnonzero((topology == group).all(axis=1) & in_memory(tables.curves)[of])
+        rows = np.flatnonzero((topology == group).all(axis=1) & usable)
         if len(rows):
-            candidates |= _dp_over_budget(tables, rows, levels, main_s, ao_s)
+            candidates |= _dp_over_budget(tables, rows, main_s, ao_s)
     if not candidates:
         return _outcome(tables, None, np.nan, clock)
     best, alpha = _evaluate(tables, np.array(sorted(candidates), dtype=np.intp))
@@ -141,7 +141,14 @@ def _surrogate(tables: CostTables) -> tuple[Array, Array]:
     return main, decode * lines[:, 1]
 
 
-def _dp_over_budget(tables: CostTables, rows: Rows, levels: Array, main_s: Array, ao_s: Array) -> set[int]:
+def _levels(usd_per_hour: Array) -> Array:
+    """At most `LEVELS` of the prices, ascending, at even ratios, so that a dear candidate makes none coarser."""
+    listed = np.unique(usd_per_hour)
+    targets = np.geomspace(listed[0], listed[-1], LEVELS)
+    return listed[np.unique(np.minimum(np.searchsorted(listed, targets), len(listed) - 1))]
+
+
+def _dp_over_budget(tables: CostTables, rows: Rows, main_s: Array, ao_s: Array) -> set[int]:
     """Rows of the fastest surrogate pair at every budget level, for one topology."""
     s, c = tables.candidates, tables.configurations
     of = s.configuration[rows]
@@ -161,23 +168,16 @@ def _dp_over_budget(tables: CostTables, rows: Rows, levels: Array, main_s: Array
     ])  # fmt: skip
     main_cost = np.full(len(mains), np.inf)
     np.minimum.at(main_cost, main_id, s.usd_per_hour[rows] - ao_cost[ao_id])
-    step = levels[1] - levels[0] if levels[-1] > 0 else 1.0
-    # f1[b]: the fastest main within budget level b (its index); f2 adds the AO role.
-    fastest = np.full(len(levels), -1, dtype=np.intp)
-    for b, money in enumerate(levels):
-        affordable = np.flatnonzero(main_cost <= money + 1e-9)
-        if len(affordable):
-            fastest[b] = affordable[main_time[affordable].argmin()]
-    found: set[tuple[int, int]] = set()
-    for b, money in enumerate(levels):
-        left = money - ao_cost
-        level = np.floor(left / step + 1e-9).astype(np.intp)
-        usable = (level >= 0) & (fastest[np.clip(level, 0, b)] >= 0)
-        if usable.any():
-            main = fastest[np.clip(level, 0, b)]
-            total = np.where(usable, main_time[main] + ao_time, np.inf)
-            j = int(total.argmin())
-            found.add((int(main[j]), j))
+    by_cost = np.lexsort((main_time, main_cost))
+    before = np.minimum.accumulate(np.concatenate([[np.inf], main_time[by_cost][:-1]]))
+    last = np.maximum.accumulate(np.where(main_time[by_cost] < before, np.arange(len(by_cost)), 0))
+    fastest = by_cost[last]  # of the mains up to each cost
+    left = _levels(s.usd_per_hour[rows])[:, None] - ao_cost
+    at = np.searchsorted(main_cost[by_cost], left * (1 + 1e-9), side="right") - 1
+    main = fastest[at]
+    total = np.where(at >= 0, main_time[main] + ao_time, np.inf)
+    ao = total.argmin(axis=1)
+    found = set(zip(main[np.arange(len(ao)), ao].tolist(), ao.tolist(), strict=True))
     where = {(int(i), int(j)): int(r) for i, j, r in zip(main_id, ao_id, rows, strict=True)}
     return {where[pair] for pair in found if pair in where}
 

@@ -254,15 +254,19 @@ def _worth_their_price(problem: Fleet, tables: FleetTables, first: Choice | None
 
     No cheaper plan has another one; without them prices are of one size, which the solver's tolerances need.
     """
-    every = np.arange(len(tables.points))
     if first is None or problem.objective != "min_cost":
-        return every
+        return np.arange(len(tables.points))
     plan = make_plan(tables, first)
     if heuristics.broken(problem, tables, first, plan):
-        return every
+        return np.arange(len(tables.points))
+    return _within(tables, plan.total_usd_per_hour)
+
+
+def _within(tables: FleetTables, usd_per_hour: float) -> Any:
+    """Points of which one deployment in the shortest period costs no more than that on average."""
     hours = np.array([q.hours for q in tables.case.periods])
     least = tables.points.usd_per_hour * hours.min() / hours.sum()
-    return np.flatnonzero(least <= plan.total_usd_per_hour * (1 + 1e-9))
+    return np.flatnonzero(least <= usd_per_hour * (1 + 1e-9))
 
 
 def _restricted_milp(
@@ -303,6 +307,10 @@ def _dinkelbach(
             break
         attained = best is not None
         ratio = most if best is None else best.tokens_per_usd
+        if attained:  # more USD/h than all tokens are worth at this ratio is in no better fleet
+            kept = _within(tables, most * cheapest / ratio)
+            tables = tables.restricted(kept)
+            start = None if start is None else replace(start, n=start.n[:, kept])
         solved = _solve(problem, tables, Settings(left, min(options.gap, 1e-3), options.seed), start, ratio)
         rounds += 1
         for k, v in solved.seconds.items():

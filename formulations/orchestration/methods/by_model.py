@@ -183,8 +183,9 @@ def best_split(values: Sequence[Array]) -> tuple[float, list[int]]:
 
 
 def by_model(
-    t: OrchestrationTables, clock: Clock, starts: Sequence[Ints] = (), more: Callable[[], Sequence[Ints]] | None = None
-) -> Split:
+    t: OrchestrationTables, clock: Clock, starts: Sequence[Ints] = (), more: Callable[[], Sequence[Ints]] | None = None,
+    relaxed: Callable[[], Sequence[Ints]] | None = None,
+) -> Split:  # fmt: skip
     """The best instances, to the gap of the clock's options (0: to proof) or until the clock is over.
 
     Args:
@@ -192,6 +193,7 @@ def by_model(
         clock: time, gap, seed, progress.
         starts: instances that are known to fit.
         more: further ones, for when half of the time has not been enough.
+        relaxed: further ones, for when relaxations have not been enough and a tree is next.
     """
     within = max(clock.options.gap, PROVED)
     half = clock.part(0.5)
@@ -227,6 +229,10 @@ def by_model(
         if more is not None and half.over:
             offer(more())
             more = None
+            continue
+        if relaxed is not None and min(open_)[0] > STAGES.index("relaxed"):
+            offer(relaxed())
+            relaxed = None
             continue
         m = min(open_)[-1]
         stage = STAGES[values[m].stage[path[m]]]

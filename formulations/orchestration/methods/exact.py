@@ -1,7 +1,11 @@
 """The method ``exact``: model by model where only GPUs couple them, else relaxation, rounding, exchanges and tree.
 
 Whatever stops it, and wherever a solve fails, it returns the best plan known by then with what is proved about it. It
-begins with the heuristics' plans, so that none of theirs is better, and with a bound that needs no solver.
+begins with a bound that needs no solver and with the plans of two heuristics; the others follow where a proof takes
+long. With time enough for all of them no heuristic's plan is better than its own. Under a limit too short for that it
+knows those that came first: `greedy_dp_exchange`, `maaso_star`, `lp_rounding` straight after the relaxations, then the
+others in the order of `OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer
+configurations, can then be better.
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxat
 SEARCH = 0.85  # of the time: until the search for instances ends
 HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
 FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # what it begins with
-OTHERS: tuple[Method, ...] = (alpaserve, selective_replication, round_robin, maaso_printed, lp_rounding)  # if need be
+OTHERS: tuple[Method, ...] = (  # if need be, and as far as they have not run
+    lp_rounding, *FIRST, alpaserve, selective_replication, round_robin, maaso_printed,
+)  # fmt: skip
 
 
 @dataclass
@@ -66,6 +72,7 @@ class _Search:
         found: the best.
         others: all known.
         heuristic: the best plan of a heuristic.
+        ran: the heuristics so far.
         status: where nothing was found.
     """
 
@@ -75,6 +82,7 @@ class _Search:
     found: Scheduled | None = None
     others: list[Scheduled] = field(default_factory=list)
     heuristic: OrchestrationPlan | None = None
+    ran: list[Method] = field(default_factory=list)
     status: Status = "no_solution_found"
     limit: Limit | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -130,12 +138,15 @@ class _Search:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + clock.seconds - before
 
     def heuristics(self, methods: Sequence[Method], clock: Clock) -> list[Ints]:
-        """Their instances, each with the best schedule."""
+        """The instances of those that have not run yet, each with the best schedule."""
         limit = clock.part(max(HEURISTICS, min(1.0, HEURISTICS_S / max(clock.left, LEAST_S))))
         made: list[Ints] = []
         for method in methods:
             if limit.over:
                 break
+            if method in self.ran:
+                continue
+            self.ran.append(method)
             plan = method(self.problem, self.t, limit.given()).plan
             if plan is None:
                 continue
@@ -236,7 +247,7 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     search.limit = unaffordable(size, clock)
     if search.limit is not None:
         search.log["not_made"] = f"the model has {size:,.0f} nonzeros"
-        search.tried("heuristics", clock, lambda: _others(search, clock))
+        search.tried("heuristics", clock, lambda: search.heuristics(OTHERS, clock))
         return
     before = clock.seconds
     flow = FlowModel(search.t)
@@ -248,20 +259,16 @@ def _instances(search: _Search, clock: Clock, starts: list[Ints]) -> None:
         _jointly(search, flow, model, clock)
 
 
-def _others(search: _Search, clock: Clock) -> list[Ints]:
-    """The heuristics that it did not begin with, for a while."""
-    return search.heuristics(OTHERS if "heuristics" not in search.log else (*FIRST, *OTHERS), clock)
-
-
 def _by_model(search: _Search, clock: Clock, starts: list[Ints]) -> None:
     """`methods.by_model`, and the schedule of the instances it finds."""
 
-    def more() -> list[Ints]:
+    def more(methods: Sequence[Method]) -> list[Ints]:
         made: list[Ints] = []
-        search.tried("heuristics", clock, lambda: made.extend(_others(search, clock)))
+        search.tried("heuristics", clock, lambda: made.extend(search.heuristics(methods, clock)))
         return made
 
-    split = by_model(search.t, clock, starts, more)
+    rounding = partial(more, (lp_rounding,)) if clock.limited else None  # the trees end with better ones
+    split = by_model(search.t, clock, starts, partial(more, OTHERS), rounding)
     search.log |= {"decomposed": "by model", "solved": split.solved, "nodes": split.nodes}
     if split.failed:
         search.log.setdefault("failed", []).extend(split.failed)
@@ -284,7 +291,7 @@ def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> N
 
 
 def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> None:
-    """The pooled form of all models: relaxation, rounding, exchanges, the other heuristics, tree."""
+    """The pooled form of all models: relaxation, roundings, exchanges, the other heuristics, tree."""
     t, log, gap = search.t, search.log, clock.options.gap
 
     def open_() -> bool:
@@ -312,12 +319,14 @@ def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) ->
 
     search.tried("relax", clock, lambda: _relax(search, flow, model, clock))
     log |= {"relaxation": search.bound, "rounding": None if search.found is None else search.found.objective}
+    if open_():
+        search.tried("heuristics", clock, lambda: search.heuristics((lp_rounding,), clock))
     if search.found is not None and open_() and unaffordable(nonzeros(t), clock) is None:
         search.tried("relax", clock, relax_exact)
         log["exact_relaxation"] = search.bound
     if search.found is not None and open_():
         search.tried("improve", clock, improve)
     if open_():
-        search.tried("heuristics", clock, lambda: _others(search, clock))
+        search.tried("heuristics", clock, lambda: search.heuristics(OTHERS, clock))
     if open_():
         search.tried("tree", clock, tree)
