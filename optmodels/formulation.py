@@ -49,12 +49,12 @@ def checked_options(
     wrong = Mistakes()
     if not isinstance(seed, int) or not 0 <= seed < 2**31:
         wrong.add("seed", seed, "a whole number from 0 to 2147483647")
-    if time_limit is not None and not 0 < time_limit < math.inf:
-        wrong.add("time_limit", time_limit, "seconds > 0, or none for no limit")
+    if time_limit is not None and not time_limit > 0:
+        wrong.add("time_limit", time_limit, "seconds > 0")
     if not 0 <= gap < 1:
         wrong.add("gap", gap, "a relative gap ≥ 0 and < 1 (0.01 is 1 %)")
     wrong.raise_any()
-    return Options(seed, time_limit, gap, on_event)
+    return Options(seed, None if time_limit == math.inf else time_limit, gap, on_event)
 
 
 class Part:

@@ -296,7 +296,9 @@ def solved(cli, write, folder, tiny):
 def test_a_fresh_plan_passes(cli, solved, folder):
     done = cli("check", solved)
     assert (done.status, "ok" in done.out) == (0, True)
-    assert document(cli("check", solved, "--json")) == {"ok": True, "violations": []}
+    said = document(cli("check", solved, "--json"))
+    assert (said["ok"], said["violations"], said["proof"]) == (True, [], None)
+    assert "bound" in [t["path"] for t in said["trusted"]] and "report" in said["rebuilt"]
     assert cli("check", solved, "--instance", folder / "instance.yaml").status == 0
 
 

@@ -176,7 +176,7 @@ def test_numbers_of_a_column():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"gap": float("nan")}, {"time_limit": float("nan")}, {"time_limit": float("inf")}, {"seed": 0.5},
+    "wrong", [{"gap": float("nan")}, {"time_limit": float("nan")}, {"seed": 0.5},
               {"gap": float("inf")}, {"time_limit": -1}, {"seed": -1}],
 )  # fmt: skip
 def test_options_that_are_no_numbers(tiny, wrong):
