@@ -22,6 +22,11 @@ COMPARED = {
 }
 
 
+def _paid(machines: float, usd_per_hour: float) -> float:
+    """USD/h; nothing costs nothing, whatever the price."""
+    return float(machines * usd_per_hour) if machines > 0 else 0.0
+
+
 def comparisons(t: ReservedTables) -> dict[str, float | None]:
     """Cost of the paper's three ways to provision, USD/month; None where a price is missing.
 
@@ -49,7 +54,7 @@ def comparisons(t: ReservedTables) -> dict[str, float | None]:
         for j in sinks:
             need = t.demand[:, mine] @ load[mine, j]
             i = t.sink_machine[j]
-            options.append((np.ceil(need.max() - 1e-9) * cheapest[i, r], float(t.weight @ need) * hourly[i, r]))
+            options.append((_paid(np.ceil(need.max() - 1e-9), cheapest[i, r]), _paid(t.weight @ need, hourly[i, r])))
         for name, x in (("region_local", 0), ("on_demand", 1)):
             best = min((o[x] for o in options), default=np.inf)
             so_far = total[name]
