@@ -280,12 +280,12 @@ class _Child:
         self.process.start()
         theirs.close()
 
-    def give(self, name: str, seed: int, data: Instance) -> None:
+    def give(self, name: str, seed: int, data: Instance, every_method: bool) -> None:
         if self.process is None or not self.process.is_alive():
             self.start(name)
         assert self.pipe is not None
         self.seed, self.since = seed, time.monotonic()
-        self.pipe.send(data)
+        self.pipe.send((data, every_method))
 
     def answer(self) -> Verdict | None:
         """What it found, or that it died or took too long; None: not yet."""
@@ -312,11 +312,11 @@ class _Child:
 def _serve(pipe: Connection, name: str) -> None:
     while True:
         try:
-            data = pipe.recv()
+            data, every_method = pipe.recv()
         except EOFError:
             return
         try:
-            found = judge(name, data)
+            found = judge(name, data, every_method)
         except Exception as error:  # of the reference: a finding too
             found = Verdict("differs", f"judging-raises-{type(error).__name__}", traceback.format_exc()[-600:])
         pipe.send(found)
@@ -327,7 +327,7 @@ LOG = ("seed", *(f.name for f in fields(Verdict)), "seconds")
 
 def run(
     name: str, seeds: Iterable[int], log: Path, jobs: int = 1, minimise_s: float = 120.0,
-    say: Callable[[str], object] = print,
+    say: Callable[[str], object] = print, others: int = 1,
 ) -> dict[str, int]:  # fmt: skip
     """Judge every seed that the log does not have yet; failing instances are written beside it, as found and small.
 
@@ -338,6 +338,7 @@ def run(
         jobs: processes.
         minimise_s: seconds to spend on making one failing instance small; 0: leave it.
         say: called with a line for everything that is not the same.
+        others: the methods beside ``exact`` are judged on every seed that this number divides.
 
     Returns:
         How many instances the log has by outcome, for these seeds.
@@ -357,7 +358,7 @@ def run(
             while True:
                 while free and (seed := next(todo, None)) is not None:
                     child = free.pop()
-                    child.give(name, seed, instance(name, seed))
+                    child.give(name, seed, instance(name, seed), seed % others == 0)
                     busy.append(child)
                 if not busy:
                     break
