@@ -280,7 +280,7 @@ class _Child:
         self.process.start()
         theirs.close()
 
-    def give(self, name: str, seed: int, data: Instance, every_method: bool) -> None:
+    def give(self, name: str, seed: int, data: Instance, every_method: bool = True) -> None:
         if self.process is None or not self.process.is_alive():
             self.start(name)
         assert self.pipe is not None
