@@ -13,7 +13,7 @@ from tests.adversary import harness
 from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 
 HERE = Path(__file__).parent
-SEEDS = {"cost_efficiency": 120, "fleet": 120, "orchestration": 200, "reserved_capacity": 160}
+SEEDS = {"cost_efficiency": 80, "fleet": 80, "orchestration": 100, "reserved_capacity": 80}
 PARTS = 5  # tests that share a formulation's seeds
 
 

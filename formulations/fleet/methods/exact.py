@@ -307,7 +307,7 @@ def _dinkelbach(
             break
         attained = best is not None
         ratio = most if best is None else best.tokens_per_usd
-        if attained:  # more USD/h than all tokens are worth at this ratio is in no better fleet
+        if attained and ratio > 0:  # more USD/h than all tokens are worth at this ratio is in no better fleet
             kept = _within(tables, most * cheapest / ratio)
             tables = tables.restricted(kept)
             start = None if start is None else replace(start, n=start.n[:, kept])
