@@ -1,0 +1,137 @@
+"""What one engine step costs on one deployment: the one form in which latencies reach plans and simulators.
+
+A step processes prompt chunks (p tokens over k earlier ones) and decoding requests (one token over c earlier ones):
+
+    t = fixed + experts·touched + [carries a prompt]·prompt_step
+        + Σ over chunks   (prompt_token·p + prompt_pair·p·(k + p/2) + prompt_context·k)
+        + Σ over decodes  (decode_request + context·c),   context: mixed_context in a step that carries a prompt
+
+Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
+does not depend on the others (`serving.continuous`). Whatever predicts (peaks of a roofline, the engines' global
+coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is said beside it by
+`Provenance`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Routed experts of a step, all layers together.
+
+    Attributes:
+        all_s: seconds to read all of them.
+        experts, active: E and k of each layer.
+    """
+
+    all_s: float
+    experts: int
+    active: int
+
+    def seconds(self, tokens: Array | float) -> Array:
+        """Seconds for the experts that n tokens touch: all·(1 − (1 − k/E)ⁿ)."""
+        return np.asarray(self.all_s * (1.0 - (1.0 - self.active / self.experts) ** np.asarray(tokens, dtype=float)))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Layers that attend to the last tokens only.
+
+    Attributes:
+        share: of the layers.
+        tokens: that these attend to at most.
+    """
+
+    share: float
+    tokens: int
+
+
+@dataclass(frozen=True)
+class StepCosts:
+    """Seconds of an engine's steps on one deployment; every coefficient ≥ 0.
+
+    Attributes:
+        fixed_s: a step, whatever it does: weights read, launches, collectives' latency, the scheduler.
+        prompt_step_s: in addition, a step that carries a prompt.
+        prompt_token_s: a prompt token.
+        prompt_pair_s: a prompt token and an earlier one that it attends to.
+        prompt_context_s: an earlier token of a chunk's own prompt (its KV is read once a step).
+        decode_request_s: a decoding request.
+        context_s: a token of a decoding request's context, in a step without prompts.
+        mixed_context_s: the same in a step that carries a prompt.
+        request_s: a request, once, outside the engine's steps (tokeniser, HTTP): in TTFT, and nobody else's time.
+        experts: None for dense models.
+        window: None where every layer attends to everything.
+    """
+
+    fixed_s: float
+    prompt_step_s: float = 0.0
+    prompt_token_s: float = 0.0
+    prompt_pair_s: float = 0.0
+    prompt_context_s: float = 0.0
+    decode_request_s: float = 0.0
+    context_s: float = 0.0
+    mixed_context_s: float = 0.0
+    request_s: float = 0.0
+    experts: Experts | None = None
+    window: Window | None = None
+
+    def scaled(self, factor: float) -> StepCosts:
+        """Every second times a factor."""
+        seconds = {name: value * factor for name, value in vars(self).items() if name.endswith("_s")}
+        experts = None if self.experts is None else replace(self.experts, all_s=self.experts.all_s * factor)
+        return replace(self, **seconds, experts=experts)
+
+    def seen(self, context: Array | float) -> Array:
+        """Mean over the layers of the earlier tokens that a token with this context attends to."""
+        c = np.asarray(context, dtype=float)
+        if self.window is None:
+            return c
+        return self.window.share * np.minimum(c, self.window.tokens) + (1.0 - self.window.share) * c
+
+    def step(self, tokens: Array, earlier: Array, contexts: Array) -> float:
+        """Seconds of one step.
+
+        Args:
+            tokens: prompt tokens of each chunk, (m,).
+            earlier: tokens of the same prompts that earlier steps processed, (m,).
+            contexts: context of each decoding request, (n,).
+        """
+        carries = float(len(tokens) > 0)
+        context = self.mixed_context_s if carries else self.context_s
+        pairs = tokens * self.seen(earlier + tokens / 2.0)
+        experts = 0.0 if self.experts is None else float(self.experts.seconds(tokens.sum() + len(contexts)))
+        return float(
+            self.fixed_s + experts + carries * self.prompt_step_s
+            + self.prompt_token_s * tokens.sum() + self.prompt_pair_s * pairs.sum()
+            + self.prompt_context_s * self.seen(earlier).sum()
+            + self.decode_request_s * len(contexts) + context * self.seen(contexts).sum()
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a deployment's latencies come from and how far they may be off.
+
+    Attributes:
+        model: its name or file: ``default``, ``roofline``, a path.
+        source: one sentence: measurements, publisher, date.
+        transfer: what of the deployment was not measured (an LLM, GPU, precision, engine or parallelism in its place),
+            named, e.g. ``("llm",)``; empty where it was measured.
+        tpot, ttft: level → quantile of measured/predicted that applies; empty where nobody has measured.
+        notes: further sentences for the user.
+    """
+
+    model: str
+    source: str
+    transfer: tuple[str, ...] = ()
+    tpot: tuple[tuple[float, float], ...] = ()
+    ttft: tuple[tuple[float, float], ...] = ()
+    notes: tuple[str, ...] = ()
