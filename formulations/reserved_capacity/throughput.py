@@ -112,7 +112,7 @@ def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) 
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * flops),
             mem_bytes_per_s=np.full(n, tp * gpu.mem_bytes_per_s),
-            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * gpu.pcie_bytes_per_s),
+            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * (gpu.pcie_bytes_per_s or np.nan)),
             disk_bytes_per_s=np.full(n, np.nan), net_bytes_per_s=np.full(n, np.nan),
             link_bytes_per_s=np.full(n, gpu.link_bytes_per_s), ram_bytes=np.full(n, np.nan),
             disk_bytes=np.full(n, np.nan),

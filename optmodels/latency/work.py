@@ -142,10 +142,10 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     experts of a model that was published so (`MoE.expert_precision`).
     """
     h, q_dim, kv_dim = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    kv_params = whole_params = 0.0
+    kv_params = whole_params = index_bytes = 0.0
     if arch.mla is None:
         kv_params = 2.0 * h * kv_dim
-        attention_params = h * q_dim + kv_params + q_dim * h
+        attention_params = (2 if arch.attention_gate else 1) * h * q_dim + kv_params + q_dim * h
         flops_per_pair = prefill_flops_per_pair = 4.0 * q_dim
         kv_elements = 2.0 * kv_dim
         ao_elements = 2.0 * q_dim + 2.0 * kv_dim
@@ -153,17 +153,21 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         m = arch.mla
         qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
         q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
-        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim))
+        index_dim = m.index_heads * m.index_head_dim
+        index_params = (m.q_lora_rank or h) * index_dim + h * (m.index_head_dim + m.index_heads)
+        index_bytes = (m.index_head_dim + 4.0) if index_dim else 0.0  # a key of 8-bit elements and its scale
+        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim) + index_params)
         attention_params = (
             q_params
             + h * (m.kv_lora_rank + m.qk_rope_head_dim)
             + m.kv_lora_rank * arch.heads * (m.qk_nope_head_dim + m.v_head_dim)
             + arch.heads * m.v_head_dim * h
+            + index_params
         )
         # Absorbed form: every head attends over the shared latent, so keys and values are the cached vectors.
         kv_elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
-        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank)
-        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim)
+        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank) + 2.0 * index_dim
+        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim) + 2.0 * index_dim
         ao_elements = arch.heads * (kv_elements + m.kv_lora_rank) + kv_elements
     linear = arch.linear
     state_elements = state_flops = 0.0
@@ -199,7 +203,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     plain = WEIGHT_BYTES["fp16"]
     expert_bytes = expert_params * expert_w
     body_bytes = (attention_params + ffn_fixed) * w + router * plain
-    kv_bytes = with_attention * kv_elements * KV_BYTES[kv]
+    kv_bytes = with_attention * (kv_elements * KV_BYTES[kv] + index_bytes)
     whole_activations = 2 * h * ACTIVATION_BYTES
     return LayerWork(
         layers=arch.layers,

@@ -21,7 +21,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
-from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
@@ -667,11 +667,11 @@ class _Making:
     def workload(self) -> dict[str, Any]:
         d = self.d
         w: dict[str, Any] = {
-            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
-            "output_tokens": d.whole(1, 400),
+            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS, HYBRID)),
+            "input_tokens": d.whole(16, 800), "output_tokens": d.whole(1, 400),
         }  # fmt: skip
         if d.chance(0.5):
-            w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            w |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
         if d.chance(0.4):
             w["cached_input_share"] = d.number(0.0, 1.0)
         if d.chance(0.4):
