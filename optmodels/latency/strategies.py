@@ -454,14 +454,14 @@ class Model:
         n = len(B)
         line, line_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
         per_token, per_token_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
-        line[:, LOCAL], line_alpha[:, LOCAL] = p["kv"] + p["state"], -p["kv"]
+        line[:, LOCAL], line_alpha[:, LOCAL] = p["kv"], -p["kv"]
         per_token[:, LOCAL], per_token_alpha[:, LOCAL] = p["kv_l"], -p["kv_l"]
         line_alpha[:, REMOTE], per_token_alpha[:, REMOTE] = a * m, b * m
         base, base_per_token = p["allreduce"], np.zeros(n)
         if self.variant == "paper":  # LP(12): compute, then the slower of the two readings
             base, base_per_token = base + p["linear"] + p["attention"], p["attention_l"]
         else:
-            line[:, LOCAL] += p["weights"]
+            line[:, LOCAL] += p["weights"] + p["state"]
             line[:, COMPUTE], per_token[:, COMPUTE] = p["linear"] + p["attention"], p["attention_l"]
         return self._curves(
             hw, B, prefill=self._prefill(hw, B),

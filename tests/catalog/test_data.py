@@ -266,8 +266,8 @@ def test_number_of_machines():
         "llm-pilot-table-vi": 9,
         "llm-pilot-table-vii": 6,
         "aws": 64,
-        "gcp": 115,
-        "azure": 99,
+        "gcp": 368,
+        "azure": 656,
     }
 
 
