@@ -400,8 +400,8 @@ class Model:
 
     def _allreduce(self, hw: Hardware, tokens: Array) -> Array:
         """Two ring all-reduces of the hidden state per layer over tp GPUs, seconds (0 for tp = 1)."""
-        volume = 2.0 * 2.0 * (hw.tp - 1.0) / hw.tp * tokens * self.work.allreduce_bytes_per_token
-        return volume / hw.link_bytes_per_s
+        seconds: Array = tokens * self.work.collective_bytes(hw.tp) / hw.link_bytes_per_s
+        return seconds
 
     def _prefill(self, hw: Hardware, B: Array) -> Array:
         """Prefill of one layer without transfers: FLOPs/peak, under `roofline` at least reading the weights."""

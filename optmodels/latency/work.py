@@ -70,6 +70,7 @@ class LayerWork:
     expert_weight_bytes: float  # all routed experts' weights
     experts: int
     active_experts: int
+    expert_layers: float  # share of the layers
     allreduce_bytes_per_token: float  # hidden state, summed twice a layer under tensor parallelism
     weight_bytes: float  # of the whole model, as stored
     kv_bytes_per_token_all_layers: float
@@ -119,6 +120,19 @@ class LayerWork:
     def ao_bytes(self, B: Any, tokens: Any = 1) -> Any:
         """D_ao, bytes per layer: `tokens` = S_in in prefill, 1 in decode (Table V)."""
         return B * tokens * self.ao_bytes_per_token
+
+    def collective_bytes(self, tp: Any, attention_ranks: float = 1.0) -> Any:
+        """Bytes that every GPU sends per layer and token of the whole step, on n = tp·attention_ranks GPUs.
+
+        Two ring all-reduces of the hidden state among the tp GPUs of the token's attention rank, 2·2·(tp − 1)/tp times
+        its size; and with several ranks, in layers with experts, an all-to-all to the token's k experts and back, whose
+        2·k hidden states spread over the n GPUs.
+        """
+        reduced = 4.0 * (tp - 1.0) / tp / attention_ranks
+        exchanged = (
+            2.0 * self.active_experts * self.expert_layers / (tp * attention_ranks) if attention_ranks > 1 else 0.0
+        )
+        return (reduced + exchanged) * self.allreduce_bytes_per_token
 
     def weight_bytes_read(self, tokens: Any) -> Any:
         """Weight bytes per layer that a pass over `tokens` tokens reads from device memory.
@@ -218,6 +232,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         expert_weight_bytes=expert_bytes,
         experts=experts,
         active_experts=active,
+        expert_layers=1.0 - arch.moe.dense_layers / arch.layers if arch.moe is not None else 0.0,
         allreduce_bytes_per_token=h * ACTIVATION_BYTES,
         weight_bytes=arch.layers * (body_bytes + expert_bytes) + embeddings * plain,
         kv_bytes_per_token_all_layers=arch.layers * kv_bytes,

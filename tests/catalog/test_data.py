@@ -407,12 +407,15 @@ def test_gcp_reserved_prices_are_the_monthly_commitments_by_the_hour():
 def test_azure_cells():
     rows = [row for row in MACHINES["azure"] if row["machine"] == "Standard_NC40ads_H100_v5"]
     prices = {row["region"]: float(row["on_demand_usd_per_hour"]) for row in rows}
-    assert prices.items() >= {
-        "eastus": 6.98,
-        "westeurope": 9.08,
-        "southeastasia": 9.074,
-        "japaneast": 10.121,
-    }.items()
+    assert (
+        prices.items()
+        >= {
+            "eastus": 6.98,
+            "westeurope": 9.08,
+            "southeastasia": 9.074,
+            "japaneast": 10.121,
+        }.items()
+    )
     assert cells(rows[0], "vram", "ram", "ebs", "net") == ("h100-nvl", 94, 320, 24, 40)
 
 
