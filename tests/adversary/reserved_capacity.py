@@ -239,7 +239,8 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
-            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
+            own = tp * w.get("runtime_gib", 0.0) * GIB
+            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
             rate = gpus / tp * batch / (batch * prefill + (w["output_tokens"] - 1) * tbt)
@@ -675,7 +676,11 @@ class _Making:
         if d.chance(0.4):
             w["cached_input_share"] = d.number(0.0, 1.0)
         if d.chance(0.4):
-            w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
+            w |= {
+                "variant": d.one(("roofline", "paper")),
+                "vram_usable": d.number(0.5, 1.0),
+                "runtime_gib": d.number(0.0, 2.0),
+            }
         return w
 
     def demand(self, name: str, size: float) -> dict[str, Any]:
