@@ -30,6 +30,7 @@ from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
+    from optmodels.catalog.types import Machine
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
@@ -598,7 +599,9 @@ def new_formulation(name: str, folder: str | PathLike[str] = ".") -> Path:
 
 
 def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
+    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`), ``catalog`` or
+    ``machines``, every one with its prices in USD per hour, their date and source.
+    """
     from optmodels import catalog
 
     match what:
@@ -622,8 +625,23 @@ def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[s
             rows += [{"kind": "gpu", "name": k, "title": g.title} for k, g in catalog.gpus().items()]
             return rows + [{"kind": "calibration", "name": k, "title": catalog.calibration_document(k).get("title", "")}
                            for k in catalog.calibrations()]  # fmt: skip
+        case "machines":
+            return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog"))
+            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog, machines"))
+
+
+def _priced(pool: str, m: Machine) -> dict[str, Any]:
+    from optmodels import catalog
+    from optmodels.catalog.types import MARKETS
+
+    about = catalog.pools()[pool]
+    sources = "; ".join(f"{k}: {v}" for k, v in about.price_sources.items() if k in (*MARKETS, "date"))
+    return {
+        "pool": pool, "machine": m.machine, "region": m.region, "gpu": m.gpu, "gpus": m.gpu_count,
+        "vram_gib": m.vram_gib, **{k: m.prices.get(k) for k in MARKETS}, "date": about.retrieved.isoformat(),
+        "source": about.source, "price_sources": sources,
+    }  # fmt: skip
 
 
 def _shipped() -> list[dict[str, Any]]:

@@ -286,16 +286,30 @@ def schema(
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="formulations, methods, instances or catalog")] = "formulations",
+    what: Annotated[
+        str, typer.Argument(help="formulations, methods, instances, catalog or machines (with prices)")
+    ] = "formulations",
     folder: Annotated[
         Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
     ] = None,
+    pool: Annotated[str | None, typer.Option(help="Of machines: those of one list of the catalogue.")] = None,
+    region: Annotated[str | None, typer.Option(help="Of machines: those of one region.")] = None,
     as_json: Json = False,
 ) -> int:
-    """What there is: formulations, methods, instances, catalog."""
+    """What there is: formulations, methods, instances, catalog, machines."""
     from optmodels import api
+    from optmodels.errors import InputError, Mistake
 
     found = api.listing(what, folder)
+    for column, wanted in (("pool", pool), ("region", region)):
+        if wanted is None:
+            continue
+        if what != "machines":
+            raise InputError(Mistake(None, f"--{column}", wanted, "machines to list: optmodels list machines"))
+        known = list(dict.fromkeys(row[column] for row in found))
+        found = [row for row in found if row[column] == wanted]
+        if not found:
+            raise InputError(Mistake(None, f"--{column}", wanted, f"one of {', '.join(known)}"))
     if as_json:
         sys.stdout.write(api.to_json(found) + "\n")
         return 0
@@ -305,9 +319,12 @@ def list_(
     from optmodels.reporting.text import plain
 
     if found:
-        columns = list(dict.fromkeys(k for row in found for k in row))
+        sources = {row["pool"]: row for row in found} if what == "machines" else {}
+        columns = [k for k in dict.fromkeys(k for row in found for k in row) if not sources or "source" not in k]
         table = Table(*columns, box=None)
         for row in found:
-            table.add_row(*(plain(str(row.get(c, ""))) for c in columns))
+            table.add_row(*(plain("" if row.get(c) is None else str(row[c])) for c in columns))
         show([table])
+        for name, row in sources.items():
+            show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
     return 0

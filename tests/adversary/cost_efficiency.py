@@ -14,6 +14,7 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels import catalog
 from optmodels.latency.calibration import Calibration
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
@@ -130,7 +131,7 @@ def generate(rng: Rng) -> Instance:
     wide = 6.0 if kind == "scales" else 1.0
     usd = (1e-9, 1e9) if kind == "scales" else (0.1, 5.0)
     if maybe(rng, 0.3):
-        data["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+        data["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
     if kind == "catalogue":
         data["workload"]["input_tokens"] = int(between(rng, 1, 1900))
         data["model"] = pick(rng, ["opt-6.7b", "llama-3.1-8b"])

@@ -21,6 +21,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
@@ -677,7 +678,7 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
         elif maybe(rng, 0.2):
             w["model"] = "llama-3.1-8b"
         if maybe(rng, 0.15):
-            w["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+            w["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)

@@ -21,7 +21,7 @@ from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
-from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
@@ -234,12 +234,13 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
     best: tuple[float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
-            hardware = group(gpu, tp, weights == "fp8", tp * vram * GIB)
+            hardware = group(gpu, tp, weights, tp * vram * GIB)
             if hardware is None:
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
-            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
+            own = tp * w.get("runtime_gib", 0.0) * GIB
+            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
             rate = gpus / tp * batch / (batch * prefill + (w["output_tokens"] - 1) * tbt)
@@ -667,15 +668,19 @@ class _Making:
     def workload(self) -> dict[str, Any]:
         d = self.d
         w: dict[str, Any] = {
-            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
-            "output_tokens": d.whole(1, 400),
+            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS, HYBRID)),
+            "input_tokens": d.whole(16, 800), "output_tokens": d.whole(1, 400),
         }  # fmt: skip
         if d.chance(0.5):
-            w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            w |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
         if d.chance(0.4):
             w["cached_input_share"] = d.number(0.0, 1.0)
         if d.chance(0.4):
-            w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
+            w |= {
+                "variant": d.one(("roofline", "paper")),
+                "vram_usable": d.number(0.5, 1.0),
+                "runtime_gib": d.number(0.0, 2.0),
+            }
         return w
 
     def demand(self, name: str, size: float) -> dict[str, Any]:
