@@ -15,22 +15,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture
+from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import one_of
 from optmodels.latency.engines.document import Deployed, EngineModel, labels, read_engine_model
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, step_terms
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
+from optmodels.latency.work import KvPrecision, Precision
+from optmodels.limits import Limit
 from optmodels.problem import Problem
 
 Engine = Literal["vllm", "sglang", "trtllm"]
 UNCALIBRATED = "uncalibrated: real engines took 1.5–7× these times"
 PROMPT_TOKENS = 1024.0  # of a prompt, where nobody says
+OUTPUT_TOKENS = 256.0  # of a lone request, whose first token hardly depends on it
 
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
@@ -43,6 +46,22 @@ ModelChoice = Annotated[
         description="default: the engines' global coefficients; roofline: times at peak; or the documents themselves"
     ),
 ]
+
+
+class StepLatency(Entry):
+    """The `latency` section of an instance whose latencies are those of an engine's steps."""
+
+    model: ModelChoice = "default"
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
+        default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
+    )
+
+    @model_validator(mode="after")
+    def _safety_of_something(self) -> StepLatency:
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +107,22 @@ def llm_name(model: str | Architecture) -> str:
     return next((name for name, known in catalog.llms().items() if known == model), model.title)
 
 
+def deployment(
+    source: Source, architecture: Architecture, name: str, gpu: Gpu, gpu_name: str, weights: Precision,
+    kv: KvPrecision, tp: int, attention_ranks: int = 1,
+) -> Deployment:  # fmt: skip
+    """One model instance under the source's engine, on `tp` GPUs for each of its attention ranks.
+
+    Engines were measured with fp8 and 4-bit floats, whatever the blocks of their scales, and with caches of 16 and 8
+    bits: other formats count as the next wider of these.
+    """
+    measured: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}
+    return Deployment(
+        architecture, name, gpu, gpu_name, source.engine, measured.get(weights, weights),
+        "fp16" if kv == "fp16" else "fp8", tp * attention_ranks, attention_ranks,
+    )  # fmt: skip
+
+
 def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS) -> tuple[StepCosts, Provenance]:
     """Seconds of a step on one deployment, central, and where they come from.
 
@@ -117,7 +152,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     one's first token takes longer than its prompt's steps.
     """
     costs = _costs(deployed.deployment, _weights(deployed), prompt_tokens)
-    alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": 1e6}
+    alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": OUTPUT_TOKENS}
     ttft = float(deployed.predict({k: np.array([v]) for k, v in alone.items()}, "ttft_s")[0])
     own = costs.step(np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
