@@ -59,7 +59,7 @@ def read(path: Path) -> pd.DataFrame:
     deepseek = rows.llm.isin(("deepseek-v3", "deepseek-r1"))
     for reason, mask in {
         "LLM or GPU that the catalogue lacks": rows.llm.isna() | rows.gpu.isna(),
-        "exact duplicate": rows.assign(llm=rows.llm.replace(SAME_SHAPE)).duplicated(),
+        "exact duplicate": _rounded(rows.assign(llm=rows.llm.replace(SAME_SHAPE))).duplicated(),
         "saturated: TTFT above the whole decoding time": rows.ttft_s > rows.output_tokens * rows.tpot_s,
         "vLLM 0.12 sweep without a precision, of inconsistent level": (rows.engine == "vllm")
         & (rows.version == "0.12.0") & raw.precision.isna(),
@@ -71,11 +71,21 @@ def read(path: Path) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
+def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
+    """With measurements to nine digits: the same row is found written with different last ones."""
+    return frame.assign(**{c: frame[c].map(lambda v: float(f"{v:.9g}")) for c in ("ttft_s", "tpot_s")})
+
+
 def deployment(row: pd.Series) -> Deployment:
-    """What a row was measured on; caches of 8-bit checkpoints are taken to have 8 bits."""
+    """What a row was measured on.
+
+    The rows do not say how wide the cache is. Caches of 8- and 4-bit checkpoints are taken to have 8 bits, but for vLLM
+    on Hopper, whose published launch scripts (SemiAnalysisAI/InferenceX) ask for 8 bits on B200 only.
+    """
+    wide = row.precision == "fp16" or (row.engine == "vllm" and row.gpu in ("h100", "h200"))
     return Deployment(
         catalog.llms()[row.llm], row.llm, catalog.gpus()[row.gpu], row.gpu, row.engine, row.precision,
-        "fp16" if row.precision == "fp16" else "fp8", int(row.gpus), int(row.ranks), row.version,
+        "fp16" if wide else "fp8", int(row.gpus), int(row.ranks), row.version,
     )  # fmt: skip
 
 
