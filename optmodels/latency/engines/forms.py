@@ -11,13 +11,13 @@ from optmodels.latency.engines.fit import Form
 
 STEP_FORM = Form(
     prior={
-        "dense": (1.2, 0.3), "experts": (1.2, 0.3), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
+        "dense": (1.2, 0.15), "experts": (1.2, 0.15), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
         "attention": (4.0, 1.0), "collective": (1.6, 0.7), "layer": (50.0, 0.7), "moe": (25.0, 0.7),
-        "mla": (30.0, 0.7), "comm": (9.0, 0.7), "running": (12.0, 0.7), "prompt": (100.0, 0.7),
+        "mla": (50.0, 0.7), "comm": (9.0, 0.35), "running": (12.0, 0.35), "prompt": (130.0, 0.35),
     },
     spread={
-        "engine": {"*": 0.05, "prompt": 1.0, "layer": 0.15},
-        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.1, "layer": 0.1},
+        "engine": {"*": 0.02, "dense": 0.05, "prompt": 1.0, "layer": 0.15, "comm": 0.12},
+        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.04, "layer": 0.04, "prefill": 0.3, "decode": 0.12},
     },
     factors={
         "engine": 0.1, "gpu": 0.05, "llm": 0.07, "engine|llm": 0.1, "llm|precision": 0.07, "llm|gpu": 0.07,
