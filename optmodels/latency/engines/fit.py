@@ -20,7 +20,7 @@ they say of the engine and the LLM then holds on every GPU that is compared; wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,21 @@ OWN = "version"  # grouping whose coefficients one's own rows pull
 
 
 @dataclass(frozen=True)
+class Own:
+    """What is assumed of a few rows of one's own.
+
+    Attributes:
+        spread: term → standard deviation of the logarithm of what they multiply its coefficient by; "*": other terms.
+        factors: share of the factors' standard deviations that is left to them.
+        noise: scale of Student's t of their log-ratios.
+    """
+
+    spread: Mapping[str, float]
+    factors: float
+    noise: float
+
+
+@dataclass(frozen=True)
 class Form:
     """What is assumed before any data: priors of one target's coefficients and factors.
 
@@ -41,14 +56,14 @@ class Form:
         spread: grouping → term → standard deviation of the coefficient's logarithm between levels; "*": other terms.
         factors: grouping → standard deviation of the logarithm of its factors.
         noise: scale of Student's t in stage 1 and 2, of log-ratios.
-        own: term → standard deviation of the logarithm of what a few rows of one's own multiply its coefficient by.
+        own: the same of a few rows of one's own.
     """
 
     prior: Mapping[str, tuple[float, float]]
     spread: Mapping[str, Mapping[str, float]]
     factors: Mapping[str, float]
     noise: tuple[float, float]
-    own: Mapping[str, float] = field(default_factory=lambda: {"*": 0.1})
+    own: Own = Own({"*": 0.1}, 1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -60,20 +75,25 @@ class Fitted:
     factors: dict[str, dict[str, float]]  # grouping → level → log-factor
 
     def predict(self, terms: Mapping[str, Array], labels: Labels) -> Array:
-        """Seconds, (n,)."""
+        """Seconds, (n,).
+
+        Args:
+            terms: by name, (n,) each.
+            labels: the level of each row in each grouping, (n,), or one for all rows, (1,).
+        """
         total: Array = self.parts(terms, labels).sum(axis=1)
         return total
 
     def parts(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds of each term, in the order of `coefficients`, (n, J)."""
         names = list(self.coefficients)
-        weight = np.log([self.coefficients[name] for name in names]) + np.zeros((len(terms[names[0]]), 1))
+        weight: Array = np.log([[self.coefficients[name] for name in names]])
         for grouping, levels in self.adjustments.items():
             found, place = _places(labels[grouping])
-            weight += np.array([[levels.get(v, {}).get(name, 0.0) for name in names] for v in found])[place]
+            weight = weight + np.array([[levels.get(v, {}).get(name, 0.0) for name in names] for v in found])[place]
         for grouping, factors in self.factors.items():
             found, place = _places(labels[grouping])
-            weight += np.array([factors.get(v, 0.0) for v in found])[place, None]
+            weight = weight + np.array([factors.get(v, 0.0) for v in found])[place, None]
         each: Array = np.stack([terms[name] for name in names], axis=1) * np.exp(weight)
         return each
 
@@ -106,7 +126,7 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
     first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), adjustments, {})
 
     unknown = _Unknown()
-    wholes, read = _factors(form, labels, unknown)
+    wholes, read = _factors(form.factors, labels, unknown)
     theta = _mode(first.predict(terms, labels)[:, None], target, [], wholes, unknown, form.noise[1])
     return Fitted(first.coefficients, first.adjustments, read(theta))
 
@@ -115,7 +135,7 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
     """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of all their levels.
 
     Args:
-        form: priors; `form.own` says how far coefficients may be pulled.
+        form: priors; `form.own` says how far the rows may pull.
         fitted: what was fitted to others' rows.
         terms, seconds, labels: of one's own rows, as for `fit`.
     """
@@ -123,10 +143,10 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
     J = len(names)
     unknown = _Unknown()
     found, place = _places(labels[OWN])
-    unknown.add(np.zeros(J * len(found)), _spread(form.own, names) * len(found))
+    unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
     coefficients = [place[:, None] * J + np.arange(J)]
-    wholes, read = _factors(form, labels, unknown)
-    theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.noise[1])
+    wholes, read = _factors({g: form.own.factors * x for g, x in form.factors.items()}, labels, unknown)
+    theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.own.noise)
     own = {v: dict(zip(names, theta[i * J : (i + 1) * J].tolist(), strict=True)) for i, v in enumerate(found)}
     before = fitted.adjustments.get(OWN, {})
     for v, changes in own.items():
@@ -164,11 +184,11 @@ def _spread(by_term: Mapping[str, float], names: Sequence[str]) -> list[float]:
 
 
 def _factors(
-    form: Form, labels: Labels, unknown: _Unknown
+    deviations: Mapping[str, float], labels: Labels, unknown: _Unknown
 ) -> tuple[list[Index], Callable[[Array], dict[str, dict[str, float]]]]:
     """Adds one parameter for each level of each grouping; which one each row has, and how to read them back."""
     wholes, where = [], {}
-    for g, deviation in form.factors.items():
+    for g, deviation in deviations.items():
         found, place = _places(labels[g])
         start = unknown.add(np.zeros(len(found)), [deviation] * len(found))
         wholes.append(start + place)
