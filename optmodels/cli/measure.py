@@ -17,8 +17,8 @@ from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.io.write import refuse_existing, write_frame
 
 if TYPE_CHECKING:
-    from optmodels.latency.fit.operating import Predictor, Workload
     from optmodels.catalog.types import Architecture
+    from optmodels.latency.fit.operating import Predictor, Workload
 
 NEEDS = "PyTorch: pip install 'optmodels[measure]'"
 
@@ -279,7 +279,8 @@ def operating_points(
     replicas: Annotated[str, typer.Option(help="Numbers of machines that share the batch.")] = "1",
     passes: Annotated[str, typer.Option(help="Numbers of passes on one machine, besides one.")] = "1",
     loads: Annotated[
-        str | None, typer.Option(help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch.")
+        str | None,
+        typer.Option(help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch."),
     ] = None,
     demand: Annotated[
         list[str] | None,
@@ -295,7 +296,9 @@ def operating_points(
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
     gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue; measured: of the row.")] = None,
-    llm: Annotated[str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights.")] = "fp16",
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     where: Where = None,

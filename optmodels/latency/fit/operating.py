@@ -287,10 +287,10 @@ def served(
         InputError: as `throughputs`.
     """
     frame, said = throughputs(model, "machine", {"it": w}, loads, bounds, safety)
-    best = frame.loc[frame["it"].idxmax()]
-    load = int(best["slots"]) // w.replicas_per_machine
+    best = int(frame["it"].to_numpy().argmax())
+    load = int(frame["slots"].to_numpy()[best]) // w.replicas_per_machine
     (ttft, _, _), _ = _one_pass(model, w, load, safety)
-    return {"requests_per_second": float(best["it"]), "prefill_s": float(ttft or 0.0)}, said
+    return {"requests_per_second": float(frame["it"].to_numpy()[best]), "prefill_s": float(ttft or 0.0)}, said
 
 
 def check_predictor(model: Predictor) -> None:
