@@ -238,7 +238,9 @@ def _imported(
     frame = measured.frame
     names = [n for n in frame.columns if frame[n].dtype.kind in "fi" and frame[n].notna().any()]
     lines = [f"{len(frame)} {kind} measurements from {len(sources)} file{'s' * (len(sources) != 1)}"]
-    lines += [f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}" for f in measured.about["files"]]
+    for f in measured.about["files"]:
+        lines.append(f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}")
+        lines += [f"    {note}" for note in f.get("notes", ())]
     lines += [f"  {n}: {frame[n].min():g} to {frame[n].max():g}" for n in names]
     if out is not None:
         lines.append(f"written: {out}")
@@ -404,5 +406,8 @@ def _predictor(
     if str(model) == "default":
         return deployed(engine, gpu, llm, precision, tp, attention_ranks)
     if table:
-        return operating.Measured(read_measurements(model, kind="served", where=where), str(model))
+        found = read_measurements(model, kind="served", where=where)
+        if "mixes" in found.source:
+            raise InputError(Mistake(str(model), "--where", found.source["mixes"], "one deployment: COLUMN=VALUE"))
+        return operating.Measured(found, str(model))
     return read_latency_model(model)

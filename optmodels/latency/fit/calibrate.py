@@ -120,6 +120,8 @@ def calibrate_measurements(
     for target in names:
         targets[target], said, held_back[target] = _target(m, model, target, options)
         warnings += said
+    if "mixes" in m.source:
+        warnings.append(f"several deployments as one: {m.source['mixes']}; keep one with --where")
     count = len(np.unique(m.workload))
     if count <= FEW_WORKLOADS and m.kind != "pairs":
         by = " × ".join(m.workload_by)
