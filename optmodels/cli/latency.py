@@ -16,6 +16,7 @@ from optmodels.io.write import refuse_existing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from optmodels.latency.calibration import Calibration
     from optmodels.latency.fit.document import LatencyModel
 
 Where = Annotated[list[str] | None, typer.Option("--where", help="Keep rows with COLUMN=VALUE (the file's names).")]
@@ -108,7 +109,12 @@ def calibrate(
     fitted = calibrate_measurements(m, model, options, title=title, source=source or measurements.name, date=date)
     document = fitted.model.model_dump(mode="json", by_alias=True, exclude_none=True)
     if out is not None:
-        written = fitted.calibration() if fitted.model.model == "scaled" else fitted.model
+        written: LatencyModel | Calibration = fitted.model
+        if m.kind == "pairs":
+            coefficients = calibrate_pairs(m, title=title, source=source or measurements.name, date=date)
+            written = coefficients.model_copy(update={"model": fitted.model})
+        elif fitted.model.model == "scaled":
+            written = fitted.calibration()
         write_text(out, yaml_text(written.model_dump(mode="json", by_alias=True, exclude_none=True)), overwrite=force)
     if plot is not None:
         from optmodels.reporting.charts import save_chart
