@@ -3,13 +3,11 @@
 The interval says what was never measured. Rows were left out by workload, by LLM, by GPU and by engine; the ratios
 measured/predicted of each leave-out give a quantile, and a prediction takes the widest that applies: of what is unseen
 in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together. A few rows of
-one's own pull the coefficients (`with_own_rows`); where LLM, GPU and engine are theirs, the interval is that of such rows.
+one's own pull the coefficients (`engines.own`); where LLM, GPU and engine are theirs, the interval is that of such rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -20,8 +18,7 @@ from pydantic import Field
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
-from optmodels.latency.engines.fit import Fitted, pull
-from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
+from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.terms import Deployment, Loads, Precision, first_token_terms, step_terms
 from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
@@ -185,68 +182,6 @@ class Deployed:
         return tuple(said)
 
 
-@dataclass(frozen=True)
-class Served:
-    """Closed loops measured on one deployment: seconds, (n,) each."""
-
-    deployment: Deployment
-    loads: Loads
-    tpot_s: Array
-    ttft_s: Array
-
-
-def pulled(models: tuple[Fitted, Fitted], own: Sequence[Served]) -> tuple[Fitted, Fitted]:
-    """Coefficients of the step and of the first token, pulled by a few rows of one's own."""
-    sizes = [len(s.tpot_s) for s in own]
-    level = {k: [labels(s.deployment)[k] for s, n in zip(own, sizes, strict=True) for _ in range(n)]
-             for k in labels(own[0].deployment)}  # fmt: skip
-    terms = _together([step_terms(s.deployment, s.loads) for s in own])
-    step = pull(STEP_FORM, models[0], terms, np.concatenate([s.tpot_s for s in own]), level)
-    seconds = np.split(step.predict(terms, level), np.cumsum(sizes)[:-1])
-    first = _together([first_token_terms(s.deployment, s.loads, t) for s, t in zip(own, seconds, strict=True)])
-    return step, pull(FIRST_TOKEN_FORM, models[1], first, np.concatenate([s.ttft_s for s in own]), level)
-
-
-def _together(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def with_own_rows(model: EngineModel, own: Sequence[Served], source: str = "", date: str = "") -> EngineModel:
-    """The global coefficients pulled towards one's own engine: on every GPU compared, and for its other LLMs a little.
-
-    Raises:
-        InputError: own rows that are not the engine's the model knows.
-    """
-    for s in own:
-        one_of("engine", s.deployment.engine, model.measured["engine"])
-    found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)
-    said, measured = [], {what: set(names) for what, names in model.measured.items()}
-    domain = dict(model.domain)
-    for s in own:
-        d = s.deployment
-        columns = {"concurrency": s.loads.concurrency, "input_tokens": s.loads.input_tokens,
-                   "output_tokens": s.loads.output_tokens}  # fmt: skip
-        for column, values in columns.items():
-            low, high = domain.get(column, (np.inf, -np.inf))
-            domain[column] = (min(low, float(values.min())), max(high, float(values.max())))
-        names = {"engine": d.engine, "llm": d.llm_name, "gpu": d.gpu_name, "precision": d.precision}
-        for what, name in names.items():
-            measured[what].add(name)  # type: ignore[index]
-        workloads = len(set(zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)))
-        said.append(OwnRows(**names, rows=len(s.tpot_s), workloads=workloads, source=source, date=date))
-    together = {*model.together, *((o.engine, o.llm, o.gpu) for o in said)}
-    targets = {
-        name: target.model_copy(update={"adjustments": f.adjustments, "factors": f.factors})
-        for (name, target), f in zip((("tpot_s", model.targets["tpot_s"]), ("ttft_s", model.targets["ttft_s"])), found,
-                                     strict=True)
-    }  # fmt: skip
-    return model.model_copy(update={
-        "title": f"{model.title}, pulled by rows of one's own", "measured": {k: tuple(sorted(v)) for k, v in
-                                                                             measured.items()},
-        "together": tuple(sorted(together)), "domain": domain, "targets": targets, "own": (*model.own, *said),
-    })  # fmt: skip
-
-
 def read_engine_model(name: str | Path = "default") -> EngineModel:
     """The shipped global coefficients by their name, or those of a file that `calibrate --model default` wrote.
 
@@ -283,3 +218,11 @@ def deployment(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision),
         "fp8" if precision in ("fp8", "fp4") else "fp16", tp * attention_ranks, attention_ranks,
     )  # fmt: skip
+
+
+def deployed(
+    engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1,
+    attention_ranks: int = 1, model: EngineModel | None = None,
+) -> Deployed:  # fmt: skip
+    """The shipped coefficients, or those of a file, at a `deployment`."""
+    return (model or read_engine_model()).at(deployment(engine, gpu, llm, precision, tp, attention_ranks))
