@@ -3,7 +3,7 @@
 The interval says what was never measured. Rows were left out by workload, by LLM, by GPU and by engine; the ratios
 measured/predicted of each leave-out give a quantile, and a prediction takes the widest that applies: of what is unseen
 in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together. A few rows of
-one's own pull the coefficients (`engines.own`); where LLM, GPU and engine are theirs, the interval is that of such rows.
+one's own pull the coefficients (`engines.own`): where LLM, GPU and engine are theirs, the interval is theirs.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from optmodels.latency.engines.terms import Deployment, Loads, first_token_terms
 from optmodels.latency.fit.measurements import Measurements
 
 Array = npt.NDArray[np.float64]
-TARGETS: tuple[Literal["tpot_s"], Literal["ttft_s"]] = ("tpot_s", "ttft_s")
+TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
 
 
 @dataclass(frozen=True)
