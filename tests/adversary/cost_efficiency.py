@@ -262,8 +262,13 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
         row: Instance = {"name": f"p{i}", "family": family, "main": pick(rng, names)}
         if family in static.AO:
             row["ao"] = pick(rng, names)
+        gpus = next(m.get("gpu_count", 1) for m in data["pool"]["machines"] if m["machine"] == row["main"])
+        if maybe(rng):
+            row["tp"] = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        if maybe(rng, 0.3):
+            row["replicas_per_machine"] = int(rng.integers(1, min(batch, gpus // row.get("tp", 1)) + 1))
         if family != "ao" and maybe(rng):
-            row["count"] = int(rng.integers(1, batch + 1))
+            row["count"] = int(rng.integers(1, batch // row.get("replicas_per_machine", 1) + 1))
         if family not in ("high_end", "multi_pass"):
             row["alpha"] = round(float(rng.random()), 3)
         row[pick(rng, ["tps", "e2e_s"])] = between(rng, 1, 100)
