@@ -157,9 +157,8 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     own = costs.step(np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
     model = deployed.source
-    transfer = () if deployed.unseen == ("workload",) else deployed.unseen
     return costs, Provenance(
-        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", transfer,
+        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
         _quantiles(deployed, "tpot_s"), _quantiles(deployed, "ttft_s"),
     )  # fmt: skip
 
