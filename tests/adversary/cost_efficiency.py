@@ -27,6 +27,7 @@ LEFT_OUT = {
     "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
     "Calibration.model": "provenance",
     "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    "Latency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
     "Calibration.date": "for people",

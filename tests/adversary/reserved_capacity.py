@@ -36,6 +36,7 @@ LEFT_OUT = {
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
 }
 HOURS = 730.0  # of a month
 GIB = float(2**30)
