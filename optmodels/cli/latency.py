@@ -42,7 +42,9 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def calibrate(
     measurements: Annotated[Path, typer.Argument(help="CSV or Parquet file of measured latencies.")],
-    model: Annotated[str, typer.Option(help="auto, scaled, two_segment, additive, decay or linear_batch.")] = "auto",
+    model: Annotated[
+        str, typer.Option(help="auto, scaled, two_segment, additive, steps, decay or linear_batch.")
+    ] = "auto",
     out: OutFile = None,
     column: Columns = None,
     where: Where = None,
