@@ -10,6 +10,7 @@ from optmodels.errors import InputError, Mistake
 from optmodels.traces.types import Trace
 
 MAX_PREDICTED = 10**9
+PARTS = ("first", "rest")
 
 
 def part(trace: Trace, skip_s: float = 0.0, first_s: float | None = None) -> Trace:
@@ -42,7 +43,12 @@ def predicted(trace: Trace, error: float, seed: int = 0) -> Trace:
     """The same requests with output lengths predicted with error: round(true · exp(error · z)), z normal, at least 1.
 
     The median prediction is the true length. Dispatchers see it (`Trace.expected_output_tokens`); engines do not.
+
+    Raises:
+        InputError: an error that is negative or above 10.
     """
+    if not 0 <= error <= 10:
+        raise InputError(Mistake(None, "predicted_error", error, "a standard deviation of ln(predicted/true), 0 to 10"))
     z = np.random.default_rng(seed).standard_normal(len(trace))
     length = np.clip(np.rint(trace.output_tokens * np.exp(error * z)), 1, MAX_PREDICTED)
     return replace(trace, predicted_output_tokens=length.astype(np.int64))
@@ -56,7 +62,9 @@ def halves(trace: Trace, share: float = 0.5) -> tuple[Trace, Trace]:
     """
     cut = int(np.searchsorted(trace.arrival_s, share * trace.duration_s, side="left"))
     if not 0 < share < 1 or cut in (0, len(trace)):
-        raise InputError(Mistake(None, "share", share, f"a share of {trace.name} in (0, 1) with requests on both sides"))
+        raise InputError(
+            Mistake(None, "share", share, f"a share of {trace.name} in (0, 1) with requests on both sides")
+        )
     rest = trace.take(np.arange(cut, len(trace)))
     start = share * trace.duration_s
     return trace.take(np.arange(cut)), replace(rest, arrival_s=rest.arrival_s - start, name=f"rest of {trace.name}")

@@ -84,13 +84,16 @@ class TraceSpec(Entry):
         default=None, description="a public trace, an engine's request log, or a table (README of optmodels.traces)"
     )
     columns: dict[Name, str] = Field(
-        default={}, description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len"
+        default={},
+        description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
     )
     generated: Generated | None = None
     skip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.0, description="left out at first")
     first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
     rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")
-    predicted_output: PredictedOutput | None = Field(default=None, description="what dispatchers know of output lengths")
+    predicted_output: PredictedOutput | None = Field(
+        default=None, description="what dispatchers know of output lengths"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> TraceSpec:
