@@ -33,6 +33,12 @@ LEFT_OUT = {
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
     "TraceSpec.generated": _GENERATED,
+    "TraceSpec.columns": "names of a file's columns: the tests of reading",
+    "TraceSpec.columns=str": "names of a file's columns: the tests of reading",
+    **dict.fromkeys(
+        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed"),
+        "for replays alone, which plans do not see",
+    ),
     **{
         f"Generated.{f}": _GENERATED
         for f in (
