@@ -30,7 +30,7 @@ from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Served, pulled
 from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, Deployment, Loads, first_token_terms, step_terms
-from optmodels.latency.fit.document import errors, residual_quantiles
+from optmodels.latency.fit.document import LEVELS, errors, residual_quantiles
 
 AIMS = {
     "workload": {"tpot_s": 0.05, "ttft_s": 0.14}, "gpu": {"tpot_s": 0.10, "ttft_s": 0.22},
@@ -255,9 +255,9 @@ def interval(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Quantiles of measured/predicted; of workloads to the power 1/spread, and the spread by engine and LLM.
 
-    With few LLMs a pooled quantile is that of the LLM with the most rows: a fresh LLM is one draw among LLMs, so each
-    has one vote, with its own quantile, and the wider counts. GPUs and engines likewise. Of a workload left out, engine
-    and LLM are known, and so is how far their ratios lie apart: a mean |log ratio|, shrunken towards that of all rows.
+    Of a workload left out, engine and LLM are known, and so is how far their ratios lie apart: a mean |log ratio|,
+    shrunken towards that of all rows. Of G LLMs, GPUs or engines, a fresh one may be worse than all: the share of
+    ratios above the quantile is made smaller by G/(G + 1).
     """
     if what == "workload":
         size = np.abs(np.log(ratio[chosen]))
@@ -265,12 +265,10 @@ def interval(
         spread = ((by.sum() / size.mean() + SHRINK_ROWS) / (by.size() + SHRINK_ROWS)).to_dict()
         scaled = ratio[chosen] ** (1.0 / powers(rows, spread)[chosen])
         return residual_quantiles(scaled, np.ones(len(scaled))), spread
-    pooled = residual_quantiles(ratio[chosen], np.ones(chosen.sum()))
-    names = level[chosen].unique()
-    own = [residual_quantiles(ratio[k], np.ones(k.sum())) for k in (chosen & (level == v).to_numpy() for v in names)]
-    levels = [at for at in pooled if any(at in q for q in own)]
-    wider = [max(pooled[at], np.quantile([q[at] for q in own if at in q], float(at))) for at in levels]
-    return dict(zip(levels, np.maximum.accumulate(wider).tolist(), strict=True)), {}
+    groups_seen = level[chosen].nunique()
+    above = {f"{at:g}": (1.0 - at) * groups_seen / (groups_seen + 1.0) for at in LEVELS}
+    found = {at: float(np.quantile(ratio[chosen], 1.0 - share, method="higher")) for at, share in above.items()}
+    return {at: q for at, q in found.items() if above[at] * chosen.sum() >= 1.0}, {}
 
 
 def powers(rows: Rows, spread: dict[str, float]) -> np.ndarray:
@@ -367,10 +365,10 @@ def speed(models: tuple[Fitted, Fitted], points: int = 1_000_000) -> None:
     rng = np.random.default_rng(0)
     loads = Loads(*(rng.integers(low, high, points).astype(float) for low, high in ((1, 256), (64, 8192), (16, 2048))))
     level = {grouping: [name] for grouping, name in labels(d).items()}
-    start = time.perf_counter()
+    start = time.process_time()
     step = models[0].predict(step_terms(d, loads), level)
     models[1].predict(first_token_terms(d, loads, step), level)
-    print(f"TPOT and TTFT of {points / (time.perf_counter() - start):,.0f} operating points a second (aim 1,000,000)")
+    print(f"TPOT and TTFT of {points / (time.process_time() - start):,.0f} operating points a second (aim 1,000,000)")
 
 
 def _short(value):
