@@ -39,10 +39,24 @@ class Choice:
         return served
 
     def used(self, tables: FleetTables) -> Array:
-        """Load in deployments, (T, P)."""
+        """Load in deployments of the scarcest capacity, (T, P)."""
+        scarcest: Array = self.used_of_each(tables).max(axis=0)
+        return scarcest
+
+    def used_of_each(self, tables: FleetTables) -> Array:
+        """Load in deployments on each capacity, (K, T, P)."""
+        every = tables.load[None] if tables.capacities is None else tables.capacities
+        load = np.zeros((len(every), *self.n.shape))
+        requests = tables.rates[self.t, self.w] * self.value
+        for k, each in enumerate(every):
+            np.add.at(load[k], (self.t, self.p), requests * each[self.w, self.p])
+        return load
+
+    def used_alone(self, tables: FleetTables) -> Array:
+        """Load in deployments if every share had its scarcest capacity, which no other need be scarce of; (T, P)."""
         load = np.zeros(self.n.shape)
-        rates = tables.rates
-        np.add.at(load, (self.t, self.p), rates[self.t, self.w] * tables.load[self.w, self.p] * self.value)
+        requests = tables.rates[self.t, self.w] * self.value
+        np.add.at(load, (self.t, self.p), requests * tables.load[self.w, self.p])
         return load
 
 
@@ -130,7 +144,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
         tokens_per_usd=weighted_tokens / total if total > 0 else 0.0,
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
-        survival_probability=_survival(tables, choice, used),
+        survival_probability=_survival(tables, choice, choice.used_alone(tables)),
     )  # fmt: skip
 
 
