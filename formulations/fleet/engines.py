@@ -18,13 +18,14 @@ from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, P
 from optmodels.errors import InputError
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import llm_name, resolve
-from optmodels.latency.steps import StepCosts
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, levels_of_loads, operating_points
+from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 LOADS = 0.95 * 0.87 ** np.arange(13.0)  # ρ of the levels: geometric, so that a neighbour carries at least 87 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
@@ -49,7 +50,7 @@ class Levels:
         max_num_batched_tokens: what the engine is told, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
-        penalty: whether the bucket misses its soft SLO, (D, n).
+        late: whether the bucket misses its soft SLO, (D, n).
     """
 
     engine: Index
@@ -61,7 +62,7 @@ class Levels:
     ttft_s: Array
     tpot_s: Array
     e2e_s: Array
-    late: npt.NDArray[np.bool_]
+    late: Mask
 
 
 def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
@@ -74,25 +75,34 @@ def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
     )  # fmt: skip
 
 
-def step_costs(
+def _resolved(
     case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
-) -> tuple[StepCosts, float, str]:
-    """Costs of an engine's steps at the instance's safety, what TTFT is multiplied by besides, and their source.
+) -> tuple[StepCosts, Provenance]:
+    assert case.source is not None
+    model = case.architectures[w.name]
+    deployment = Deployment(
+        model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu, case.source.engine,
+        w.precision.weights, w.precision.kv, gpus=kind.gpus,
+    )  # fmt: skip
+    return resolve(case.source, deployment, prompt_tokens)
+
+
+def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
+    """Costs of an engine's steps at the instance's safety, and what TTFT is multiplied by besides.
 
     Raises:
         InputError: the deployment cannot be modelled.
     """
-    assert case.source is not None
-    deployment = Deployment(
-        case.architectures[w.name], llm_name(case.architectures[w.name] if w.model is None else w.model),
-        case.gpus[kind.gpu], kind.gpu, case.source.engine, w.precision.weights, w.precision.kv, gpus=kind.gpus,
-    )  # fmt: skip
-    costs, provenance = resolve(case.source, deployment, prompt_tokens)
+    costs, provenance = _resolved(case, w, kind, prompt_tokens)
     tpot, ttft = provenance.factors(case.problem.latency.safety)
-    said = provenance.source
-    if provenance.transfer:
-        said += f"; carried over to an unmeasured {', '.join(provenance.transfer)}"
-    return costs.scaled(tpot), max(ttft / tpot, 1.0), "; ".join((said, *provenance.notes))
+    return costs.scaled(tpot), max(ttft / tpot, 1.0)
+
+
+def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
+    """Where the seconds of an engine's steps come from."""
+    _, provenance = _resolved(case, w, kind, 1.0)
+    unseen = (f"carried over to an unmeasured {', '.join(provenance.transfer)}",) if provenance.transfer else ()
+    return "; ".join((provenance.source, *unseen, *provenance.notes))
 
 
 def kv_tokens(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> float:
@@ -124,65 +134,64 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
         except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
             continue
         index.append(e)
-    index = [e for e, f in zip(index, found, strict=True) if f[3] > 0]
-    found = [f for f in found if f[3] > 0]
+    index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
+    found = [f for f in found if f[2] > 0]
     if not found:
         return _none(len(demands)), dict.fromkeys(demands, "the model fits no deployment's memory")
-    costs, late_ttft, _, kv = zip(*found, strict=True)
+    costs, slower, kv = zip(*found, strict=True)
     points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
-    P, L, W = points.work_s.shape
-    slower = np.array(late_ttft)[:, None, None]
-    slos = [w.slo for w in works]
-    up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
-    ttft, e2e = np.empty((2, P, L, W)), np.empty((2, P, L, W))  # base, and its factor of ω, below
-    tpot = np.empty((P, L, W))
-    ratio = np.zeros((P, L, W))  # of TPOT to its limit
-    parts: list[tuple[Array, Array, float, Array, Array, Array, Array]] = []
-    for most in MOST_OF_WAIT:
-        allowed = np.full((P, L, W), LONGEST_WAIT_S)
-        soft_allowed = allowed.copy()
-        for k, slo in enumerate(slos):
-            for limit, latency, into in ((slo.ttft_s, points.ttft_s, ttft), (slo.deadline_s, points.e2e_s, e2e)):
-                seconds, quantile = _limit(limit)
-                base, waits = latency(quantile, most)
-                into[0, :, :, k] = base[:, :, k] * slower[:, :, 0]
-                into[1, :, :, k] = waits * slower[:, :, 0]
-                if math.isfinite(seconds):
-                    for most_allowed, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
-                        mine = (seconds * factor - into[0, :, :, k]) / into[1, :, :, k]
-                        most_allowed[:, :, k] = np.minimum(most_allowed[:, :, k], mine)
-            seconds, quantile = _limit(slo.tbt_s)
-            tpot[:, :, k] = points.tpot_s(quantile)[:, :, k]
-            ratio[:, :, k] = tpot[:, :, k] / seconds
-        able = (ratio <= up_to) & (soft_allowed > 0) & np.isfinite(points.load).all(axis=0)
-        waits = _ranks(np.where(able & (allowed > 0), allowed, np.nan), np.where(able, soft_allowed, np.nan))
-        parts.append((waits, points.waiting(waits, most), most, ttft.copy(), e2e.copy(), allowed, soft_allowed))
-    rows: list[Levels] = []
-    for waits, share, most, ttft_part, e2e_part, allowed, soft_allowed in parts:
-        for v in range(waits.shape[2]):
-            omega = waits[:, :, v, None]
-            keeps = (omega <= soft_allowed * (1 + 1e-12)) & (ratio <= up_to * (1 + 1e-12))
-            capacities = np.concatenate([points.load, share[None, :, :, v]])
-            capacities = np.where(keeps, capacities, np.inf)
-            capacities = np.where(np.isfinite(capacities).all(axis=0), capacities, np.inf)
-            e, level = np.nonzero(np.isfinite(capacities[0]).any(axis=2))
-            late = (omega > allowed * (1 + 1e-12)) | (ratio > 1 + 1e-12)
-            rows.append(Levels(
-                np.array(index, dtype=np.intp)[e], points.step_s[e, level], waits[e, level, v],
-                np.full(len(e), most), points.max_num_batched_tokens[e, level].astype(float),
-                capacities[:, e, level].transpose(0, 2, 1),
-                (ttft_part[0] + ttft_part[1] * omega)[e, level].T, tpot[e, level].T,
-                (e2e_part[0] + e2e_part[1] * omega)[e, level].T, late[e, level].T,
-            ))  # fmt: skip
+    engines = np.array(index, dtype=np.intp)
+    parts = [_with_waits(points, works, np.array(slower), most, engines) for most in MOST_OF_WAIT]
     made = Levels(**{
-        f: np.concatenate([getattr(r, f) for r in rows], axis=-1) for f in Levels.__dataclass_fields__
+        f: np.concatenate([getattr(part, f) for part, _ in parts], axis=-1) for f in Levels.__dataclass_fields__
     })  # fmt: skip
-    why = {}
-    for k, i in enumerate(demands):
-        if np.isfinite(made.capacities[0, k]).any():
-            continue
-        why[i] = _nearest(points, ratio[:, :, k], parts[-1][5][:, :, k], k)
+    served = np.isfinite(made.capacities[0]).any(axis=1)
+    why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
     return made, why
+
+
+def _with_waits(
+    points: Points, works: list[FleetWorkload], slower: Array, most: float, engines: Index
+) -> tuple[Levels, list[str]]:
+    """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so."""
+    shape, slow = points.work_s.shape, slower[:, None]
+    ttft, e2e, tpot = (np.empty(shape) for _ in range(3))  # without waiting
+    per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
+    allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
+    up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
+    asked = {q for w in works for _, q in map(_limit, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
+    first = {q: points.ttft_s(q, most) for q in asked}
+    each = {q: points.tpot_s(q) for q in asked}
+    rest = {q: points.decoding_s(q) for q in asked}
+    for k, slo in enumerate(w.slo for w in works):
+        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(_limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+        ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
+        e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
+        per_e2e[..., k] = first[q_e2e][1] * slow
+        tpot[..., k] = each[q_tpot][..., k]
+        missed[..., k] = tpot[..., k] / at_tpot
+        for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
+            for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
+                into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
+    fits = np.isfinite(points.load).all(axis=0)
+    able = fits & (missed <= up_to)
+    waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
+    shares = points.waiting(waits, most)
+    rows: list[Levels] = []
+    for v in range(waits.shape[2]):
+        omega = waits[:, :, v, None]
+        keeps = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
+        capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
+        e, level = np.nonzero(keeps.any(axis=2))
+        late = (omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12)
+        rows.append(Levels(
+            engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
+            points.max_num_batched_tokens[e, level].astype(float), capacities[:, e, level].transpose(0, 2, 1),
+            (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
+            late[e, level].T,
+        ))  # fmt: skip
+    why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
+    return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
 
 
 def _ranks(*allowed: Array) -> Array:
@@ -195,17 +204,15 @@ def _ranks(*allowed: Array) -> Array:
     return np.where(count[:, :, None] > 0, picked, 1.0)
 
 
-def _nearest(points: object, ratio: Array, allowed: Array, k: int) -> str:
+def _why(fits: Mask, missed: Array, allowed: Array) -> str:
     """Why no level serves a bucket."""
-    load = points.load[:, :, :, k]  # type: ignore[attr-defined]
-    fits = np.isfinite(load).all(axis=0)
     if not fits.any():
         return "its KV cache fits no deployment beside the model"
-    if not (fits & (ratio <= 1)).any():
-        return f"its time per output token is at least {float(ratio[fits].min()):.3g} times its limit at every load"
-    if not (fits & (allowed > 0)).any():
-        return "its time to first token or deadline is missed at every load, without waiting"
-    return "no load keeps all its latency limits"
+    if not (fits & (missed <= 1)).any():
+        return f"its time per output token is at least {float(missed[fits].min()):.3g} times its limit at every load"
+    if not (fits & (missed <= 1) & (allowed > 0)).any():
+        return "its time to first token or its deadline is missed at every load, even without waiting"
+    return "its prompt holds others up for longer than its limits allow at every load"
 
 
 def _none(demands: int) -> Levels:

@@ -341,11 +341,10 @@ class Points:
         base = first * t + times * (self.chunks * t + self.prefill_s) + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
 
-    def e2e_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
-        """Seconds to the last token, at most: TTFT, TPOT and length each at the quantile; (P, L, W), times ω."""
-        base, waits = self.ttft_s(quantile, most)
+    def decoding_s(self, quantile: float | None) -> Array:
+        """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
         rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
-        return base + rest * self.tpot_s(quantile), waits
+        return rest * self.tpot_s(quantile)
 
 
 def longest_wait(quantile: float | None, most: float) -> float:
