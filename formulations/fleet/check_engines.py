@@ -1,8 +1,8 @@
 """Independent check of deployments that batch continuously: every figure of a line anew, from step and wait stated.
 
 Request by request and chunk by chunk, in plain numbers: what README.md says under "Continuous batching", and
-`optmodels.serving.continuous` does in closed form over arrays. The seconds of a step are the toolkit's
-(`optmodels.latency.resolve`): they are data here.
+`optmodels.serving.continuous` does in closed form over arrays. The seconds of a step and the tokens that a cache holds
+are the toolkit's (`optmodels.latency`): they are data here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import llm_name, resolve
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
@@ -108,15 +109,11 @@ class _Level:
     requests: dict[str, _Request]
     typical: float
     kv: float
+    prefill_share: float
 
-
-def _kv_tokens(case: FleetCase, workload: str, gpus: int, vram_gib: float) -> float:
-    w, a, rules = case.workload(workload), case.architectures[workload], case.problem.memory
-    work = layer_work(a, w.precision.weights, w.precision.kv)
-    batched = case.problem.engine.max_num_batched_tokens
-    taken = (work.weight_bytes + batched * work.activation_bytes_per_token) / gpus
-    shards = 1 if a.mla is not None else min(gpus, a.kv_heads)
-    return (vram_gib * 2**30 * rules.vram_usable - taken) * shards / work.kv_bytes_per_token_all_layers
+    def beside(self, r: _Request, step: float) -> float:
+        """What a step lasts beside prompts."""
+        return self.fixed + self.load * step * max(1 - r.prefill / r.work, 1 - self.prefill_share)
 
 
 def _at_level(
@@ -135,10 +132,9 @@ def _at_level(
     alone = {k: _prefill(costs, r, r.new, True)[1] + costs.decode_request_s * (r.output - 1)
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
-    mixed = 2 * max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
-    matters = costs.prompt_step_s > 0 or costs.mixed_context_s != costs.context_s or costs.experts is not None
-    if mixed >= 1 or not matters:
-        mixed = 1.0
+    prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
+    varies = costs.mixed_context_s != costs.context_s or costs.experts is not None
+    mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
     fixed = costs.fixed_s + (costs.prompt_step_s if mixed == 1 else 0.0)
@@ -159,7 +155,8 @@ def _at_level(
         work = prefill + costs.decode_request_s * (r.output - 1) + slope * contexts[k]
         made[k] = _Request(r.prompt, r.new, r.output, r.weight, chunks, prefill, work)
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
-    return _Level(fixed, load, room, mixed, made, typical, kv)
+    prefill_share = mean({k: r.prefill for k, r in made.items()}) / mean({k: r.work for k, r in made.items()})
+    return _Level(fixed, load, room, mixed if varies else 1.0, made, typical, kv, prefill_share)
 
 
 def _held(r: _Request) -> tuple[float, float]:
@@ -177,8 +174,12 @@ def _capacities(level: _Level, step: float, wait: float, most: float | None, slo
     spread = math.sqrt(crowd / (1 - level.load))
     z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
     found: dict[str, dict[str, float]] = {}
+    v, steps_full = level.prefill_share, {k: r.new * step / level.room for k, r in level.requests.items()}
+    gamma = min(r.prefill / steps_full[k] for k, r in level.requests.items())
     for k, r in level.requests.items():
-        s = r.new * step / level.room + r.prefill
+        s = r.new / level.room * level.beside(r, step) + r.prefill
+        turn = steps_full[k] * (level.fixed / step + level.load * (1 - v) ** 2) + r.prefill
+        turn += (r.work - r.prefill) * level.load * v * v / gamma
         one, two = held[k]
         fits = crowd > 0 and r.prompt + r.output <= level.kv
         memory = (
@@ -190,7 +191,7 @@ def _capacities(level: _Level, step: float, wait: float, most: float | None, slo
             "memory": memory,
             "tokens": r.new * step / (0.9 * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 else 0.0,
-            "waiting": math.inf if most is not None and s > most * wait * (1 + SLACK) else s * s / (2 * wait) + s,
+            "waiting": math.inf if most is not None and s > most * wait * (1 + SLACK) else s * s / (2 * wait) + turn,
         }
     return found
 
@@ -203,7 +204,8 @@ def _latencies(
 
     def ttft(q: float | None) -> float:
         first, own, waits = _form(q)
-        base = first * step + own * (r.chunks * step + r.prefill) + request_s
+        each = step if q is None or q <= 0.5 else level.beside(r, step)
+        base = first * step + own * (r.chunks * each + r.prefill) + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
     def tpot(q: float | None) -> float:
@@ -270,8 +272,13 @@ def check_engines(
     source = "; ".join((source, *provenance.notes))
     found.require(f"{where}: source of latencies", e.latency == source, e.latency, source)
     costs = costs.scaled(tpot)
-    kv = _kv_tokens(case, loads, gpus, listed.vram_gib / listed.gpu_count)
-    found.close(f"{where}: KV tokens", e.kv_tokens, max(kv, 0.0), "tokens")
+    kv = kv_tokens(
+        layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
+        listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
+        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
+        request_tokens=min(r.prompt + r.output for r in requests.values()),
+    )  # fmt: skip
+    found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     level = _at_level(case, costs, kv, requests, e.step_s) if kv > 0 and e.wait_s > 0 else None
     if level is None:
         found.add(

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
@@ -48,6 +49,7 @@ class Levels:
         engine: row of the engines, (n,).
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for, (n,).
         max_num_batched_tokens: what the engine is told, (n,).
+        kv_tokens: that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
         late: whether the bucket misses its soft SLO, (D, n).
@@ -58,6 +60,7 @@ class Levels:
     wait_s: Array
     most_of_wait: Array
     max_num_batched_tokens: Array
+    kv_tokens: Array
     capacities: Array
     ttft_s: Array
     tpot_s: Array
@@ -105,15 +108,21 @@ def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     return "; ".join((provenance.source, *unseen, *provenance.notes))
 
 
-def kv_tokens(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> float:
-    """Tokens that an engine's KV cache holds beside weights and activations; 0 where they do not fit."""
-    a, rules = case.architectures[w.name], case.problem.memory
-    work = layer_work(a, w.precision.weights, w.precision.kv)
-    each = kind.vram_gib * GIB * rules.vram_usable
-    batched = case.problem.engine.max_num_batched_tokens
-    free = each - work.weight_bytes / kind.gpus - batched * work.activation_bytes_per_token / kind.gpus
-    shards = 1 if a.mla is not None else min(kind.gpus, a.kv_heads)
-    return max(0.0, free / (work.kv_bytes_per_token_all_layers / shards))
+def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
+    """Tokens that an engine's KV cache holds beside weights and a pass; 0 where they do not fit.
+
+    Args:
+        case: the instance.
+        w: a workload of the model.
+        kind: the engine.
+        request_tokens: of the shortest requests; with windows these hold most a token.
+    """
+    limits = case.problem.engine
+    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
+    return kv_tokens(
+        work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
+        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+    )  # fmt: skip
 
 
 def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
@@ -127,10 +136,11 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     classes = classes_of(case, demands)
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+    shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
     found, index = [], []
     for e, kind in enumerate(kinds):
         try:
-            found.append((*step_costs(case, works[0], kind, prompt), kv_tokens(case, works[0], kind)))
+            found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest)))
         except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
             continue
         index.append(e)
@@ -141,7 +151,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     costs, slower, kv = zip(*found, strict=True)
     points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
     engines = np.array(index, dtype=np.intp)
-    parts = [_with_waits(points, works, np.array(slower), most, engines) for most in MOST_OF_WAIT]
+    parts = [_with_waits(points, works, np.array(slower), np.array(kv), most, engines) for most in MOST_OF_WAIT]
     made = Levels(**{
         f: np.concatenate([getattr(part, f) for part, _ in parts], axis=-1) for f in Levels.__dataclass_fields__
     })  # fmt: skip
@@ -151,7 +161,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
 
 
 def _with_waits(
-    points: Points, works: list[FleetWorkload], slower: Array, most: float, engines: Index
+    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index
 ) -> tuple[Levels, list[str]]:
     """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so."""
     shape, slow = points.work_s.shape, slower[:, None]
@@ -186,7 +196,7 @@ def _with_waits(
         late = (omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12)
         rows.append(Levels(
             engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
-            points.max_num_batched_tokens[e, level].astype(float), capacities[:, e, level].transpose(0, 2, 1),
+            points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
             late[e, level].T,
         ))  # fmt: skip
@@ -218,6 +228,6 @@ def _why(fits: Mask, missed: Array, allowed: Array) -> str:
 def _none(demands: int) -> Levels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return Levels(
-        np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
-        table.astype(bool),
+        np.zeros(0, dtype=np.intp), empty, empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table,
+        table, table.astype(bool),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.engines import EngineKind, kv_tokens, source_of
+from formulations.fleet.engines import EngineKind, source_of
 from formulations.fleet.plan import DeploymentLine, EngineLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Percentile
@@ -288,7 +288,7 @@ def _deployment(
 def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
     """How the engines of a point batch; `used` (Q,) of each capacity."""
     case, limits = tables.case, tables.case.problem.engine
-    step_s, wait_s, most_of_wait, batched = tables.points.level[p].tolist()
+    step_s, wait_s, most_of_wait, batched, kv_tokens = tables.points.level[p].tolist()
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
@@ -296,7 +296,7 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
     return EngineLine(
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
         max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(batched), chunk_tokens=limits.chunk_tokens,
-        kv_tokens=kv_tokens(case, first, kind), latency=source_of(case, first, kind),
+        kv_tokens=kv_tokens, latency=source_of(case, first, kind),
         capacities={name: max(float(v), 0.0) for name, v in zip(ROWS, used, strict=True)},
     )  # fmt: skip
 

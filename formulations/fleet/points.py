@@ -43,7 +43,7 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
-LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens")
+LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
 MOST_REPLICAS = 16  # engines of a machine
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
@@ -63,7 +63,7 @@ class Points:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
-    level: Array  # (P, 4) of `LEVEL`; NaN where batches are static
+    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
 
     def __len__(self) -> int:
         return len(self.usd_per_hour)
@@ -268,7 +268,7 @@ class _Rows:
     load: Array  # (D, n)
     penalty: Array
     latencies: dict[str, Array]  # (D, n)
-    level: Array  # (n, 4)
+    level: Array  # (n, 5)
     capacities: Array | None = None  # (Q, D, n)
 
     def take(self, keep: Index) -> _Rows:

@@ -16,7 +16,8 @@ sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
     chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
     waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S7)
 
-with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s = u·t/B + prefill work.
+with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s the time that a prompt
+keeps others from prefill.
 
 *Crowd.* With Poisson arrivals the running requests are a birth–death chain with rates λ and n/(steps·(a₀ + cn)), where
 c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows with
@@ -24,9 +25,18 @@ N₀ and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below i
 most Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are such
 that it is exact where every request is as large as the mean one (weighted by size).
 
-*a₀* holds what is no sum over requests at its largest: experts that the level's largest crowd touches, and, where most
-steps carry a prompt (φ = 1), `prompt_step` and the slope of contexts in mixed steps; where few do (φ < 1), every chunk
-pays `prompt_step` and contexts the mean of both slopes at φ. So t̄ ≤ t for all rates within the rows.
+*Prefill* is one server: while prompts wait every step has B tokens of them and lasts a₀ + D + their work, D being the
+decodes' δ·t with δ = Σ λ·decode. So s = u/B·(a₀ + δt) + prefill, and with U = Σ λ·u·t/B
+
+    Σ λs = U·a₀/t + U·δ + Σ λ·prefill,   U·δ ≤ ρ(1 − v)²·U + (ρv²/γ)·δ   for each 0 ≤ v ≤ 1
+
+where γU ≤ Σ λ·prefill: tight on γU + δ = ρ at γU = vρ, and below that line because the left side is quadratic. v is
+the mixture's share of prefill; in s² and in quantiles δ is ρ times the class's own share of decodes or the mixture's.
+
+*a₀* holds what is no sum over requests at its largest. Every chunk pays `prompt_step`, or a₀ has it where most steps
+carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts, φ < 1 bounds the steps that have them
+(S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
+contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
 
 *Quantiles* are the formulas of `Points.ttft_s` and `Points.tpot_s`, checked by ``benchmarks/continuous.py``.
 """
@@ -54,6 +64,7 @@ TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
 BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
+MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -290,6 +301,8 @@ class Points:
         prefill_s, work_s: of a request; work W is prefill and decodes, (P, L, W).
         steps: m + S_out − 1, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
+        beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
+        turn_s: s, (P, L, W); `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger.
         request_s: seconds of a request outside the steps, (P,).
@@ -306,6 +319,9 @@ class Points:
     work_s: Array
     steps: Array
     load: Array
+    beside_s: Array
+    turn_s: Array
+    mean_turn_s: Array
     crowd_s: Array
     request_s: Array
 
@@ -321,10 +337,9 @@ class Points:
             wait_s: ω > 0, (P, L, V).
             most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
         """
-        s = (self.classes.new_tokens * (self.step_s / self.prompt_room)[..., None] + self.prefill_s)[:, :, None, :]
-        omega = wait_s[..., None]
+        s, omega = self.turn_s[:, :, None, :], wait_s[..., None]
         fits = self.exists[:, :, None, None] & (s <= most * omega * (1.0 + 1e-12))
-        return np.where(fits, s * s / (2.0 * omega) + s, np.inf)
+        return np.where(fits, s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
@@ -338,7 +353,8 @@ class Points:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
         first, times, waits = ttft_form(quantile)
         t = self.step_s[..., None]
-        base = first * t + times * (self.chunks * t + self.prefill_s) + self.request_s[:, None, None]
+        own = t if quantile is None or quantile <= 0.5 else self.beside_s
+        base = first * t + times * (self.chunks * own + self.prefill_s) + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
 
     def decoding_s(self, quantile: float | None) -> Array:
@@ -414,13 +430,13 @@ def operating_points(
         work: Array = c.decode_request_s * decodes + slope * contexts
         return work
 
-    # The share φ of steps that carry a prompt: twice that of the mixture by weight at full load, or all.
+    # The share φ of steps that carry a prompt: of the mixture by weight at full load, and room for others.
     alone = c.prefill_work_s(u, earlier, u, 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
-    phi = 2.0 * np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
-    matters = (c.prompt_step_s > 0) | (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
-    phi = np.where((phi >= 1.0) | ~matters, 1.0, phi)  # (P, L, 1)
+    x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
+    varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
+    phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
 
     # a₀ at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore"):
@@ -445,12 +461,22 @@ def operating_points(
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         load[MEMORY] = _memory(classes, chunks, t, kv, rho, weight)
         load[TOKENS] = u * t / (TOKENS_FILLED * room)
-        load[CHUNKS] = np.where(phi < 1.0, chunks * t / phi, 0.0)
+        load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
-    typical = (weight * work).sum(axis=2, keepdims=True) / (weight * steps).sum(axis=2, keepdims=True)
+
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
+    decoding = work - prefill
+    prefill_share = mixture(prefill) / mixture(work)  # v
+    beside = a0 + rho * t * np.maximum(decoding / work, 1.0 - prefill_share)
+    gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+    mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
+    mean_turn += decoding * rho * prefill_share**2 / gamma
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
-        np.maximum(work / steps, typical), c.request_s[:, 0, 0],
+        beside, u * beside / room + prefill, mean_turn, np.maximum(work / steps, mixture(work) / mixture(steps)),
+        c.request_s[:, 0, 0],
     )  # fmt: skip
 
 
