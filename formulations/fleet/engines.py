@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
 from optmodels.errors import InputError
 from optmodels.latency.engines.terms import Deployment
@@ -27,7 +28,7 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-LOADS = 0.95 * 0.87 ** np.arange(13.0)  # ρ of the levels: geometric, so that a neighbour carries at least 87 %
+LOADS = 0.95 * 0.8 ** np.arange(9.0)  # ρ of the levels: geometric, so that a neighbour carries at least 80 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 
@@ -78,6 +79,11 @@ def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
     )  # fmt: skip
 
 
+def mean_prompt(classes: Classes) -> float:
+    """Tokens of a prompt, mean over the mixture."""
+    return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+
+
 def _resolved(
     case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
 ) -> tuple[StepCosts, Provenance]:
@@ -108,6 +114,20 @@ def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     return "; ".join((provenance.source, *unseen, *provenance.notes))
 
 
+def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
+    """`step_costs` of a plan's line."""
+    main = d.machines[0]
+    machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
+    w = case.workload(d.loads or "")
+    model = case.architectures[w.name], w.precision
+    alike = [
+        i for i, x in enumerate(case.demands)
+        if (case.architectures[x.workload], case.workload(x.workload).precision) == model
+    ]  # fmt: skip
+    kind = EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
+    return step_costs(case, w, kind, mean_prompt(classes_of(case, alike)))
+
+
 def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
     """Tokens that an engine's KV cache holds beside weights and a pass; 0 where they do not fit.
 
@@ -135,7 +155,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     """Every level of every engine that can be modelled, and why some buckets have none."""
     classes = classes_of(case, demands)
     works = [case.workload(case.demands[i].workload) for i in demands]
-    prompt = float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+    prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
     found, index = [], []
     for e, kind in enumerate(kinds):
