@@ -275,6 +275,7 @@ def check_engines(
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
+        runtime_bytes=problem.memory.runtime_gib * 2**30,
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
         request_tokens=min(r.prompt + r.output for r in requests.values()),
     )  # fmt: skip

@@ -53,7 +53,7 @@ class Levels:
         kv_tokens: that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
-        late: whether the bucket misses its soft SLO, (D, n).
+        late: 1 where the bucket misses its soft SLO, (D, n).
     """
 
     engine: Index
@@ -66,7 +66,7 @@ class Levels:
     ttft_s: Array
     tpot_s: Array
     e2e_s: Array
-    late: Mask
+    late: Array
 
 
 def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
@@ -141,7 +141,8 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
-        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+        runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        max_requests=limits.max_num_seqs, request_tokens=request_tokens,
     )  # fmt: skip
 
 
@@ -213,12 +214,12 @@ def _with_waits(
         keeps = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
         capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
         e, level = np.nonzero(keeps.any(axis=2))
-        late = (omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12)
+        late: Array = np.logical_or(omega > allowed * (1 + 1e-12), missed > 1 + 1e-12)
         rows.append(Levels(
             engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
             points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
-            late[e, level].T,
+            late[e, level].T.astype(float),
         ))  # fmt: skip
     why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
     return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
@@ -249,5 +250,5 @@ def _none(demands: int) -> Levels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return Levels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table,
-        table, table.astype(bool),
+        table, table,
     )  # fmt: skip

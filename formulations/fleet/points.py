@@ -396,7 +396,7 @@ def _engine_rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
         slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0),
-        penalty=np.where(found.late[:, row], dollars[:, None], 0.0),
+        penalty=found.late[:, row] * dollars[:, None],
         latencies={
             "alpha": np.zeros((len(demands), n)), "ttft_s": found.ttft_s[:, row], "tbt_s": found.tpot_s[:, row],
             "e2e_s": found.e2e_s[:, row],
