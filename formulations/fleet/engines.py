@@ -28,7 +28,7 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-LOADS = 0.95 * 0.8 ** np.arange(9.0)  # ρ of the levels: geometric, so that a neighbour carries at least 80 %
+LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 
@@ -152,8 +152,8 @@ def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
     return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
-def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, dict[int, str]]:
-    """Every level of every engine that can be modelled, and why some buckets have none."""
+def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+    """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none."""
     classes = classes_of(case, demands)
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
@@ -168,7 +168,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
     found = [f for f in found if f[2] > 0]
     if not found:
-        return _none(len(demands)), dict.fromkeys(demands, "the model fits no deployment's memory")
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "the model fits no deployment's memory")
     costs, slower, kv = zip(*found, strict=True)
     points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
     engines = np.array(index, dtype=np.intp)
@@ -178,7 +178,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     })  # fmt: skip
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
-    return made, why
+    return made, points.spread(), why
 
 
 def _with_waits(

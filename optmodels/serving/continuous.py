@@ -330,6 +330,20 @@ class Points:
         """What the engine of a level is told, (P, L)."""
         return np.asarray(np.ceil(self.prompt_room) + self.engine.max_num_seqs, dtype=np.int64)
 
+    def spread(self) -> float:
+        """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
+
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
+        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
+        of t in the range of the levels needs less than 1/spread of the deployments.
+        """
+        turns = (self.turn_s**2, self.mean_turn_s)
+        rows = np.concatenate([self.load, np.stack(turns)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = rows[:, :, :-1] / rows[:, :, 1:]
+        known = self.exists[:, :-1] & self.exists[:, 1:]
+        return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
+
     def waiting(self, wait_s: Array, most: float) -> Array:
         """One request/s as a share of the waiting that a mean wait ω allows (S7), (P, L, V, W).
 
