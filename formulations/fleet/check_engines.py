@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 
-from scipy.stats import beta, norm
+from scipy.stats import beta
 
 from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
@@ -44,6 +46,7 @@ class _Request:
         return self.chunks + self.output - 1.0
 
 
+@cache
 def _contexts(costs: StepCosts, r: _Request) -> float:
     """Earlier tokens that all decodes of a request attend to."""
     return sum(float(costs.seen(r.prompt + i)) for i in range(round(r.output) - 1))
@@ -63,6 +66,7 @@ def _prefill(costs: StepCosts, r: _Request, chunk: float, charged: bool) -> tupl
     return chunks, seconds + charged * chunks * costs.prompt_step_s
 
 
+@cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
     low, high = 0.0, most
@@ -159,6 +163,7 @@ def _at_level(
     return _Level(fixed, load, room, mixed if varies else 1.0, made, typical, kv, prefill_share)
 
 
+@cache
 def _held(r: _Request) -> tuple[float, float]:
     """Σ over a request's steps of the tokens it holds, and of their squares."""
     decodes = [r.prompt + i for i in range(1, round(r.output))]
@@ -214,7 +219,7 @@ def _latencies(
             return (level.fixed + each) / (1 - level.load)
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
-        z, skew = float(norm.ppf(q)), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
+        z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
         crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
         return level.fixed + each * min(max(crowd, 1.0), slots)
 
