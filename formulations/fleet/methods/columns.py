@@ -205,9 +205,8 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
     at = np.concatenate([master.positions(family, part) for family, part in families.items()])
     add(value, np.full(W, np.inf))
     done, new = 0, True
-    x = np.append(
-        np.zeros(rest.width - len(rest.missing.columns)), np.ones(len(rest.missing.columns))
-    )  # serves nothing
+    x = np.zeros(rest.width)
+    x[rest.missing.columns] = 1.0  # serves nothing
     while new and done < rounds and master.session.run() == "optimal":  # else any prices so far give a bound
         done += 1
         duals = master.session.row_duals()
