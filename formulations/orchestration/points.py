@@ -414,7 +414,7 @@ def _few_bins(T: int) -> None:
 def _from_trace(
     case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], t_slice: Array, most: Array
 ) -> tuple[RequestClasses, float, Ints, Array]:
-    bins = case.problem.bins
+    bins, groups = case.problem.bins, case.problem.bins.groups(len(trace))
     per_token = case.slo_factor * t_slice[case.request_model]
     deadline = per_token * trace.output_tokens
     code = np.zeros(len(trace), dtype=np.int64)
@@ -428,10 +428,14 @@ def _from_trace(
         mine = np.flatnonzero((case.request_model == m) & held)
         if not len(mine):
             continue
-        length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], bins.lengths))
-        knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
-        allowed = np.digitize(per_token[mine], _snapped(per_token[mine], bins.slo, knees))
-        _, local = np.unique(length * (bins.slo + 1) + allowed, return_inverse=True)
+        if groups is None:
+            local = np.arange(len(mine))
+        else:
+            lengths, slo = groups
+            length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], lengths))
+            knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
+            allowed = np.digitize(per_token[mine], _snapped(per_token[mine], slo, knees))
+            _, local = np.unique(length * (slo + 1) + allowed, return_inverse=True)
         code[mine] = used + local
         used += int(local.max()) + 1
     n = np.bincount(code, minlength=used).astype(float)

@@ -33,6 +33,7 @@ MOST_GPUS = 1_000_000
 MOST_BINS = 2_000
 MOST_ROWS = 100_000  # requests written into a plan file
 MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
+ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
 
 
 class Servers(Entry):
@@ -293,8 +294,20 @@ class Bins(Entry):
     seconds: Annotated[float, Unit("s"), Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="width of a time bin; default: about a quarter of a mean service time"
     )
-    lengths: PositiveInt = Field(default=3, description="groups by output length, of each model")
-    slo: PositiveInt = Field(default=4, description="groups by seconds allowed per token, of each model")
+    lengths: PositiveInt | None = Field(
+        default=None,
+        description="groups by output length, of each model; default: 3, or every request by itself in a trace of at most"
+        f" {ONE_BY_ONE} where slo is not given either",
+    )
+    slo: PositiveInt | None = Field(
+        default=None, description="groups by seconds allowed per token, of each model; default: 4, or as with lengths"
+    )
+
+    def groups(self, requests: int) -> tuple[int, int] | None:
+        """Groups by length and by allowance of a trace of so many requests; None: every request by itself."""
+        if self.lengths is None and self.slo is None and requests <= ONE_BY_ONE:
+            return None
+        return self.lengths or 3, self.slo or 4
 
 
 class Orchestration(Problem):

@@ -346,15 +346,20 @@ def _members(
     r = np.flatnonzero(mine & ~long)
     if not len(r):
         return
-    bins, tokens, allowed = case.problem.bins, trace.output_tokens[r], per_token[r]
-    lengths = np.quantile(tokens, np.arange(1, bins.lengths) / bins.lengths)
+    groups, tokens, allowed = case.problem.bins.groups(len(trace)), trace.output_tokens[r], per_token[r]
+    if groups is None:
+        for one in r:
+            yield np.array([one]), False
+        return
+    by_tokens, by_slo = groups
+    lengths = np.quantile(tokens, np.arange(1, by_tokens) / by_tokens)
     # Groups by allowance end where a candidate becomes able to serve them, if such a knee is near the quantile.
     low, high = allowed.min(), allowed.max()
     knees = [x for x in (1.0 / c.tokens_per_s for c in possible if c.model == m) if low < x <= high]
     edges = []
-    for edge in np.quantile(allowed, np.arange(1, bins.slo) / bins.slo):
+    for edge in np.quantile(allowed, np.arange(1, by_slo) / by_slo):
         nearest = min(knees, key=lambda x: abs(x - edge), default=edge)
-        edges.append(nearest if abs(nearest - edge) <= (high - low) / (2 * bins.slo) else edge)
+        edges.append(nearest if abs(nearest - edge) <= (high - low) / (2 * by_slo) else edge)
     by_length = np.searchsorted(np.unique(lengths), tokens, side="right")
     by_allowance = np.searchsorted(np.unique(np.array(edges, dtype=float)), allowed, side="right")
     order = np.lexsort((by_allowance, by_length))
