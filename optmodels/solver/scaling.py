@@ -25,6 +25,7 @@ PASSES = 10  # over rows and columns
 COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exceeds
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
+REFUSED = 1e12  # HiGHS refuses coefficients above 10¹⁵: no row is scaled up to near there
 NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
 NEGLIGIBLE = 1e-7  # a term that is never a larger part of its row's right-hand side matters to no tolerance
 NOISE = 1e-12  # of rows without one: a term that is never a larger part of the largest is rounding
@@ -95,6 +96,9 @@ def _row_factors(
 ) -> Array:  # fmt: skip
     """1 where a row's size is within `keep`, else what brings it to about one."""
     size = _row_sizes(model, i, j, a, column)
+    largest = np.zeros(len(size))
+    np.maximum.at(largest, i, a)
+    size = np.maximum(size, largest / REFUSED)
     return _power_of_two(size, (size == 0) | ((size >= keep[0]) & (size <= keep[1])))
 
 

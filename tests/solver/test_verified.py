@@ -120,6 +120,13 @@ def test_scaling_changes_no_digit():
     assert (seen.model.row_upper / seen.row).tolist() == model.row_upper.tolist()
 
 
+def test_no_row_is_scaled_up_to_what_the_solver_refuses():
+    """A tiny right-hand side beside a large coefficient: HiGHS takes no coefficient above 10¹⁵."""
+    model = compiled([1.0, 1.0], [[3e5, 2e-16], [1.0, 1.0]], [1e-14, 2.0], [INF, INF], 0.0, INF, [False, False])
+    assert abs(scaled(model).model.A).max() <= 2e12
+    assert solve_compiled(model).objective == pytest.approx(2.0)
+
+
 @pytest.mark.parametrize("big", [1e3, 1e6, 1e8])
 @pytest.mark.parametrize("seed", range(3))
 def test_machines_that_would_take_millions_change_nothing(big, seed):
