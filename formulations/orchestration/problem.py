@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
+from optmodels.latency.resolve import Engine
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import Precision
 from optmodels.limits import Limit
@@ -107,8 +108,12 @@ class DecayRow(Entry):
 
 
 class Latency(Entry):
-    """Where tokens per second come from: exactly one of decay, fitted, measured and roofline."""
+    """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
 
+    model: str | None = Field(
+        default=None, description="seconds of engines' steps: default (engines' global coefficients), roofline, or a file"
+    )
+    engine: Engine = Field(default="vllm", description="of model: default")
     decay: tuple[DecayRow, ...] | None = None
     fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
     measured: str | None = Field(
@@ -116,13 +121,15 @@ class Latency(Entry):
     )
     measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same, inline")
     roofline: Variant | None = None
-    safety: Fraction | None = Field(default=None, description="of fitted models: plan with this residual quantile")
+    safety: Fraction | None = Field(
+        default=None, description="of model and fitted: plan with this quantile of measured over predicted"
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Latency:
-        given = [self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
+        given = [self.model, self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
         if sum(v is not None for v in given) != 1:
-            raise ValueError("exactly one of decay, fitted, measured, measured_rows and roofline")
+            raise ValueError("exactly one of model, decay, fitted, measured, measured_rows and roofline")
         return self
 
 
@@ -267,6 +274,32 @@ class Memory(Entry):
     )
 
 
+class Continuous(Entry):
+    """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
+
+    max_num_seqs: PositiveInt = Field(default=256, description="requests that run on an engine at once, at most")
+    max_num_batched_tokens: PositiveInt = Field(default=8192, description="tokens of a step, at most")
+    chunk_tokens: PositiveInt | None = Field(
+        default=None, description="of one prompt in a step, at most; default: what the step has room for"
+    )
+
+    @model_validator(mode="after")
+    def _room(self) -> Continuous:
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ValueError(f"max_num_batched_tokens above max_num_seqs ({self.max_num_seqs}): room for prompts")
+        return self
+
+    @property
+    def room(self) -> int:
+        """Prompt tokens of a step, beside one of each running request."""
+        return self.max_num_batched_tokens - self.max_num_seqs
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of one prompt in a step."""
+        return min(self.room, self.chunk_tokens or self.room)
+
+
 class Running(Entry):
     """Instances already up."""
 
@@ -319,6 +352,10 @@ class Orchestration(Problem):
     models: tuple[ServedModel, ...] = Field(min_length=1)
     candidates: Candidates = Candidates()
     latency: Latency
+    serving: Literal["slots", "continuous"] | Continuous = Field(
+        default="slots",
+        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously, with their limits",
+    )
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -327,6 +364,17 @@ class Orchestration(Problem):
     bins: Bins = Bins()
 
     _case: OrchestrationCase | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _steps(self) -> Orchestration:
+        if self.continuous is not None and self.latency.model is None:
+            raise ValueError("latency: {model: default} or another model of engines' steps, which continuous serving has")
+        return self
+
+    @property
+    def continuous(self) -> Continuous | None:
+        """The engines' limits; None: MaaSO's slots."""
+        return Continuous() if self.serving == "continuous" else None if self.serving == "slots" else self.serving
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.

@@ -62,7 +62,8 @@ def tables(b_per_s=(0.1, 0.1, 0.3, 0.0), share=SHARE, wait_s=WAIT_S, **changes):
     t = restrict(t, [(t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp) in CHOSEN for x in t.configurations])
     configurations = tuple(replace(x, prefill_s_per_token=FIRST_TOKEN_S) for x in t.configurations)
     return replace(
-        t, configurations=configurations, service_s=np.array(SERVICE_S), share=np.array(share), wait_s=np.array(wait_s)
+        t, configurations=configurations, first_s=FIRST_TOKEN_S * t.classes.prompt_tokens[:, None] * np.ones(4),
+        service_s=np.array(SERVICE_S), share=np.array(share), wait_s=np.array(wait_s),
     )
 
 
