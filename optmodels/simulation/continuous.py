@@ -19,7 +19,7 @@ A dispatcher sends a request at its arrival to an instance of its pool:
 * ``least_kv``: smallest share of KV blocks in use or asked for by prompts that wait.
 * ``earliest_finish``: by a prediction from the queue, what runs and the step costs (`continuous_kernel._predicted`).
 * ``planned_shares``: the kind of instance whose planned share of the request's class is furthest behind (deficit round
-  robin), there the shortest queue; a last share is refused.
+  robin), there as another dispatcher says (`within`), else whichever takes it; a last share is refused.
 * ``prefix_affine``: most tokens of the prompt cached, if that is a third of it; the shortest queue where none is, or
   where queues are uneven.
 
@@ -46,6 +46,7 @@ Bools = NDArray[np.bool_]
 Dispatcher = Literal[
     "round_robin", "shortest_queue", "least_kv", "earliest_finish", "planned_shares", "prefix_affine"
 ]  # fmt: skip
+Within = Literal["shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 DISPATCHERS: tuple[Dispatcher, ...] = get_args(Dispatcher)
 _NO_WINDOW = 1 << 60
 
@@ -225,7 +226,8 @@ class Served:
 
 def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
-    assigned: Any = None, planned: Any = None, refuse: bool = False, bin_s: float | None = None, bins: int = 1000,
+    assigned: Any = None, planned: Any = None, planned_bin_s: float = np.inf, within: Within = "shortest_queue",
+    refuse: bool = False, bin_s: float | None = None, bins: int = 1000,
 ) -> Served:  # fmt: skip
     """Serve all requests.
 
@@ -234,7 +236,10 @@ def simulate(
         engines: instances.
         dispatcher: who sends a request where.
         assigned: (n,) instances by request, in place of a dispatcher; −1: refused.
-        planned: (classes, kinds + 1) shares of each class by kind of instance, the last refused (``planned_shares``).
+        planned: (bins, classes, kinds + 1) shares of each class by kind of instance, the last refused, for
+            ``planned_shares``; without bins: the same always.
+        planned_bin_s: width of its bins; the last lasts for ever.
+        within: who is chosen of a kind.
         refuse: whether requests that are predicted to be late are refused.
         bin_s: width of the bins of the series; None: no series.
         bins: at most so many.
@@ -244,6 +249,7 @@ def simulate(
     """
     from optmodels.simulation import continuous_kernel as kernel
 
+    one_of("within", within, get_args(Within))
     _validate(arrivals, engines, dispatcher, assigned, planned)
     order = np.array(sorted(range(len(engines)), key=lambda j: engines[j].pool), np.int64)
     pools = max([e.pool for e in engines], default=-1) + 1
@@ -256,9 +262,12 @@ def simulate(
     place = np.full(len(engines) + 1, -1, np.int64)  # in the kernel's order; the last of −1
     place[order] = np.arange(len(engines))
     sent = place[np.asarray(assigned, np.int64)] if assigned is not None else np.zeros(0, np.int64)
-    shares = np.zeros((1, 1)) if planned is None else np.ascontiguousarray(planned, dtype=np.float64)
+    shares = np.zeros((1, 1, 1)) if planned is None else _binned(planned)
     how = kernel.ASSIGNED if assigned is not None else 1 + DISPATCHERS.index(dispatcher)
-    kernel.run(state, start_of, how, sent, shares, np.zeros_like(shares), np.full(pools, -1, np.int64), refuse)
+    kernel.run(
+        state, start_of, how, sent, shares, planned_bin_s, np.zeros(shares.shape[1:]), 1 + DISPATCHERS.index(within),
+        np.full(pools, -1, np.int64), refuse,
+    )  # fmt: skip
     return _served(arrivals, engines, order, place, state, bin_s)
 
 
@@ -289,8 +298,8 @@ def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, as
             raise InputError(Mistake(None, "assigned", None, f"(n,) indices of the {len(engines)} engines or −1"))
     elif dispatcher == "planned_shares":
         shape = (int(a.klass.max(initial=-1)) + 1, max([e.kind for e in engines], default=-1) + 2)
-        shares = np.asarray(planned if planned is not None else [])
-        if shares.ndim != 2 or len(shares) < shape[0] or shares.shape[1] != shape[1] or (a.klass < 0).any():
+        shares = _binned(planned if planned is not None else [])
+        if shares.ndim != 3 or shares.shape[1] < shape[0] or shares.shape[2] != shape[1] or (a.klass < 0).any():
             raise InputError(
                 Mistake(None, "planned", shares.shape, f"shares of {shape[0]} classes by {shape[1]} kinds")
             )
@@ -299,6 +308,12 @@ def _validate(arrivals: Arrivals, engines: Sequence[Engine], dispatcher: str, as
             if a.prefixes.block_tokens % e.block_tokens:
                 expected = f"a divisor of the prompts' content blocks of {a.prefixes.block_tokens} tokens"
                 raise InputError(Mistake(None, "block_tokens", e.block_tokens, expected))
+
+
+def _binned(planned: Any) -> Floats:
+    """Planned shares by bin."""
+    shares = np.ascontiguousarray(planned, dtype=np.float64)
+    return shares[None] if shares.ndim == 2 else shares
 
 
 def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> Any:

@@ -637,8 +637,8 @@ def _in_turn(s, i, t, low, high, last, refuse):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _planned(s, i, t, low, high, planned, credit, refuse):  # type: ignore[no-untyped-def]
-    """Deficit round robin over kinds of instances, in the kind the shortest queue; −1: refused, the last share."""
+def _planned(s, i, t, low, high, planned, credit, within, refuse):  # type: ignore[no-untyped-def]
+    """Deficit round robin over kinds of instances; −1: refused, as the last share is."""
     turn = -1
     for q in range(len(planned)):
         credit[q] += planned[q]
@@ -649,18 +649,18 @@ def _planned(s, i, t, low, high, planned, credit, refuse):  # type: ignore[no-un
     credit[turn] -= 1.0
     if turn == len(planned) - 1:
         return -1
-    j = _pick(s, i, t, low, high, turn, SHORTEST_QUEUE, refuse)
+    j = _pick(s, i, t, low, high, turn, within, refuse)
     if j < 0:  # whichever else would take it
-        j = _pick(s, i, t, low, high, -1, SHORTEST_QUEUE, refuse)
+        j = _pick(s, i, t, low, high, -1, within, refuse)
     return j
 
 
 @njit(cache=True, _nrt=False, error_model="numpy")
-def run(s, start_of, how, assigned, planned, credit, last, refuse):  # type: ignore[no-untyped-def]
+def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
 
     Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so;
-    `last` is whose turn it was, by pool; `planned` and `credit` by class and kind.
+    `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
     """
     for i in range(len(s.request)):
         r = s.request[i]
@@ -683,7 +683,8 @@ def run(s, start_of, how, assigned, planned, credit, last, refuse):  # type: ign
                     last[r.pool] = j
                     _advance(s, j, t)
             elif how == PLANNED_SHARES:
-                j = _planned(s, i, t, low, high, planned[r.klass], credit[r.klass], refuse)
+                b = int(min(t / planned_bin_s, planned.shape[0] - 1.0))
+                j = _planned(s, i, t, low, high, planned[b, r.klass], credit[r.klass], within, refuse)
             else:
                 j = _pick(s, i, t, low, high, -1, how, refuse)
         r.instance = j

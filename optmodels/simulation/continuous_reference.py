@@ -14,7 +14,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from optmodels.latency.controllers import Controller, Observation
-from optmodels.simulation.continuous import Arrivals, Dispatcher, Engine, Floats, Ints, Served, _validate
+from optmodels.simulation.continuous import (
+    Arrivals,
+    Dispatcher,
+    Engine,
+    Floats,
+    Ints,
+    Served,
+    Within,
+    _binned,
+    _validate,
+)
 
 RECENT = 10  # decode steps in the averages that controllers see
 
@@ -138,7 +148,8 @@ class _Instance:
 class _Simulation:
     def __init__(
         self, arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher, assigned: Ints | None,
-        planned: Floats | None, refuse: bool, users: int | None, controllers: Sequence[Controller | None] | None,
+        planned: Floats | None, planned_bin_s: float, within: Within, refuse: bool, users: int | None,
+        controllers: Sequence[Controller | None] | None,
     ) -> None:  # fmt: skip
         _validate(arrivals, engines, dispatcher, assigned, planned)
         self.a, self.dispatcher, self.assigned, self.refuse, self.users = arrivals, dispatcher, assigned, refuse, users
@@ -147,8 +158,8 @@ class _Simulation:
             _Instance(e, unit, c)
             for e, c in zip(engines, controllers or [None] * len(engines), strict=True)
         ]  # fmt: skip
-        self.planned = None if planned is None else np.asarray(planned, dtype=float)
-        self.credit = None if self.planned is None else np.zeros_like(self.planned)
+        self.planned = np.zeros((1, 1, 1)) if planned is None else _binned(planned)
+        self.planned_bin_s, self.within, self.credit = planned_bin_s, within, np.zeros(self.planned.shape[1:])
         self.turn: dict[int, int] = {}
         self.came = arrivals.arrival_s.copy()
         self.instance = np.full(n, -1, np.int64)
@@ -308,8 +319,8 @@ class _Simulation:
                     return j
             return -1
         if self.dispatcher == "planned_shares":
-            assert self.planned is not None and self.credit is not None
-            share, credit = self.planned[self.a.klass[i]], self.credit[self.a.klass[i]]
+            b = min(int(now / self.planned_bin_s), len(self.planned) - 1)
+            share, credit = self.planned[b, self.a.klass[i]], self.credit[self.a.klass[i]]
             credit += share
             if not share.any():
                 return -1
@@ -318,21 +329,24 @@ class _Simulation:
             if turn == len(share) - 1:
                 return -1
             of_kind = [j for j in able if self.instances[j].engine.kind == turn]
-            return min(of_kind or able, key=lambda j: (self.length(j), j), default=-1)
-        return min(able, key=lambda j: (self.rank(j, i, now, mine), self.length(j), j), default=-1)
+            return self.best(self.within, of_kind or able, i, now, mine)
+        return self.best(self.dispatcher, able, i, now, mine)
+
+    def best(self, how: str, able: list[int], i: int, now: float, mine: list[int]) -> int:
+        return min(able, key=lambda j: (self.rank(how, j, i, now, mine), self.length(j), j), default=-1)
 
     def length(self, j: int) -> int:
         e = self.instances[j]
         return len(e.running) + len(e.waiting)
 
-    def rank(self, j: int, i: int, now: float, mine: list[int]) -> float:
+    def rank(self, how: str, j: int, i: int, now: float, mine: list[int]) -> float:
         e = self.instances[j]
-        if self.dispatcher == "least_kv":
+        if how == "least_kv":
             return self.asked(e) / e.engine.blocks
-        if self.dispatcher == "earliest_finish":
+        if how == "earliest_finish":
             return self.predicted(e, i, now)[1]
         lengths = [self.length(k) for k in mine]
-        if self.dispatcher == "prefix_affine":
+        if how == "prefix_affine":
             if max(lengths) - min(lengths) > 32 and max(lengths) > 1.5 * min(lengths):
                 return self.length(j)
             r = self.request(i)
@@ -377,7 +391,8 @@ class _Simulation:
 
 def simulate(
     arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
-    assigned: Ints | None = None, planned: Floats | None = None, refuse: bool = False, users: int | None = None,
+    assigned: Ints | None = None, planned: Floats | None = None, planned_bin_s: float = math.inf,
+    within: Within = "shortest_queue", refuse: bool = False, users: int | None = None,
     controllers: Sequence[Controller | None] | None = None,
 ) -> Served:  # fmt: skip
     """Serve all requests; see `continuous.simulate`.
@@ -386,7 +401,9 @@ def simulate(
         users: keep so many requests in the system whatever their arrival times; those of the result are when they came.
         controllers: by engine, what sets the batch limit in place of `max_num_seqs`, before every step.
     """
-    s = _Simulation(arrivals, engines, dispatcher, assigned, planned, refuse, users, controllers)
+    s = _Simulation(
+        arrivals, engines, dispatcher, assigned, planned, planned_bin_s, within, refuse, users, controllers
+    )  # fmt: skip
     s.run()
     outside = np.array([e.costs.request_s for e in engines] + [0.0])[s.instance]
     return Served(

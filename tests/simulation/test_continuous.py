@@ -147,7 +147,9 @@ def drawn(seed):
     )  # fmt: skip
     given = {"refuse": bool(rng.random() < 0.4), "dispatcher": DISPATCHERS[rng.integers(len(DISPATCHERS))]}
     if given["dispatcher"] == "planned_shares":
-        given["planned"] = rng.dirichlet(np.ones(max(e.kind for e in engines) + 2), 2)
+        given["planned"] = rng.dirichlet(np.ones(max(e.kind for e in engines) + 2), (3, 2))
+        given["planned_bin_s"] = 0.4
+        given["within"] = ("shortest_queue", "least_kv", "earliest_finish", "prefix_affine")[rng.integers(4)]
     elif rng.random() < 0.2:
         given["assigned"] = rng.integers(-1, count, n)
     return arrivals, engines, given
