@@ -22,6 +22,7 @@ from formulations.orchestration.engines import REQUESTS, RESOURCES, Engine, Leng
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.work import layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
@@ -291,9 +292,9 @@ def most_tokens(case: OrchestrationCase) -> Array:
             if p.continuous is not None:
                 most[m] = max([most[m], *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= case.free_gpus[g])])
                 continue
-            gpus = max((tp * pp for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]), default=0)
-            room = gpus * p.memory.vram_usable * gib * GIB - work.weight_bytes
-            most[m] = max(most[m], room / work.kv_bytes_per_token_all_layers)
+            for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
+                room = tp * pp * p.memory.vram_usable * gib * GIB - float(weight_bytes(work, tp))
+                most[m] = max(most[m], longest_request(work, tp, room))
     return np.where(most > 0, most, np.inf)
 
 
@@ -363,13 +364,12 @@ def _candidates(
                     1 if p.cluster.tensor_groups_cross_servers else tp if p.cluster.pipelines_cross_servers else tp * pp
                 )
                 for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
-                    # KV and weights are divided among the GPUs of a replica; activations are not.
                     if lengths is not None and limits is not None:
                         yield _engine(case, source, lengths, limits, (m, g, tp, pp, dp, batch), unit, largest[g])
                         continue
-                    share = (work.weight_bytes + work.kv_cache_bytes(batch, tokens[m])) / (tp * pp)
-                    working = float(work.activation_bytes(1, prompt[m], 8192.0)) / tp
-                    gib = (share + working) / GIB
+                    # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
+                    share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
+                    gib = (share + float(pass_bytes(work, tp, min(prompt[m], CHUNK_TOKENS), 1)) / tp) / GIB
                     reason = _misfit(case, unit, largest[g], tp * pp * dp, g)
                     if not np.isfinite(rates.tokens_per_s[:batch]).all():
                         reason = rates.reason

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
 from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
+from optmodels.latency import memory
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.resolve import llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import layer_work
+from optmodels.latency.work import layer_work, peak_flops
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
@@ -71,9 +72,10 @@ def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
     served, limits = p.models[model], p.continuous
     assert limits is not None
     work = layer_work(case.architectures[model], served.weights, served.kv)
-    passing = float(work.activation_bytes(1, limits.room, float(limits.room)))
-    free = tp * p.memory.vram_usable * case.vram_gib[gpu] * GIB - work.weight_bytes - passing
-    return free / work.kv_bytes_per_token_all_layers
+    return memory.kv_tokens(
+        work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable, chunk_tokens=limits.room,
+        max_requests=limits.max_num_seqs,
+    )  # fmt: skip
 
 
 class RateSource:
@@ -178,7 +180,7 @@ class RateSource:
     def _roofline(self, variant: Variant, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """A pipeline's stages take turns on pp micro-batches: a token costs the time of one GPU at load W/pp."""
         served, g = self.case.problem.models[model], self.case.gpus[gpu]
-        flops = g.fp8_flops if served.weights == "fp8" and g.fp8_flops is not None else g.fp16_flops
+        flops = peak_flops(g, served.weights)
         if flops is None:
             return _nothing(most, f"no compute peak of {self.case.gpu_types[gpu]}")
         if self.case.architectures[model].heads % tp:

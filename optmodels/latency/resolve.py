@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture
@@ -36,33 +37,48 @@ _FIXED = ("dense", "layer", "moe", "mla", "comm")
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "attention", "collective")
 
 
-@dataclass(frozen=True)
+ModelChoice = Annotated[
+    str | tuple[EngineModel, ...],
+    Field(
+        description="default: the engines' global coefficients; roofline: times at peak; or the documents themselves"
+    ),
+]
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     """The `latency` section of an instance, read.
 
     Attributes:
-        name: ``default``, ``roofline`` or the file's name.
         engine: that the deployments run.
+        coefficients: of the engines; None for times at peak.
     """
 
-    name: str
-    engine: Engine = "vllm"
+    engine: Engine
+    coefficients: EngineModel | None
+
+    @property
+    def documents(self) -> str | tuple[EngineModel, ...]:
+        """The same, to be written out in an instance that stands alone."""
+        return "roofline" if self.coefficients is None else (self.coefficients,)
 
 
-def read_source(problem: Problem, model: str, engine: Engine = "vllm", path: str = "latency") -> Source:
+def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", path: str = "latency") -> Source:
     """Read what an instance's `latency` section names.
 
     Args:
         problem: the instance, beside which files lie.
-        model: ``default``, ``roofline``, a file, or a shipped latency model.
+        model: ``default``, ``roofline``, or documents.
         engine: that all deployments run.
         path: of the section in the instance.
 
     Raises:
         InputError: no such file, or not a latency model.
     """
+    if not isinstance(model, str):
+        return Source(engine, model[0])
     one_of(f"{path}.model", model, ("default", "roofline"))
-    return Source(model, engine)
+    return Source(engine, None if model == "roofline" else _shipped())
 
 
 def llm_name(model: str | Architecture) -> str:
@@ -80,9 +96,9 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
         d: one model instance; its engine is the source's.
         prompt_tokens: typical length of a prompt, for what depends on it and is no sum over tokens.
     """
-    if source.name == "roofline":
+    if source.coefficients is None:
         return roofline_costs(d), Provenance("roofline", "peaks of the catalogue", notes=(UNCALIBRATED,))
-    return default_costs(d, prompt_tokens)
+    return engine_costs(source.coefficients.at(d), prompt_tokens)
 
 
 def roofline_costs(d: Deployment) -> StepCosts:
@@ -93,15 +109,14 @@ def roofline_costs(d: Deployment) -> StepCosts:
     return _costs(d, dict.fromkeys(_AT_PEAK, 1.0), PROMPT_TOKENS)
 
 
-def default_costs(d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
     """The global coefficients at a deployment.
 
     Their mean step in a closed loop (`engines.terms`) is the mean of the steps that these costs give, but for the
     experts that a step with a short prompt leaves untouched. What a request costs outside the steps is what a lone
     one's first token takes longer than its prompt's steps.
     """
-    deployed = _engine_model().at(d)
-    costs = _costs(d, _weights(deployed), prompt_tokens)
+    costs = _costs(deployed.deployment, _weights(deployed), prompt_tokens)
     alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": 1e6}
     ttft = float(deployed.predict({k: np.array([v]) for k, v in alone.items()}, "ttft_s")[0])
     own = costs.step(np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
@@ -115,7 +130,7 @@ def default_costs(d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Prove
 
 
 @cache
-def _engine_model() -> EngineModel:
+def _shipped() -> EngineModel:
     return read_engine_model()
 
 
