@@ -25,7 +25,7 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan) -> tuple[list[Engin
         e, limits = x.engine, x.engine.limits
         one = Engine(
             e.costs, int(e.kv_tokens), limits.max_num_seqs, limits.max_num_batched_tokens, limits.chunk_tokens,
-            pool=x.model, kind=instance.configuration,
+            pool=x.model, kind=instance.configuration, step_s=e.step_s,
         )  # fmt: skip
         made += [one] * x.dp
         whose += [i] * x.dp
@@ -60,10 +60,10 @@ def serve(
             ttft_limit_s=np.inf if limit is None else limit * (1 + TOLERANCE),
             priority=r.due_s if way.queue == "deadline" else 0.0,
         )  # fmt: skip
-        weight = shares.weight.mean(axis=0) if shares.weight.size else np.zeros((1, 1))
-        rest = np.maximum(0.0, 1.0 - weight.sum(axis=1)) * way.refuse_rest
+        rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
         seen = simulate(
-            arrivals, engines, way.policy, planned=np.column_stack((weight, rest)), refuse=way.overflow_protection
+            arrivals, engines, way.policy, planned=np.concatenate((shares.weight, rest), axis=2),
+            planned_bin_s=shares.bin_s, within="earliest_finish", refuse=way.overflow_protection,
         )  # fmt: skip
         got = seen.served
         at = np.flatnonzero(able)[got]
