@@ -34,11 +34,11 @@ REQUEST = record(
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait.
 INSTANCE = record(
-    "pool kind seqs budget chunk blocks block unit window"
+    "pool kind seqs budget chunk blocks block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead asked expected orders"
     " first last filling filled heap residues free cached base mask slot oldest newest slots preempted most",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " request_s experts_s untouched window_share from_s busy_s began_s",
+    " request_s experts_s untouched window_share from_s step_s busy_s",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -367,8 +367,11 @@ def _experts(x, tokens):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _admit(s, j, t, budget):  # type: ignore[no-untyped-def]
-    """The first of those that wait joins those that run, if its prompt has room; the budget left, or −1."""
+def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
+    """The first of those that wait joins those that run, if its prompt has room; the budget left, or −1.
+
+    With `later` it computes nothing in this step.
+    """
     x = s.x[j]
     i = x.root
     r = s.request[i]
@@ -412,9 +415,12 @@ def _admit(s, j, t, budget):  # type: ignore[no-untyped-def]
         x.filling = i
     x.filled = i
     r.chunk = min(r.todo, x.chunk, budget)
-    if r.held < r.units:
+    left = budget - r.chunk
+    if later:
+        r.chunk = 0
+    elif r.held < r.units:
         _share(s, j, i, context + r.chunk)
-    return budget - r.chunk
+    return left
 
 
 @apart
@@ -435,8 +441,9 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
         if r.held < r.units and x.unit > 0:
             _share(s, j, i, r.context + r.chunk)
         i = r.fill
+    later = x.overlap == 1 and x.running > 0
     while not preempted and x.root >= 0 and x.running < x.seqs and budget > 0:
-        left = _admit(s, j, t, budget)
+        left = _admit(s, j, t, budget, later)
         if left < 0:
             break
         budget = left
@@ -558,7 +565,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
 
     Everyone here decodes with the newcomer in steps that also carry prompts: first what is left of the step under way;
     then, if slots or blocks are short, until the excess has left, half a mean answer each; then the prompts ahead and
-    its own, a budget a step; then its own answer in steps without prompts.
+    its own, a budget a step; then its own answer in steps without prompts, or the instance's usual ones if longer.
     """
     x, r = s.x[j], s.request[i]
     here = x.running + x.waiting + 1
@@ -578,7 +585,7 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
         first += np.ceil(prompts / max(x.budget - n + 1, 1)) * (step + x.prompt_step_s)
         first += x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own)
     first += x.request_s
-    return first, first + (r.expected - 1) * step
+    return first, first + (r.expected - 1) * max(step, x.step_s)
 
 
 @compiled
