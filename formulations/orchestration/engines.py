@@ -14,9 +14,10 @@ derives them):
     tokens    of prompts    ≤ 0.9 of a step's room beside running requests
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
 
-A request gets its first token (½ + m)·t + (work of its prompt) after its start and one every t from then on; its prompt's
-work, tokens and chunks are spread over the time to the first token, its decodes' work over the rest; it runs from its
-start on, and its KV grows from its prompt to all its tokens.
+A request gets its first token (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t' being
+the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are spread
+over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows from its
+prompt to all its tokens.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allowed
+from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allowed, crowd_quantile
 
 Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts")
+SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
 BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
 TIME, REQUESTS, MEMORY, TOKENS, PROMPTS = range(len(RESOURCES))
 
@@ -62,6 +64,7 @@ class Engine:
         charged: every chunk pays what a step that carries prompts costs in addition; else a₀ has it. The cheaper one.
         mixed: f.
         step_s: t.
+        pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
     """
 
@@ -74,6 +77,7 @@ class Engine:
     charged: bool
     mixed: float
     step_s: float
+    pace_s: float
     capacity: Array
 
     @classmethod
@@ -95,6 +99,9 @@ class Engine:
 
         step, fixed, crowd_s, charged = min(level(True), level(False))
         load = np.array(1.0 - fixed / step)
+        # Never above the crowd that the engine lets in, nor below the mean.
+        crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
+        pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
         size = lengths.prompt + lengths.output / 2
         held = lengths.weight * (chunks + lengths.output - 1) * size  # token-steps
         typical = float(held @ size) / float(held.sum())
@@ -103,7 +110,7 @@ class Engine:
             typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room,
             mixed if mixed < 1.0 else np.inf,
         ])  # fmt: skip
-        return cls(steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, capacity)
+        return cls(steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, capacity)
 
     @cached_property
     def _of(self) -> Coefficients:
@@ -129,7 +136,13 @@ class Engine:
 
     def rest_s(self, output: Array) -> Array:
         """From the first token to the last."""
-        return (output - 1.0) * self.step_s
+        return (output - 1.0) * self.pace_s
+
+    def lets_in(self, running: float) -> int:
+        """max_num_seqs of an engine on which so many run in the mean of its busiest bin: a crowd that is seldom more."""
+        load = np.array(1.0 - self.fixed_s / self.step_s)
+        crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
+        return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
 
     def tokens_per_s(self, most: int) -> Array:
         """(most,) of a request among 1, 2, … in the mean."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.engines import REQUESTS
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
 
@@ -143,6 +144,17 @@ def ceiling(t: OrchestrationTables) -> float:
 def kept_models(t: OrchestrationTables) -> list[int]:
     """Models with an attainment to hold."""
     return [m for m, s in enumerate(t.case.problem.models) if s.attainment_at_least is not None]
+
+
+def most_running(t: OrchestrationTables, a: Assignment) -> Array:
+    """(C,) requests that run on one engine in the mean of its configuration's busiest bin (continuous serving)."""
+    total = np.zeros((len(t.configurations), t.bins))
+    for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
+        runs = t.busy(k, c)[REQUESTS] * t.configurations[c].most_running
+        total[c] += np.convolve(started, runs)[: t.bins]
+    engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
+    peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
+    return peak
 
 
 def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:

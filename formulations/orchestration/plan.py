@@ -26,11 +26,12 @@ class InstanceLine(Document):
 class EngineLine(Document):
     """An engine that batches continuously, and the level that it is planned for."""
 
-    max_num_seqs: Count
+    max_num_seqs: Count = Field(description="the planned crowd of the busiest time bin is seldom larger")
     max_num_batched_tokens: Count
     chunk_tokens: Count | None = None
     kv_tokens: float = Field(description="that the KV cache holds")
     step_s: float = Field(description="mean of the steps: the level")
+    token_s: float = Field(description="of a token after the first, as deadlines are planned")
     fixed_s: float = Field(description="of a step, however little it does")
     time: float = Field(description="share of the time that requests may take: 1 − fixed_s/step_s")
     running: float = Field(description="requests that may run in the mean of a time bin")

@@ -282,6 +282,9 @@ class Continuous(Entry):
     chunk_tokens: PositiveInt | None = Field(
         default=None, description="of one prompt in a step, at most; default: what the step has room for"
     )
+    quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
+        default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
+    )
 
     @model_validator(mode="after")
     def _room(self) -> Continuous:
