@@ -100,7 +100,9 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
         return
     limits = of.engine
     found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.max_num_seqs)
-    found.equal(f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens))
+    found.equal(
+        f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens)
+    )
     chunk = engine.chunk_tokens == limits.chunk_tokens
     found.require(f"{where}.chunk_tokens", chunk, engine.chunk_tokens, limits.chunk_tokens)
     for name, stated, true in (
@@ -293,7 +295,9 @@ def _schedule(
                     found.add(f"{name} of {_name(line)}", worst, engines * most)
             running = float(np.max(used[j].get("running requests", 0.0))) / max(engines, 1)
             if line.engine is not None and running > line.engine.max_num_seqs * (1 + 1e-6) + slack:
-                found.add(f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running, "run in the mean")
+                found.add(
+                    f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running, "run in the mean"
+                )
             continue
         slots = line.instances * known[j].slots
         worst = float(busy[j].max(initial=0.0))

@@ -5,8 +5,8 @@ A configuration carries a *level*: the step time t at which, in the mean over th
     t = a₀ + batch·Σ W / Σ steps          (t̄ = a₀/(1 − ρ), ρ = λW, and Little's law, batch = λ·steps·t̄)
 
 with W the seconds that a request adds to its steps over its life and steps = its chunks m + its output tokens − 1. The
-engine keeps to t as long as no more comes in than these capacities of one engine allow (`RESOURCES`; `serving.continuous`
-derives them):
+engine keeps to t as long as no more comes in than these capacities of one engine allow (`RESOURCES`, derived in
+`serving.continuous`):
 
     time      Σ W           ≤ 1 − a₀/t, a share of every second
     requests  running       ≤ C, the mean crowd that seldom (0.5 %) reaches max_num_seqs
@@ -15,9 +15,9 @@ derives them):
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
 
 A request gets its first token (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t' being
-the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are spread
-over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows from its
-prompt to all its tokens.
+the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are
+spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows
+from its prompt to all its tokens.
 """
 
 from __future__ import annotations
@@ -139,14 +139,14 @@ class Engine:
         return (output - 1.0) * self.pace_s
 
     def lets_in(self, running: float) -> int:
-        """max_num_seqs of an engine on which so many run in the mean of its busiest bin: a crowd that is seldom more."""
+        """max_num_seqs of an engine on which so many run in the mean of its busiest bin: crowds are seldom larger."""
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
 
     def tokens_per_s(self, most: int) -> Array:
         """(most,) of a request among 1, 2, … in the mean."""
-        return 1.0 / (self.fixed_s + self.crowd_s * np.arange(1, most + 1))
+        return np.asarray(1.0 / (self.fixed_s + self.crowd_s * np.arange(1, most + 1)))
 
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:

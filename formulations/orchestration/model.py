@@ -151,12 +151,7 @@ class FlowModel(Model):
         self.busy = np.zeros((len(self.capacity), len(busy), self.busy_bins.max(initial=0)))
         for pair, shares in enumerate(busy):
             self.busy[:, pair, : shares.shape[1]] = shares
-        self.binds = np.ones(self.capacity.shape, dtype=bool)
-        for j in np.unique(c):
-            mine = self.busy[:, c == j]
-            for r in range(len(mine)):
-                others = [s for s in range(len(mine)) if s != r and self.binds[s, j]]
-                self.binds[r, j] = not any((mine[r] <= mine[s]).all() for s in others)
+        self.binds = _binding(self.busy, c, len(t.configurations))
 
     def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
         """(n, T) arrivals of class k in each bin, and in the wait before its start (edge 0) or its end (edge 1)."""
@@ -256,6 +251,23 @@ def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
         share = t.share[q, c[mine]]
         made += [(q, most, mine[share <= most]) for most in np.unique(share[share < 1 - 1e-9])]
     return Levels.of(made)
+
+
+def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]:
+    """(R, C) whether a resource of c can be short where no other is: not if each start takes no more of it than of one.
+
+    Args:
+        busy: (R, P, …) of what an instance has of it (1 in all), pair by pair.
+        c: (P,) configuration of each pair.
+        configurations: C.
+    """
+    binds = np.ones((len(busy), configurations), dtype=bool)
+    for j in np.unique(c):
+        mine = busy[:, c == j]
+        for r in range(len(mine)):
+            others = [s for s in np.flatnonzero(binds[:, j]) if s != r]
+            binds[r, j] = not any((mine[r] <= mine[s]).all() for s in others)
+    return binds
 
 
 def _each(counts: Ints) -> tuple[Ints, Ints]:

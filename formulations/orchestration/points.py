@@ -416,8 +416,8 @@ def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
     else:
         rows = [c for c in case.problem.requests.classes or () if case.models.index(c.model) == m
                 and c.prompt_tokens + c.output_tokens <= most[m] * HELD]  # fmt: skip
-        prompt, output = (np.array([v(c) for c in rows]) for v in (lambda c: max(1.0, c.prompt_tokens),
-                                                                  lambda c: max(1.0, c.output_tokens)))  # fmt: skip
+        prompt = np.array([max(1.0, c.prompt_tokens) for c in rows])
+        output = np.array([max(1.0, c.output_tokens) for c in rows])
         weight = np.array([float(np.mean(c.requests_per_s)) for c in rows])
     if not weight.sum() > 0:
         return Lengths(np.ones(1), np.ones(1), np.ones(1))
@@ -609,12 +609,11 @@ def _service(
         mine = np.flatnonzero(classes.model == x.model)
         if class_of is not None and deadline is not None and case.trace is not None:
             r = np.flatnonzero(case.request_model == x.model)
-            prompt, output, due, k = (
-                v[r] for v in (case.trace.prompt_tokens, case.trace.output_tokens, deadline, class_of)
-            )
+            prompt, output = (v[r].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
+            due, k = deadline[r], class_of[r]
         else:
-            prompt, output, due, k = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens,
-                                                        classes.deadline_s, np.arange(K)))  # fmt: skip
+            prompt, output, due = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens, classes.deadline_s))
+            k = mine
         count = np.bincount(k, minlength=K)[mine]
         if x.engine is None:
             first[mine, c] = x.first_s(classes.prompt_tokens[mine])

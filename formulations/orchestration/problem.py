@@ -111,7 +111,8 @@ class Latency(Entry):
     """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
 
     model: str | None = Field(
-        default=None, description="seconds of engines' steps: default (engines' global coefficients), roofline, or a file"
+        default=None,
+        description="seconds of engines' steps: default (engines' global coefficients), roofline, or a file",
     )
     engine: Engine = Field(default="vllm", description="of model: default")
     decay: tuple[DecayRow, ...] | None = None
@@ -332,8 +333,8 @@ class Bins(Entry):
     )
     lengths: PositiveInt | None = Field(
         default=None,
-        description="groups by output length, of each model; default: 3, or every request by itself in a trace of at most"
-        f" {ONE_BY_ONE} where slo is not given either",
+        description="groups by output length, of each model; default: 3, or every request by itself in a trace of at"
+        f" most {ONE_BY_ONE} where slo is not given either",
     )
     slo: PositiveInt | None = Field(
         default=None, description="groups by seconds allowed per token, of each model; default: 4, or as with lengths"
@@ -357,7 +358,7 @@ class Orchestration(Problem):
     latency: Latency
     serving: Literal["slots", "continuous"] | Continuous = Field(
         default="slots",
-        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously, with their limits",
+        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously and their limits",
     )
     requests: Requests
     slo: Slo = Slo()
@@ -371,7 +372,9 @@ class Orchestration(Problem):
     @model_validator(mode="after")
     def _steps(self) -> Orchestration:
         if self.continuous is not None and self.latency.model is None:
-            raise ValueError("latency: {model: default} or another model of engines' steps, which continuous serving has")
+            raise ValueError(
+                "latency: {model: default} or another model of engines' steps, which continuous serving has"
+            )
         return self
 
     @property

@@ -139,5 +139,6 @@ def restrict(t: OrchestrationTables, keep: Mask) -> OrchestrationTables:
     return replace(
         t, case=case, configurations=tuple(t.configurations[c] for c in chosen),
         taken=None if t.taken is None else tuple(t.taken[c] for c in chosen),
-        service_s=t.service_s[:, chosen], first_s=t.first_s[:, chosen], share=t.share[:, chosen], wait_s=t.wait_s[:, chosen],
+        service_s=t.service_s[:, chosen], first_s=t.first_s[:, chosen], share=t.share[:, chosen],
+        wait_s=t.wait_s[:, chosen],
     )  # fmt: skip

@@ -133,9 +133,10 @@ class RateSource:
         if key not in self._steps:
             served, latency = case.problem.models[model], case.problem.latency
             assert latency.model is not None and self.source is not None
+            weights, kv = cast(DeployedPrecision, served.weights), cast(Literal["fp16", "fp8"], served.kv)
             deployment = Deployment(
                 case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu], case.gpu_types[gpu],
-                self.source.engine, served.weights, served.kv, gpus=tp,
+                self.source.engine, weights, kv, gpus=tp,
             )  # fmt: skip
             costs, provenance = resolve(self.source, deployment, max(1.0, float(self.prompt[model])))
             slower, later = provenance.factors(latency.safety)

@@ -152,7 +152,7 @@ class Recomputed:
 
 
 def first_s(q: Group, c: Candidate) -> float:
-    """Seconds from a start to the first token: of the mean request in a slot, in the mean over requests on an engine."""
+    """Seconds from a start to the first token: in a slot of the mean request, on an engine in the mean of them."""
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens
     return float(c.first_s(q.prompt).mean())
@@ -334,7 +334,7 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
 
 
 def _asked(case: OrchestrationCase, m: int, held: float) -> tuple[Array, Array, Array]:
-    """Prompt and output tokens of a model's requests that can be held, and how often each comes; 1 where it has none."""
+    """Prompt and output tokens of a model's requests that can be held, and their weights; a token each of none."""
     if case.trace is not None:
         mine = (case.request_model == m) & (case.trace.prompt_tokens + case.trace.output_tokens <= held)
         rows = [(float(a), float(b), 1.0) for a, b in

@@ -1,13 +1,14 @@
 """Engines that batch continuously, recomputed for the check: their levels, and what requests take of them.
 
-Written from the mathematics (README.md), request by request, with sums of its own; shares no code with engines.py, busy.py
-or `optmodels.serving.continuous`. Both read the same costs of steps and tokens of cache (rates.py).
+Written from the mathematics (README.md), request by request, with sums of its own; shares no code with engines.py,
+busy.py or `optmodels.serving.continuous`. Both read the same costs of steps and tokens of cache (rates.py).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -182,15 +183,15 @@ def started_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
 def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:
     """The same of what every start grows to 1, from `since_s` after it to `until_s`.
 
-    It is the mean over s of those that started between `until_s` and s before, which is quadratic in s between multiples
-    of the bin: two points of Gauss a piece are exact.
+    It is the mean over s of those that started between `until_s` and s before, which is quadratic in s between
+    multiples of the bin: two points of Gauss a piece are exact.
     """
     if until_s <= since_s:
         return np.zeros(len(x) + 2)
     first, last = math.floor(since_s / bin_s) + 1, math.ceil(until_s / bin_s)
     pieces = np.array([since_s, *(bin_s * np.arange(first, last)), until_s])
     total = np.zeros(len(x) + 2)
-    for low, high in zip(pieces[:-1], pieces[1:], strict=True):
+    for low, high in pairwise(pieces):
         for at in (-1 / math.sqrt(3), 1 / math.sqrt(3)):
             s = (low + high) / 2 + at * (high - low) / 2
             total += (high - low) / 2 * started_between(x, s, until_s, bin_s)

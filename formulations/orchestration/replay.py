@@ -49,7 +49,12 @@ ONLINE = (
 PLANNED = Dispatcher(policy="planned")
 ENGINES_ONLINE = tuple(
     Dispatcher(policy=policy, queue=queue, refuse_rest=rest)
-    for policy, rest in (("planned_shares", True), ("planned_shares", False), ("earliest_finish", False), ("least_kv", False))
+    for policy, rest in (
+        ("planned_shares", True),
+        ("planned_shares", False),
+        ("earliest_finish", False),
+        ("least_kv", False),
+    )
     for queue in ("deadline", "fifo")
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,6 +13,7 @@ from formulations.orchestration.points import OrchestrationTables
 from optmodels.errors import InputError, Mistake
 from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +70,7 @@ def serve(
         )  # fmt: skip
         rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
         seen = simulate(
-            arrivals, engines, way.policy, planned=np.concatenate((shares.weight, rest), axis=2),
+            arrivals, engines, cast(EnginePolicy, way.policy), planned=np.concatenate((shares.weight, rest), axis=2),
             planned_bin_s=shares.bin_s, within="earliest_finish", refuse=way.overflow_protection,
         )  # fmt: skip
         got = seen.served

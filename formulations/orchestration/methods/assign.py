@@ -73,8 +73,8 @@ class _Reservations:
         gained = np.zeros(len(self.t.classes))
         _reserve(
             blocks, self.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
-            self.whole, self.part, self.eligible, np.repeat(self.room[:, None, :], T + 1, axis=1), self.value, self.late,
-            gained, started, waiting,
+            self.whole, self.part, self.eligible, np.repeat(self.room[:, None, :], T + 1, axis=1), self.value,
+            self.late, gained, started, waiting,
         )  # fmt: skip
         return started, waiting, gained
 
