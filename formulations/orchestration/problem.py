@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
-from optmodels.latency.resolve import Engine
+from optmodels.latency.resolve import Engine, ModelChoice, read_source
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
@@ -110,11 +110,8 @@ class DecayRow(Entry):
 class Latency(Entry):
     """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
 
-    model: str | None = Field(
-        default=None,
-        description="seconds of engines' steps: default (engines' global coefficients), roofline, or a file",
-    )
-    engine: Engine = Field(default="vllm", description="of model: default")
+    model: ModelChoice | None = None
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
     decay: tuple[DecayRow, ...] | None = None
     fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
     measured: str | None = Field(
@@ -131,6 +128,8 @@ class Latency(Entry):
         given = [self.model, self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
         if sum(v is not None for v in given) != 1:
             raise ValueError("exactly one of model, decay, fitted, measured, measured_rows and roofline")
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
         return self
 
 
@@ -358,7 +357,7 @@ class Orchestration(Problem):
     latency: Latency
     serving: Literal["slots", "continuous"] | Continuous = Field(
         default="slots",
-        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously and their limits",
+        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously, with limits",
     )
     requests: Requests
     slo: Slo = Slo()
@@ -400,6 +399,9 @@ class Orchestration(Problem):
         case = self.resolve()
         if self.latency.measured is not None:
             update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
+        if self.latency.model is not None:
+            documents = read_source(self, self.latency.model, self.latency.engine).documents
+            update["latency"] = self.latency.model_copy(update={"model": documents})
         spec = self.requests.trace
         long = case.trace is not None and (
             len(case.trace) > MOST_ROWS

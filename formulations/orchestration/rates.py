@@ -12,9 +12,8 @@ from formulations.orchestration.problem import MeasuredRow, Orchestration, Orche
 from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency import memory
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
-from optmodels.latency.resolve import llm_name, read_source, resolve
+from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work, peak_flops
@@ -133,12 +132,11 @@ class RateSource:
         if key not in self._steps:
             served, latency = case.problem.models[model], case.problem.latency
             assert latency.model is not None and self.source is not None
-            weights, kv = cast(DeployedPrecision, served.weights), cast(Literal["fp16", "fp8"], served.kv)
-            deployment = Deployment(
-                case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu], case.gpu_types[gpu],
-                self.source.engine, weights, kv, gpus=tp,
+            d = deployment(
+                self.source, case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu],
+                case.gpu_types[gpu], served.weights, served.kv, tp,
             )  # fmt: skip
-            costs, provenance = resolve(self.source, deployment, max(1.0, float(self.prompt[model])))
+            costs, provenance = resolve(self.source, d, max(1.0, float(self.prompt[model])))
             slower, later = provenance.factors(latency.safety)
             self._steps[key] = Steps(costs.scaled(slower), later / slower, costs, provenance)
         return self._steps[key]
