@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ def _summed(intercept: Array, slope: Array, first: int, count: int) -> Array:
     n = len(intercept)
     edges = [np.zeros(n), *cuts, np.full(n, float(count))]
     total: Array = np.zeros(n)
-    for start, stop in zip(edges, edges[1:], strict=False):
+    for start, stop in pairwise(edges):
         steps = stop - start
         x_sum = steps * (first + (start + stop - 1.0) / 2.0)
         sums = [a * steps + b * x_sum for a, b in lines]

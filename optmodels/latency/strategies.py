@@ -335,7 +335,10 @@ class Curves:
             good, bad = inside.copy(), end.copy()
             whole = value(end) <= limit
             good[whole] = end[whole]
+            bad = np.where(ok, bad, good)  # nothing to find there
             for _ in range(50):
+                if (good == bad).all():
+                    break
                 mid = (good + bad) / 2
                 fits = value(mid) <= limit
                 good, bad = np.where(fits, mid, good), np.where(fits, bad, mid)
