@@ -69,12 +69,12 @@ def calibrate(
     from optmodels.latency.fit.measurements import KINDS, read_frame
     from optmodels.latency.fit.reference import Reference
     from optmodels.latency.output import write_text, yaml_text
-    from optmodels.latency.work import BYTES
+    from optmodels.latency.work import WEIGHT_BYTES
 
     if kind is not None:
         one_of("--kind", kind, KINDS)
     one_of("--weighting", weighting, ("relative", "absolute"))
-    one_of("--precision", precision, tuple(BYTES))
+    one_of("--precision", precision, tuple(WEIGHT_BYTES))
     if (gpu is None) != (llm is None):
         raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
     if not force:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.latency.fit.document import quantile_factor
+
 Array = npt.NDArray[np.float64]
 
 
@@ -135,3 +137,15 @@ class Provenance:
     tpot: tuple[tuple[float, float], ...] = ()
     ttft: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
+
+    def factors(self, safety: float | None) -> tuple[float, float]:
+        """What times per output token and to first token are multiplied by to stay above fresh measurements.
+
+        Args:
+            safety: the probability that they do, or None for the central prediction.
+
+        Raises:
+            InputError: a level that the measurements do not support, or nobody has measured.
+        """
+        tpot, ttft = ({f"{level:g}": q for level, q in found} for found in (self.tpot, self.ttft))
+        return quantile_factor(tpot, safety), quantile_factor(ttft, safety)

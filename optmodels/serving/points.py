@@ -219,7 +219,7 @@ def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index,
     r, c = (np.concatenate([np.zeros(0, dtype=np.intp), *x]) for x in (rows, counts))
     if isinstance(allowed, range):
         vram = np.array([m.vram_gib / m.gpu_count for m in case.machines])[machine] * tp * GIB * model.vram_usable
-        fits = model.fixed_bytes(_ceil_div(batch, dp[r] * c)) <= vram[r]
+        fits = model.fixed_bytes(_ceil_div(batch, dp[r] * c), tp[r].astype(float)) <= vram[r]
         fewest = np.full(len(machine), MOST_PARTS)
         np.minimum.at(fewest, r, c)
         keep = fits | ((c == fewest[r]) & ~np.isin(r, r[fits]))
@@ -298,7 +298,8 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
     model = Model(
         work=case.work, input_tokens=p.workload.input_tokens, output_tokens=p.workload.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
-        chunk_tokens=float(p.memory.chunk_tokens), alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
+        chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=p.memory.runtime_gib * GIB,
+        alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
     )  # fmt: skip
     parts = [
         part
@@ -363,7 +364,7 @@ def _constant_curves(case: Case, rows: Array) -> Curves:
         line=lines, line_alpha=lines, line_per_token=lines, line_per_token_alpha=lines,
         sharing=zero, passes=np.ones(n), prefill_slope=np.ones(n), prefill_intercept=zero,
         decode_slope=np.ones(n), decode_intercept=zero, measured_e2e=rows[:, 2],
-        vram_fixed=zero, kv=zero, vram=zero, host=zero, alpha_lo=zero, alpha_hi=zero,
+        vram_fixed=zero, kv=zero, vram=zero, kv_host=zero, host=zero, alpha_lo=zero, alpha_hi=zero,
     )  # fmt: skip
 
 

@@ -21,12 +21,13 @@ from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
-from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import (
     Fraction,
     Gib,
+    NonNegativeGib,
     PositiveFraction,
     PositiveInt,
     Seconds,
@@ -195,6 +196,9 @@ class MemoryRules(Entry):
         default=16384.0, description="attached volume for KV offload to disk (its price left out)"
     )
     chunk_tokens: PositiveInt = Field(default=8192, description="prompt tokens processed at a time")
+    runtime_gib: NonNegativeGib = Field(
+        default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
+    )
 
 
 class StaticBatch(Problem):
@@ -280,9 +284,8 @@ class Case:
         )
 
     def gpu_flops(self, gpu: Gpu) -> float | None:
-        """Peak FLOP/s at the weights' precision (4-bit weights are computed in 16 bit); None: not published."""
-        fp8 = self.problem.precision.weights == "fp8"
-        return gpu.fp8_flops if fp8 and gpu.fp8_flops is not None else gpu.fp16_flops
+        """Peak FLOP/s at the weights' precision; None: not published."""
+        return peak_flops(gpu, self.problem.precision.weights)
 
 
 def _resolve(p: StaticBatch) -> Case:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.work import layer_work
+from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -93,11 +94,6 @@ def machines(pool: Any) -> list[Machine]:
     return kept
 
 
-def peak_flops(gpu: Gpu, weights: str) -> float | None:
-    """FLOP/s at the weights' precision; 4-bit weights are computed in 16 bit."""
-    return gpu.fp8_flops if weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
-
-
 def together(a: Machine, b: Machine) -> bool:
     """Whether two machines stand side by side: in one region, and not in two clouds."""
     return a.region == b.region and (a.provider == b.provider or not a.provider or not b.provider)
@@ -145,11 +141,11 @@ class Curve:
         self.part = B = math.ceil(batch / (k.count * k.dp))
         total = setting.input_tokens + setting.output_tokens
         memory = setting.memory
-        kv = B * total * work.kv_bytes_per_token_all_layers
-        resident = work.weight_bytes + min(B * setting.input_tokens, memory.chunk_tokens) * (
-            work.activation_bytes_per_token
-        )
-        resident += B * work.logit_bytes_per_sequence
+        self.copies = copies = replicas_of_a_head(setting.architecture, k.tp)
+        once = B * work.seen(total) * work.kv_bytes_per_token_all_layers
+        kv, away = copies * once, once if k.ao is not None else copies * once
+        resident = held_bytes(work, setting.architecture, k.tp, min(B * setting.input_tokens, memory.chunk_tokens), B)
+        resident += k.tp * memory.runtime_gib * GIB
         vram = k.tp * k.main.vram_gib / k.main.gpu_count * GIB * memory.vram_usable * (1 + slack)
         host = 0.0
         if k.family == "kvo_ram":
@@ -159,7 +155,7 @@ class Curve:
         elif k.ao is not None:
             host = k.ao.vram_gib * memory.vram_usable / k.dp / (k.count if k.family == "ao_shared" else 1)
         self.lo = max(0.0, 1 - (vram - resident) / kv)
-        self.hi = min(1.0, host * GIB * (1 + slack) / kv)
+        self.hi = min(1.0, host * GIB * (1 + slack) / away)
 
     def same_as(self) -> tuple[Any, ...]:
         """What its latencies and memory depend on."""
@@ -179,24 +175,25 @@ class Curve:
         flops, bandwidth = k.tp * self._flops(gpu), k.tp * gpu.mem_bytes_per_s
         head = work.head_flops_per_token if roofline else 0.0
         a = np.asarray(alpha, dtype=float)[:, None]
-        l = s.input_tokens + np.arange(1, s.output_tokens)[None, :]  # noqa: E741
+        constant, slope = work.seen_line(s.input_tokens + 1, s.output_tokens - 1)
+        seen = constant + slope * (s.input_tokens + np.arange(1, s.output_tokens)[None, :])
 
         def allreduce(tokens: float) -> float:
             return 4 * (k.tp - 1) / k.tp * tokens * work.allreduce_bytes_per_token / gpu.link_bytes_per_s
 
-        prefill = B * s.input_tokens * (work.linear_flops_per_token + work.attention_flops_per_pair * s.input_tokens)
-        prefill /= flops
+        prefill = float(work.prefill_flops(B, s.input_tokens)) / flops
         if roofline:
             read = float(work.weight_bytes_read(B * s.input_tokens)) / bandwidth
             prefill = max(prefill + B * head / flops, read)
         prefill += allreduce(B * s.input_tokens)
 
         linear = B * (work.linear_flops_per_token + head) / flops
-        attention = B * work.attention_flops_per_pair * l
-        kv = B * work.kv_bytes_per_token * l
-        weights = float(work.weight_bytes_read(B)) / bandwidth
+        attention = B * work.attention_flops_per_pair * seen
+        once = B * work.kv_bytes_per_token * seen
+        kv = self.copies * once
+        weights = (float(work.weight_bytes_read(B)) + 2 * B * work.state_bytes) / bandwidth
         sent = B * work.ao_bytes_per_token
-        remote = np.zeros((len(a), l.shape[1]))
+        remote = np.zeros((len(a), seen.shape[1]))
         if k.ao is not None:
             other = s.gpus[k.ao.gpu or ""]
             net = min(k.main.net_gbps or 0.0, k.ao.net_gbps or 0.0) * GBIT / k.dp
@@ -206,7 +203,7 @@ class Curve:
             if roofline:
                 own = max(linear, weights)
                 local = (1 - a) * np.maximum(attention / flops, kv / bandwidth)
-                remote = a * (np.maximum(attention / ao_flops, kv / ao_bandwidth) + sent / net)
+                remote = a * (np.maximum(attention / ao_flops, once / ao_bandwidth) + sent / net)
             else:
                 own, local = linear, (1 - a) * attention / flops
                 remote = a * attention / ao_flops + sent / net
@@ -217,7 +214,7 @@ class Curve:
                 io = k.tp * gpu.pcie_bytes_per_s
             elif k.family == "kvo_disk":
                 io = (k.main.disk_gbps or math.nan) * GBIT / k.dp
-            transfer = B * work.kv_bytes_per_token * s.input_tokens / io
+            transfer = self.copies * B * work.kv_bytes_per_token * work.seen(s.input_tokens) / io
             if roofline:
                 decode = np.maximum(linear + attention / flops, weights + (1 - a) * kv / bandwidth)
                 decode = np.maximum(decode, a * kv / io)

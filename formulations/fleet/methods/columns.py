@@ -135,7 +135,11 @@ class Master:
 
 
 def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
-    """Solve the relaxation of period t by column generation (see the module's docstring)."""
+    """Solve the relaxation of period t by column generation (see the module's docstring).
+
+    Of several capacities one of each point stands for all (`FleetTables.blended`): the bound stays one.
+    """
+    tables = tables.blended()
     coupling = Coupling(problem, tables, t)
     asked = coupling.rates[t] > 0
     W, P = tables.load.shape
