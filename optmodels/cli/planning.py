@@ -45,11 +45,21 @@ def solve(
     as_json: Json = False,
 ) -> int:
     """One plan: a readable summary, and files under results/."""
+    target = out if out is not None else (None if as_json else Path("results"))
+    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed)
+    return int(result.exit_status)
+
+
+def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
+    """The result of `api.solve`, shown as soon as it is found and before files are made of it.
+
+    Raises:
+        NotWrittenError: the result was shown and could not be written.
+    """
     from optmodels import api, formulation
     from optmodels.cli.console import attempted, progress, show
     from optmodels.reporting.text import plain
 
-    target = out if out is not None else (None if as_json else Path("results"))
     with progress(not as_json) as on_event:
 
         def on_result(result: Any) -> None:
@@ -60,8 +70,7 @@ def solve(
             sys.stdout.flush()
 
         result, unwritten = attempted(lambda: api.solve(
-            instance, method, time_limit=time_limit, gap=gap, seed=seed, out=target, on_event=on_event,
-            on_result=None if as_json else on_result,
+            source, out=target, on_event=on_event, on_result=None if as_json else on_result, **how
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
@@ -69,7 +78,7 @@ def solve(
         show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
     if unwritten is not None:
         raise unwritten
-    return int(result.exit_status)
+    return result
 
 
 def _headline(result: Any) -> list[Any]:

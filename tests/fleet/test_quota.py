@@ -11,11 +11,19 @@ from optmodels.loading import load
 
 def _fleet(gpu: str, at_most: int) -> dict:
     """Machines of one and of two x per machine, and a dearer one of y."""
+
     def machine(name, gpu, count, usd):
         return {"machine": name, "gpu": gpu, "gpu_count": count, "vram_gib": 24 * count, "ram_gib": 64,
                 "prices": {"on_demand": usd}}  # fmt: skip
 
-    x = {"title": "X", "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": 24, "pcie_bytes_per_s": 3e10, "link_bytes_per_s": 3e10}
+    x = {
+        "title": "X",
+        "fp16_flops": 1e14,
+        "mem_bytes_per_s": 1e12,
+        "vram_gib": 24,
+        "pcie_bytes_per_s": 3e10,
+        "link_bytes_per_s": 3e10,
+    }
     return {
         "formulation": "fleet", "schema": 1, "name": "quota", "gpus": {"x": x, "y": x},
         "workloads": [{
