@@ -59,6 +59,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
@@ -73,6 +74,7 @@ def solve(
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
+        on_result: called with the result once it is checked, before files and pictures are made of it.
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
@@ -94,8 +96,10 @@ def solve(
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
         result.log["left_out"] = left_out
-    result._frames = lambda: form.frames(table, outcome.plan)
+    result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    if on_result is not None:
+        on_result(result)
     if out is not None:
         with keeping(result):
             save(result, form, table, outcome.plan, Path(out))
