@@ -18,6 +18,7 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
     asked = f"{found['requests']:,} requests of {found['trace']}{faster}" if found["trace"] else "its own requests"
     lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
+    lines[1:1] = [f"[dim]{plain(note)}[/dim]" for note in found.get("trace_notes", ())]
     policies = report.get("policies")
     if isinstance(policies, Mapping):
         lines += [_beside(report.get("predicted", {}), policies), ""]

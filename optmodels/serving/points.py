@@ -270,7 +270,7 @@ def _known(*columns: Array) -> Mask:
 def _family_curves(case: Case, model: Model, family: Family, c: Configurations) -> tuple[Configurations, Curves] | None:
     """Curves of one family's configurations; rows whose machine lacks a needed figure are left out."""
     hw = _hardware(case, c.main, c.tp, c.dp)
-    needs = {"kvo_ram": hw.ram_bytes, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
+    needs = {"kvo_ram": hw.ram_bytes * hw.pcie_bytes_per_s, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
     keep = _known(hw.flops, needs)
     if family in AO_FAMILIES:
         one = np.ones_like(c.ao)
@@ -369,10 +369,10 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
         family=np.array([FAMILIES.index(o.family) for o in points], dtype=np.intp),
         main=np.array([names[o.main] for o in points], dtype=np.intp),
         ao=np.array([NONE if o.ao is None else names[o.ao] for o in points], dtype=np.intp),
-        tp=np.ones(len(points), dtype=np.intp),
-        dp=np.ones(len(points), dtype=np.intp),
+        tp=np.array([o.tp for o in points], dtype=np.intp),
+        dp=np.array([o.replicas_per_machine for o in points], dtype=np.intp),
         count=np.array([o.count for o in points], dtype=np.intp),
-        batch=np.array([-(-batch // o.count) for o in points], dtype=np.intp),
+        batch=np.array([-(-batch // (o.count * o.replicas_per_machine)) for o in points], dtype=np.intp),
     )
     rows = np.array([
         (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))

@@ -20,8 +20,7 @@ from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.engines.terms import Deployment
-from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source, resolve
+from optmodels.latency.resolve import Engine, ModelChoice, Source, deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
@@ -157,6 +156,8 @@ class OperatingPoint(Entry):
     main: str
     ao: str | None = None
     count: PositiveInt = Field(default=1, description="k, K or N of the family")
+    tp: PositiveInt = Field(default=1, description="GPUs of a replica on the main machine (tensor parallel)")
+    replicas_per_machine: PositiveInt = Field(default=1, description="replicas on a main machine that share its part")
     alpha: Fraction = 0.0
     tps: TokensPerSecond | None = None
     e2e_s: Seconds | None = None
@@ -288,10 +289,11 @@ class Case:
         """Seconds of an engine's steps on `tp` GPUs, by the instance's latency model."""
         assert self.source is not None
         p = self.problem
-        return resolve(self.source, Deployment(
-            self.architecture, llm_name(p.model), self.gpus[gpu], gpu, self.source.engine, p.precision.weights,
+        d = deployment(
+            self.source, self.architecture, llm_name(p.model), self.gpus[gpu], gpu, p.precision.weights,
             p.precision.kv, tp,
-        ), p.workload.input_tokens)  # fmt: skip
+        )  # fmt: skip
+        return resolve(self.source, d, p.workload.input_tokens)
 
     @property
     def tokens(self) -> int:
@@ -332,7 +334,7 @@ def _resolve(p: StaticBatch) -> Case:
 
     gpus = catalog.gpus() | p.gpus
     machines = select_machines(p.pool, wrong)
-    measured = _operating_points(p, {m.machine for m in machines}, wrong)
+    measured = _operating_points(p, {m.machine: m.gpu_count for m in machines}, wrong)
     for i, m in enumerate(p.pool.machines):
         if not _selected(p.pool, m):
             continue
@@ -435,7 +437,7 @@ def _discounted(machine: Machine, discounts: Mapping[Market, float]) -> Machine:
     return machine.model_copy(update={"prices": Prices(**(machine.prices.model_dump() | assumed)), "note": note})
 
 
-def _operating_points(p: StaticBatch, names: set[str], wrong: Mistakes) -> tuple[OperatingPoint, ...]:
+def _operating_points(p: StaticBatch, gpu_counts: Mapping[str, int], wrong: Mistakes) -> tuple[OperatingPoint, ...]:
     source = p.latency.operating_points
     if source is None:
         return ()
@@ -453,11 +455,18 @@ def _operating_points(p: StaticBatch, names: set[str], wrong: Mistakes) -> tuple
         if point.name in named:
             wrong.add(f"{where}[{i}].name", point.name, "each operating point's name once")
         named.add(point.name)
-        if point.count > p.workload.batch:
-            wrong.add(f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests")
+        parts = point.count * point.replicas_per_machine
+        if parts > p.workload.batch:
+            hint = f"{point.replicas_per_machine} replicas each" if point.replicas_per_machine > 1 else None
+            wrong.add(f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests", hint)
+        gpus = point.tp * point.replicas_per_machine
+        have = gpu_counts.get(point.main, gpus)
+        if gpus > have:
+            expected = f"tp × replicas_per_machine at most {have}, the GPUs of {point.main}"
+            wrong.add(f"{where}[{i}].tp", gpus, expected)
         for role, machine in (("main", point.main), ("ao", point.ao)):
-            if machine is not None and names and machine not in names:
-                wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", names)
+            if machine is not None and gpu_counts and machine not in gpu_counts:
+                wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", gpu_counts)
         if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
             wrong.add(f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both")
     return tuple(points)

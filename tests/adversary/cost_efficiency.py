@@ -18,6 +18,7 @@ from optmodels.latency.calibration import Calibration
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import llm_name, read_source, resolve
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
@@ -27,6 +28,7 @@ LEFT_OUT = {
     "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
     "Calibration.model": "provenance",
     "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    "Latency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
     "Calibration.date": "for people",
@@ -151,7 +153,7 @@ def generate(rng: Rng) -> Instance:
     wide = 6.0 if kind == "scales" else 1.0
     usd = (1e-9, 1e9) if kind == "scales" else (0.1, 5.0)
     if maybe(rng, 0.3):
-        data["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+        data["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
     if kind == "catalogue":
         data["workload"]["input_tokens"] = int(between(rng, 1, 1900))
         data["model"] = pick(rng, ["opt-6.7b", "llama-3.1-8b"])
@@ -262,8 +264,13 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
         row: Instance = {"name": f"p{i}", "family": family, "main": pick(rng, names)}
         if family in static.AO:
             row["ao"] = pick(rng, names)
+        gpus = next(m.get("gpu_count", 1) for m in data["pool"]["machines"] if m["machine"] == row["main"])
+        if maybe(rng):
+            row["tp"] = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        if maybe(rng, 0.3):
+            row["replicas_per_machine"] = int(rng.integers(1, min(batch, gpus // row.get("tp", 1)) + 1))
         if family != "ao" and maybe(rng):
-            row["count"] = int(rng.integers(1, batch + 1))
+            row["count"] = int(rng.integers(1, batch // row.get("replicas_per_machine", 1) + 1))
         if family not in ("high_end", "multi_pass"):
             row["alpha"] = round(float(rng.random()), 3)
         row[pick(rng, ["tps", "e2e_s"])] = between(rng, 1, 100)

@@ -21,6 +21,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
@@ -194,6 +195,10 @@ class _Fleet:
             return 1
         return m.gpu_count if unit == "gpus" else m.vcpu or 0
 
+    def _gpu(self, machine: str, region: str) -> str:
+        m = self.pool.get((machine, region))
+        return "" if m is None or m.gpu is None else m.gpu
+
     def _limits(self, t: int) -> None:
         p = self.p
         if p.budget_usd_per_hour is not None:
@@ -214,6 +219,7 @@ class _Fleet:
                             fnmatch.fnmatchcase(machine, line.machine)
                             and fnmatch.fnmatchcase(region, line.region)
                             and line.market in (None, market)
+                            and fnmatch.fnmatchcase(self._gpu(machine, region), line.gpu)
                         ):
                             row = sums.setdefault(None if together else (machine, region), {})
                             units = count * self._units(machine, region, line.unit)
@@ -367,7 +373,7 @@ class _Fleet:
                 served[s] = worth
         if self.p.objective == "max_served":
             missed = self._minimum(served)
-            return None if missed is None else math.fsum(served.values()) - missed.value
+            return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
         return self._best_ratio(served, usd)
 
@@ -441,7 +447,7 @@ def _table(text: str) -> list[FleetPoint]:
     for r in csv.DictReader(io.StringIO(text)):
         known: Instance = {k: r.pop(k) for k in list(r) if "/" not in k}
         known = {k: v for k, v in known.items() if v != ""}
-        for k in ("count", "slots"):
+        for k in ("count", "slots", "tp", "replicas_per_machine"):
             if k in known:
                 known[k] = int(known[k])
         if "usd_per_hour" in known:
@@ -677,7 +683,7 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
         elif maybe(rng, 0.2):
             w["model"] = "llama-3.1-8b"
         if maybe(rng, 0.15):
-            w["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+            w["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)
@@ -753,8 +759,10 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
         if priced and maybe(rng):
             m = pick(rng, priced)
             row |= {"machine": m["machine"], "market": pick(rng, m["prices"])}
+            gpus = m.get("gpu_count", 1)
         else:
             row["usd_per_hour"] = float(pick(rng, [1, 1, 2, 3])) if kind == "edge" else between(rng, *usd)
+            gpus = 8
             if maybe(rng, 0.6):
                 row["machine"] = pick(rng, ["a", "b", "c"])
             if maybe(rng, 0.2):
@@ -765,13 +773,18 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
             row["count"] = int(rng.integers(1, 4))
         if maybe(rng, 0.4):
             row["slots"] = pick(rng, [1, 2, 8, 32])
+        if maybe(rng, 0.3):
+            row["tp"] = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        if maybe(rng, 0.3):
+            row["replicas_per_machine"] = int(rng.integers(1, gpus // row.get("tp", 1) + 1))
         for d in rates:
             if maybe(rng, 0.85):
                 load = between(rng, 1e-9, 1e4)  # deployments that the demand takes, at extreme scales
                 row["requests_per_s"][d] = rates[d] / load if kind == "scales" else _rate(rng, kind)
         rows.append(row)
     if maybe(rng, 0.15):
-        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", *rates]
+        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", "tp", "replicas_per_machine"]
+        keys += rates
         table = rows[len(rows) // 2 :]
         rows = rows[: len(rows) // 2]
         flat = [{**r, **r["requests_per_s"]} for r in table]
@@ -903,6 +916,8 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                     line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
                 if maybe(rng, 0.4):
                     line["unit"] = pick(rng, units)
+                if pooled and maybe(rng, 0.3):
+                    line["gpu"] = pick(rng, sorted({m["gpu"] for m in pooled}))
     if maybe(rng, 0.3):
         high = 1e8 if kind == "scales" else 60
         data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)

@@ -13,6 +13,9 @@
                    are most of what an engine runs and few of what is measured: they weigh `DECODE_WEIGHT` times.
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.
+
+The published forms are of the time per token alone. The TTFT of a closed loop is in every model file: by the terms
+`document.FIRST_TOKEN` (``scaled``: by LP(18) too), so that every file gives operating points.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from optmodels.latency.fit.document import (
 )
 from optmodels.latency.fit.linear import MIN_ROWS, fit_nonnegative
 from optmodels.latency.fit.loads import CONTEXT_KNOTS, CROWD_KNOTS, DECODE, MIXED, PREFILL, TERMS, TOKEN_KNOTS
-from optmodels.latency.fit.measurements import Kind, Measurements
+from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
 from optmodels.latency.fit.reference import Reference
 
 Array = npt.NDArray[np.float64]
@@ -100,13 +103,11 @@ def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
     """What a model can predict from a kind of measurement; empty where it does not apply."""
     if kind == "pairs":
         return ("latency_s",) if model == "scaled" else ()
-    if model == "additive" or (model == "scaled" and kind == "served"):
-        return ("ttft_s", "tpot_s") if kind == "served" else ("latency_s",)
-    if model == STEPS:
-        return ("latency_s",) if kind == "step" else ()
-    if (model == "scaled" and kind == "step") or (model == "decay" and kind == "step"):
+    if model == STEPS and kind != "step":
         return ()
-    return ("tpot_s",) if kind == "served" else ("latency_s",)
+    if kind == "step" and model in ("scaled", "decay"):
+        return ()
+    return TARGETS[kind]
 
 
 def fit_segments(
@@ -125,7 +126,7 @@ def fit_segments(
     if len(m) < MIN_ROWS:
         expected = f"at least {MIN_ROWS} measurements to fit a latency model"
         raise InputError(Mistake(None, target, f"{len(m)} row{'s' * (len(m) != 1)}", expected))
-    if model == "decay":
+    if model == "decay" and target != "ttft_s":
         return _fit_decay(m, target, options)
     segments, warnings = [], []
     for when, names in _segments(model, m, target, options):
@@ -168,6 +169,8 @@ def _segments(model: str, m: Measurements, target: str, options: Options) -> lis
     """(rows, terms) of each segment; the last one also serves rows that match no other."""
     pooled = bool(np.ptp(m.values["tp"]) > 0) if "tp" in m.values else False
     names: tuple[str, ...]
+    if target == "ttft_s" and model != "scaled":
+        return [("all", tuple(n for n in FIRST_TOKEN if pooled or n not in _POOLED_FIRST))]
     if model == "scaled":
         if m.kind == "pairs":
             return [("all", ("predicted_s", "offset"))]
@@ -188,9 +191,6 @@ def _segments(model: str, m: Measurements, target: str, options: Options) -> lis
         if here.sum() >= MIN_ROWS:
             found.append((DECODE, names))
         return found or [("all", names)]
-    if target == "ttft_s":
-        names = tuple(n for n in FIRST_TOKEN if pooled or n not in _POOLED_FIRST)
-        return [("all", names)]
     if model == STEPS and pooled:
         raise InputError(Mistake(None, "tp", sorted(set(m.values["tp"].tolist())), "one TP degree: --where tp=…"))
     names = _STEP_COSTS if model == STEPS else _STEP if m.kind == "step" else _RUN
