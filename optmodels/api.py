@@ -591,6 +591,7 @@ def simulate(
     gpu: str,
     trace: str | PathLike[str] | Trace,
     *,
+    columns: Mapping[str, str] | None = None,
     tp: int = 1,
     precision: str = "fp16",
     kv_precision: str = "fp16",
@@ -617,6 +618,7 @@ def simulate(
         llm, gpu: of the catalogue.
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
+        columns: of the file, ours → theirs, as `traces.readers.read_trace` has them.
         tp: GPUs of an instance.
         precision, kv_precision: of weights and cache.
         engine: vllm, sglang or trtllm.
@@ -654,7 +656,7 @@ def simulate(
     if isinstance(trace, str) and trace.startswith("poisson:"):
         requests = poisson(trace, seed)
     else:
-        requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+        requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
     requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
     one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
