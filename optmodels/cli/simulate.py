@@ -62,7 +62,8 @@ def simulate(
     from optmodels.reporting.simulate import simulate_lines
 
     found, unwritten = attempted(lambda: api.simulate(
-        llm, gpu, trace, columns=pairs(column, "--column") or None, tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
+        llm, gpu, trace, columns=pairs(column, "--column") or None,
+        tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
         kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
         tpot_limit_s=tpot_limit, e2e_limit_s=e2e_limit, rate_factor=rate_factor, first_s=first, seed=seed, out=out,
