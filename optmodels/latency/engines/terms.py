@@ -11,7 +11,7 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated) / bandwidth
     decode     FLOPs of C tokens / peak            prefill    FLOPs of P tokens / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
-    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth
+    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth; PCIe takes longer (`collectives`)
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
     running    requests of one attention rank (1e-6 each)
     prompt     f·layers·2·S_in/(S_in + 500) (1e-6 each): a step that carries a prompt costs more launches and kernels
@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
 from optmodels.latency.work import layer_work, peak_flops
 
@@ -144,7 +145,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
     pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
     flops = work.linear_flops_per_token * layers
-    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s
+    launch, many = over_pcie(gpu, n)
+    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
     moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
     return {
@@ -158,7 +160,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "layer": one * layers * MICRO,
         "moe": one * moe_layers * MICRO,
         "mla": one * (layers if a.mla is not None else 0.0) * MICRO,
-        "comm": one * (layers if d.gpus > 1 else 0.0) * MICRO,
+        "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
