@@ -282,6 +282,8 @@ class FleetPoint(Entry):
     market: Market = "on_demand"
     count: PositiveInt = 1
     slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
+    tp: PositiveInt | None = Field(default=None, description="GPUs of a replica (tensor parallel), for the exports")
+    replicas_per_machine: PositiveInt | None = Field(default=None, description="for the exports")
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
@@ -609,6 +611,7 @@ def _measured(
 ) -> None:  # fmt: skip
     """What measured points refer to is there."""
     prices = {(m.machine, m.region): m.prices for m in machines}
+    gpu_counts = {(m.machine, m.region): m.gpu_count for m in machines}
     known = _named(p.workloads, demands)
     if not points:
         wrong.add("points", None, "at least one operating point")
@@ -625,6 +628,9 @@ def _measured(
                 )
             elif price.get(q.market) is None:
                 wrong.add(f"points[{i}].market", q.market, f"a market {q.machine} has a price in")
+        gpus, have = (q.tp or 1) * (q.replicas_per_machine or 1), gpu_counts.get((q.machine, q.region))
+        if have is not None and gpus > have:
+            wrong.add(f"points[{i}].tp", gpus, f"tp × replicas_per_machine at most {have}, the GPUs of {q.machine}")
         for demand in q.requests_per_s:
             if demand not in known:
                 wrong.unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)
