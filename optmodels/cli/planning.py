@@ -45,23 +45,40 @@ def solve(
     as_json: Json = False,
 ) -> int:
     """One plan: a readable summary, and files under results/."""
+    target = out if out is not None else (None if as_json else Path("results"))
+    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed)
+    return int(result.exit_status)
+
+
+def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
+    """The result of `api.solve`, shown as soon as it is found and before files are made of it.
+
+    Raises:
+        NotWrittenError: the result was shown and could not be written.
+    """
     from optmodels import api, formulation
     from optmodels.cli.console import attempted, progress, show
+    from optmodels.reporting.text import plain
 
-    target = out if out is not None else (None if as_json else Path("results"))
     with progress(not as_json) as on_event:
+
+        def on_result(result: Any) -> None:
+            if on_event is not None:
+                on_event.stop()
+            summary = formulation.get(result.formulation).summary(result.document())
+            show([*_headline(result), *summary, *_certificate(result)])
+            sys.stdout.flush()
+
         result, unwritten = attempted(lambda: api.solve(
-            instance, method, time_limit=time_limit, gap=gap, seed=seed, out=target, on_event=on_event
+            source, out=target, on_event=on_event, on_result=None if as_json else on_result, **how
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
-    else:
-        form = formulation.get(result.formulation)
-        found = result.model_dump(mode="json", by_alias=True)
-        show([*_headline(result), *form.summary(found), *_certificate(result)])
+    elif "folder" in result.log:
+        show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
     if unwritten is not None:
         raise unwritten
-    return int(result.exit_status)
+    return result
 
 
 def _headline(result: Any) -> list[Any]:
@@ -104,12 +121,9 @@ def _certificate(result: Any) -> list[Any]:
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if result.status == "error":
-        file = Path(result.log["folder"]) / "plan.json" if "folder" in result.log else "the document (--out writes it)"
-        lines.append(f"[red]Nothing is proved.[/red] Please report this with {plain(str(file))}")
+        lines.append("[red]Nothing is proved.[/red] Please report this with plan.json (--out writes it)")
     if left_out := result.log.get("left_out"):
         lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
-    if "folder" in result.log:
-        lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
 
 

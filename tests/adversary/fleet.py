@@ -195,6 +195,10 @@ class _Fleet:
             return 1
         return m.gpu_count if unit == "gpus" else m.vcpu or 0
 
+    def _gpu(self, machine: str, region: str) -> str:
+        m = self.pool.get((machine, region))
+        return "" if m is None or m.gpu is None else m.gpu
+
     def _limits(self, t: int) -> None:
         p = self.p
         if p.budget_usd_per_hour is not None:
@@ -215,6 +219,7 @@ class _Fleet:
                             fnmatch.fnmatchcase(machine, line.machine)
                             and fnmatch.fnmatchcase(region, line.region)
                             and line.market in (None, market)
+                            and fnmatch.fnmatchcase(self._gpu(machine, region), line.gpu)
                         ):
                             row = sums.setdefault(None if together else (machine, region), {})
                             units = count * self._units(machine, region, line.unit)
@@ -911,6 +916,8 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                     line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
                 if maybe(rng, 0.4):
                     line["unit"] = pick(rng, units)
+                if pooled and maybe(rng, 0.3):
+                    line["gpu"] = pick(rng, sorted({m["gpu"] for m in pooled}))
     if maybe(rng, 0.3):
         high = 1e8 if kind == "scales" else 60
         data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)

@@ -247,11 +247,11 @@ def _serving(
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
+            own = tp * w.get("runtime_gib", 0.0) * GIB
             prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
             busy = prefill
             if latency is not None and latency.get("model") != "roofline":
                 tbt, prefill, busy = _engine(latency, w, architecture, name, tp, int(batch), uncached)
-            own = tp * w.get("runtime_gib", 0.0) * GIB
             if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
