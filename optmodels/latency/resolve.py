@@ -45,7 +45,7 @@ _KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by h
 _MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
-_AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "attention", "collective")
+_AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
 
 ModelChoice = Annotated[
@@ -362,7 +362,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
         prompt_step_s=prompt,
-        prompt_token_s=term["prefill"] + collective,
+        prompt_token_s=term["prefill"] + term["routed"] + collective,
         prompt_pair_s=term["attention"] / 0.5,
         decode_request_s=term["decode"] + term["running"] + collective,
         context_s=term["kv"] / 1.5,
