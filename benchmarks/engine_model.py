@@ -349,6 +349,7 @@ def main() -> None:
         rows_left_out={str(k): int(v) for k, v in counts.items()},
         measured={k: tuple(sorted(frame[k].unique())) for k in ("engine", "gpu", "llm", "precision")},
         together=tuple(sorted(set(zip(frame.engine, frame.llm, frame.gpu, strict=True)))),
+        precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
         targets={t: EngineTarget(coefficients=m.coefficients, adjustments=m.adjustments, factors=m.factors, **judged[t])

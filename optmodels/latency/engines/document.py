@@ -70,6 +70,11 @@ class OwnRows(Entry):
     source: str = ""
     date: str = ""
 
+    @property
+    def suffice(self) -> bool:
+        """Whether they have an interval of their own; fewer pull, but count as unmeasured."""
+        return self.rows >= min(LEAST_OWN.values()) and self.workloads >= OWN_WORKLOADS
+
 
 class EngineModel(Entry):
     """Global coefficients over engines, GPUs and LLMs."""
@@ -82,6 +87,7 @@ class EngineModel(Entry):
     rows_left_out: dict[str, int] = Field(description="reason → rows of the source that were not fitted")
     measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
     together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
+    precisions: dict[str, tuple[str, ...]] = Field(description="LLM → precisions it was measured at")
     domain: dict[str, tuple[float, float]]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
@@ -116,11 +122,14 @@ class Deployed:
     def unseen(self) -> tuple[LeftOut, ...]:
         """What of the deployment was never measured; the workload, or how many rows of one's own, where everything was.
 
-        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were.
+        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were. An
+        LLM at another precision than measured is another LLM.
         """
         d = self.deployment
         names: dict[LeftOut, str] = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}
         found = tuple(what for what, name in names.items() if name not in self.source.measured[what])  # type: ignore[index]
+        if "llm" not in found and d.precision not in self.source.precisions[d.llm_name]:
+            found = ("llm", *found)
         if found:
             return found
         if (d.engine, d.llm_name, d.gpu_name) in self.source.together:
@@ -140,10 +149,9 @@ class Deployed:
     def _own(self) -> LeftOut | None:
         """The interval of rows of one's own, where there are enough of this engine, LLM and GPU."""
         d = self.deployment
-        mine = [o for o in self.source.own if (o.engine, o.llm, o.gpu) == (d.engine, d.llm_name, d.gpu_name)]
-        if max((o.workloads for o in mine), default=0) < OWN_WORKLOADS:
-            return None
-        rows = sum(o.rows for o in mine)
+        mine = (d.engine, d.llm_name, d.gpu_name, d.precision)
+        rows = max((o.rows for o in self.source.own if o.suffice and (o.engine, o.llm, o.gpu, o.precision) == mine),
+                   default=0)  # fmt: skip
         return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
