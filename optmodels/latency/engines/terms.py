@@ -32,7 +32,7 @@ import numpy.typing as npt
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.memory import kv_copies
-from optmodels.latency.work import ACTIVATION_BYTES, layer_work, peak_flops
+from optmodels.latency.work import layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "fp4", "int4"]
@@ -150,11 +150,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     routed = 0.0
     if a.moe is not None:
         routed = 2.0 * a.moe.active * a.ffn_matrices * a.hidden * a.moe.expert_ffn * (layers - a.moe.dense_layers)
-    reduce_bytes = 2.0 * work.allreduce_bytes_per_token * layers * (2.0 * (t - 1.0) / t) / ranks
-    exchange_bytes = 0.0
-    if a.moe is not None and ranks > 1:
-        exchange_bytes = (layers - a.moe.dense_layers) * 2.0 * a.moe.active * a.hidden * ACTIVATION_BYTES / n
-    per_token = (reduce_bytes + exchange_bytes) / gpu.link_bytes_per_s
+    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s
     one = np.ones_like(C)
     moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
     return {
