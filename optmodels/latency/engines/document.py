@@ -19,9 +19,10 @@ from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
 from optmodels.latency.engines.fit import Fitted
-from optmodels.latency.engines.terms import Deployment, Loads, Precision, first_token_terms, step_terms
+from optmodels.latency.engines.terms import MEASURED_AS, Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
+from optmodels.latency.work import Precision
 
 Array = npt.NDArray[np.float64]
 LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
@@ -101,10 +102,10 @@ def labels(d: Deployment) -> dict[str, str]:
     """The deployment's level in every grouping of the fit."""
     llm, gpu = d.llm_name, d.gpu_name
     return {
-        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.precision,
-        "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.precision}", "llm|gpu": f"{llm}|{gpu}",
+        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.measured_as,
+        "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
-        "configuration": f"{d.engine}|{llm}|{gpu}|{d.precision}|{d.gpus}/{d.attention_ranks}",
+        "configuration": f"{d.engine}|{llm}|{gpu}|{d.measured_as}|{d.gpus}/{d.attention_ranks}",
     }  # fmt: skip
 
 
@@ -128,7 +129,7 @@ class Deployed:
         d = self.deployment
         names: dict[LeftOut, str] = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}
         found = tuple(what for what, name in names.items() if name not in self.source.measured[what])  # type: ignore[index]
-        if "llm" not in found and d.precision not in self.source.precisions[d.llm_name]:
+        if "llm" not in found and d.measured_as not in self.source.precisions[d.llm_name]:
             found = ("llm", *found)
         if found:
             return found
@@ -149,7 +150,7 @@ class Deployed:
     def _own(self) -> LeftOut | None:
         """The interval of rows of one's own, where there are enough of this engine, LLM and GPU."""
         d = self.deployment
-        mine = (d.engine, d.llm_name, d.gpu_name, d.precision)
+        mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
         rows = max((o.rows for o in self.source.own if o.suffice and (o.engine, o.llm, o.gpu, o.precision) == mine),
                    default=0)  # fmt: skip
         return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
@@ -234,9 +235,10 @@ def deployment(
             wrong.add(option, name, f"one of {', '.join(known)}")
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
+    cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"
     return Deployment(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision),
-        "fp8" if precision in ("fp8", "fp4") else "fp16", tp * attention_ranks, attention_ranks,
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision), cache,
+        tp * attention_ranks, attention_ranks,
     )  # fmt: skip
 
 

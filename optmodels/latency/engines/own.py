@@ -118,7 +118,7 @@ def _said(own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
     for s in own:
         d = s.deployment
         lengths = zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)
-        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.precision), []).extend(lengths)
+        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.measured_as), []).extend(lengths)
     return [
         OwnRows(engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), source=source, date=date)
         for (e, m, g, p), r in rows.items()
