@@ -12,6 +12,7 @@ from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
+from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
 
@@ -57,7 +58,37 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
         "candidates": {"candidates": len(s), "configurations": len(c), "feasible": len(ok)},
         "unmodelled": _unmodelled(tables),
+        "latencies": _latencies(tables, plan),
+        "prices": tables.case.price_source,
     }
+
+
+def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | None:
+    """Source and interval of the plan's latencies, of those it was compared with, and the SLO at the pessimistic end.
+
+    None where they are measured points of the instance.
+    """
+    case, c = tables.case, tables.configurations
+    if tables.measured:
+        return None
+    safety = case.problem.latency.safety
+    gpus = [case.machines[i].gpu or "" for i in c.main.tolist()]
+    families = ["high_end" if case.source is not None else FAMILIES[f] for f in c.family.tolist()]
+    kinds = sorted(set(zip(gpus, c.tp.tolist(), families, strict=True)))
+    found: dict[str, Any] = {"plan": [], "predicted": [], "compared": []}
+    if plan is not None:
+        main = plan.machines[0].gpu or ""
+        where = case.provenance(main, plan.tensor_parallel, plan.family)
+        found["plan"] = source_entries([(f"the plan's {main}", where)], safety)
+        end, slo, pr = at_most(where, safety), case.limits, plan.prediction
+        tbt, ttft = end or (None, None)
+        for name, value, factor, limit in (("TTFT", pr.ttft_s, ttft, slo.ttft_s), ("TBT", pr.tbt_s, tbt, slo.tbt_s)):
+            found["predicted"].append({
+                "name": name, "predicted_s": value, "pessimistic_s": factor and factor * (value or 0.0),
+                "slo_s": limit if np.isfinite(limit) else None,
+            })  # fmt: skip
+    found["compared"] = source_entries(((gpu, case.provenance(gpu, tp, family)) for gpu, tp, family in kinds), safety)
+    return found
 
 
 def _unmodelled(tables: CostTables) -> list[str]:
@@ -128,7 +159,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             table.add_row(
                 line["name"], _number(line["value"], line["unit"]), _number(line["limit"], line["unit"]), margin
             )
-        out += ["", table]
+        out += ["", table, *_source_lines(report)]
         spotless = report.get("without_spot")
         if plan["uses_spot"]:
             text = "none feasible" if spotless is None else _short(spotless)
@@ -147,6 +178,26 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", f"[dim]{len(missing)} machines took no part: {plain('; '.join(missing[:4]))}"
                     f"{' …' if len(missing) > 4 else ''}[/dim]"]  # fmt: skip
     return out
+
+
+def _source_lines(report: Mapping[str, Any]) -> list[str]:
+    """Where latencies and prices come from, and what the plan is at their pessimistic end."""
+    lines: list[str] = []
+    known = report.get("latencies")
+    if known:
+        lines += ["", *source_lines(known["plan"])]
+        ends = [
+            f"{x['name']} {seconds(x['pessimistic_s'])}" + (f" (SLO {seconds(x['slo_s'])})" if x["slo_s"] else "")
+            for x in known["predicted"] if x["pessimistic_s"] is not None
+        ]  # fmt: skip
+        over = [x["name"] for x in known["predicted"] if (x["pessimistic_s"] or 0.0) > (x["slo_s"] or np.inf)]
+        if ends:
+            kept = f"[yellow]the SLO's {' and '.join(over)} would not hold[/yellow]" if over else "the SLO would hold"
+            lines.append(f"  at that end: {', '.join(ends)}: {kept}")
+        lines += compared_lines(known["compared"])
+    if report.get("prices"):
+        lines.append(f"[bold]Prices:[/bold] {plain(report['prices'])}")
+    return lines
 
 
 def _margin(line: Mapping[str, Any]) -> str:
