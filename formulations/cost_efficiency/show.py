@@ -11,7 +11,7 @@ from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.catalog.types import MARKETS
-from optmodels.latency.strategies import FAMILIES
+from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
@@ -73,7 +73,7 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
         return None
     safety = case.problem.latency.safety
     gpus = [case.machines[i].gpu or "" for i in c.main.tolist()]
-    families = ["high_end" if case.source is not None else FAMILIES[f] for f in c.family.tolist()]
+    families: list[Family] = ["high_end" if case.source is not None else FAMILIES[f] for f in c.family.tolist()]
     kinds = sorted(set(zip(gpus, c.tp.tolist(), families, strict=True)))
     found: dict[str, Any] = {"plan": [], "predicted": [], "compared": []}
     if plan is not None:

@@ -121,7 +121,8 @@ def _latencies(t: ReservedTables) -> dict[str, Any]:
             elif safety is None or safety < LEVEL:
                 end = choice_of(m, s, f"machines[{i}]", f"services[{k}]", replace(level, safety=LEVEL))
                 share = min(share, 0.0 if end is None else end.rps / found.rps)
-    return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": None if math.isnan(share) else share}
+    known = None if math.isnan(share) else share
+    return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": known}
 
 
 def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
