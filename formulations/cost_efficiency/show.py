@@ -80,15 +80,28 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
         main = plan.machines[0].gpu or ""
         where = case.provenance(main, plan.tensor_parallel, plan.family)
         found["plan"] = source_entries([(f"the plan's {main}", where)], safety)
-        end, slo, pr = at_most(where, safety), case.limits, plan.prediction
-        tbt, ttft = end or (None, None)
-        for name, value, factor, limit in (("TTFT", pr.ttft_s, ttft, slo.ttft_s), ("TBT", pr.tbt_s, tbt, slo.tbt_s)):
-            found["predicted"].append({
-                "name": name, "predicted_s": value, "pessimistic_s": factor and factor * (value or 0.0),
-                "slo_s": limit if np.isfinite(limit) else None,
-            })  # fmt: skip
+        found["predicted"] = _ends(tables, plan, at_most(where, safety))
     found["compared"] = source_entries(((gpu, case.provenance(gpu, tp, family)) for gpu, tp, family in kinds), safety)
     return found
+
+
+def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
+    """Predictions beside the SLO, and what they are where TBT and TTFT are so many times as long."""
+    case, pr = tables.case, plan.prediction
+    tps: float | None = None
+    ttft = tbt = None
+    if at_end is not None and pr.ttft_s is not None and pr.tbt_s is not None:
+        decode = (case.problem.workload.output_tokens - 1) * pr.tbt_s
+        first = pr.e2e_s / plan.passes - decode
+        one = at_end[1] * first + at_end[0] * decode
+        ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
+        tps = case.tokens / (plan.passes * one)
+    slo, limits = case.problem.slo, case.limits
+    lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
+    if slo.kind == "real_time":
+        for name, value, end, limit in (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TBT", pr.tbt_s, tbt, limits.tbt_s)):
+            lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
+    return lines
 
 
 def _unmodelled(tables: CostTables) -> list[str]:
@@ -186,14 +199,16 @@ def _source_lines(report: Mapping[str, Any]) -> list[str]:
     known = report.get("latencies")
     if known:
         lines += ["", *source_lines(known["plan"])]
-        ends = [
-            f"{x['name']} {seconds(x['pessimistic_s'])}" + (f" (SLO {seconds(x['slo_s'])})" if x["slo_s"] else "")
-            for x in known["predicted"] if x["pessimistic_s"] is not None
+        ends = [x for x in known["predicted"] if x["pessimistic"] is not None]
+        over = [
+            x["name"] for x in ends
+            if (x["pessimistic"] < x["slo"] if x["name"] == "TPS" else x["pessimistic"] > x["slo"])
         ]  # fmt: skip
-        over = [x["name"] for x in known["predicted"] if (x["pessimistic_s"] or 0.0) > (x["slo_s"] or np.inf)]
         if ends:
-            kept = f"[yellow]the SLO's {' and '.join(over)} would not hold[/yellow]" if over else "the SLO would hold"
-            lines.append(f"  at that end: {', '.join(ends)}: {kept}")
+            kept = f"[yellow]{' and '.join(over)} would miss the SLO[/yellow]" if over else "the SLO would hold"
+            number = {k: [_number(x[k], x["unit"]) for x in ends] for k in ("pessimistic", "slo")}
+            said = [f"{x['name']} {end} ({slo})" for x, end, slo in zip(ends, *number.values(), strict=True)]
+            lines.append(f"  at that end, beside the SLO: {', '.join(said)}: {kept}")
         lines += compared_lines(known["compared"])
     if report.get("prices"):
         lines.append(f"[bold]Prices:[/bold] {plain(report['prices'])}")
