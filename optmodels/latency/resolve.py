@@ -49,10 +49,8 @@ _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention"
 
 
 ModelChoice = Annotated[
-    str | tuple[EngineModel, ...],
-    Field(
-        description="default: the engines' global coefficients; roofline: times at peak; or the documents themselves"
-    ),
+    str | tuple[LatencyModel | EngineModel, ...],
+    Field(description="default: the engines' global coefficients; roofline: times at peak; a file; or the documents"),
 ]
 
 
