@@ -21,7 +21,7 @@ from optmodels.model import Expression, Family, Model, Rows, Terms, Variable, at
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-SMALL = 1e-2  # of a row of `capacity`: shares with smaller coefficients have rows of their own
+SMALL = 1e-4  # of `capacity`: shares with smaller coefficients have rows of their own; a tolerance hides 1 % of others
 
 
 class Parameters(Model):

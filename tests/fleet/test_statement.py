@@ -53,14 +53,14 @@ def pooled(tables, *pools):
 
 
 def small():
-    """Two of three loads are less than a hundredth of a deployment: of half a one, of whole ones."""
-    problem = fleet([2.0, 0.005, 0.008], [[1.0, 8.0], [1.0, 1.0], [1.0, 0.0]], [1.0, 2.0], periods=DAY)
+    """Two of three loads are less than a ten-thousandth of a deployment: of half a one, of whole ones."""
+    problem = fleet([2.0, 0.00005, 0.00008], [[1.0, 8.0], [1.0, 1.0], [1.0, 0.0]], [1.0, 2.0], periods=DAY)
     return problem, build_tables(problem)
 
 
 def small_pool():
     """Loads that two pools after a loss barely notice: all of one pool's, one of the other's. Two periods."""
-    problem = fleet([2.0, 0.005, 0.004], [[1.0, 8.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.5]], [1.0, 2.0, 3.0],
+    problem = fleet([2.0, 0.00005, 0.00004], [[1.0, 8.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.5]], [1.0, 2.0, 3.0],
                     periods=DAY, reserve={"lost": 2})  # fmt: skip
     return problem, pooled(build_tables(problem), 0, 0, 1)
 

@@ -142,7 +142,7 @@ class _Search:
         limit = clock.part(max(HEURISTICS, min(1.0, HEURISTICS_S / max(clock.left, LEAST_S))))
         made: list[Ints] = []
         for method in methods:
-            if limit.over:
+            if limit.over or self.within(PROVED):
                 break
             if method in self.ran:
                 continue
