@@ -581,6 +581,111 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     return folder
 
 
+def simulate(
+    llm: str,
+    gpu: str,
+    trace: str | PathLike[str] | Trace,
+    *,
+    tp: int = 1,
+    precision: str = "fp16",
+    kv_precision: str = "fp16",
+    engine: str = "vllm",
+    model: str = "default",
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 8192,
+    chunk_tokens: int | None = None,
+    kv_tokens: float | None = None,
+    instances: int = 1,
+    dispatcher: str = "earliest_finish",
+    refuse: bool = False,
+    ttft_limit_s: float | None = None,
+    tpot_limit_s: float | None = None,
+    e2e_limit_s: float | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Simulate one deployment on a trace, step by step, without a plan.
+
+    Args:
+        llm, gpu: of the catalogue.
+        trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
+            LOW-HIGH, drawn evenly.
+        tp: GPUs of an instance.
+        precision, kv_precision: of weights and cache.
+        engine: vllm, sglang or trtllm.
+        model: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
+        max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
+        kv_tokens: that the cache holds; None: what the GPUs' memory leaves.
+        instances: alike, behind one dispatcher.
+        dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
+        refuse: refuse what is predicted to exceed the limits.
+        ttft_limit_s, tpot_limit_s, e2e_limit_s: what goodput counts.
+        rate_factor, first_s: of the trace, as in `replay`.
+        seed: of a trace that is drawn.
+        out: folder for results; a new folder is made in it with simulate.json and a table of requests.
+
+    Raises:
+        InputError: a name, a file or an argument is wrong, or the weights do not fit.
+    """
+    from optmodels.simulation.continuous import DISPATCHERS, Engine
+    from optmodels.simulation.deployment import Limits, costs_of, kv_room, named, serve
+    from optmodels.traces.generated import poisson
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    check_folder(None if out is None else Path(out))
+    able = [d for d in DISPATCHERS if d != "planned_shares"]
+    one_of("dispatcher", dispatcher, able)
+    for name, value in (("tp", tp), ("instances", instances)):
+        if value < 1:
+            raise InputError(Mistake(None, name, value, "at least 1"))
+    for name, seconds in (("ttft_limit", ttft_limit_s), ("tpot_limit", tpot_limit_s), ("e2e_limit", e2e_limit_s)):
+        if seconds is not None and not seconds > 0:
+            raise InputError(Mistake(None, name, seconds, "seconds > 0"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    seed = checked_options(seed).seed
+    if isinstance(trace, str) and trace.startswith("poisson:"):
+        requests = poisson(trace, seed)
+    else:
+        requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
+    began = time.perf_counter()
+    deployed = named(llm, gpu, tp, precision, kv_precision, engine)
+    costs, provenance = costs_of(model, deployed, float(requests.prompt_tokens.mean()))
+    room = kv_room(deployed, max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
+    one = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
+    report, columns = serve(
+        requests, one, instances, dispatcher, refuse,  # type: ignore[arg-type]
+        Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s),
+    )  # fmt: skip
+    found: dict[str, Any] = {
+        "deployment": {
+            "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
+            "instances": instances, "dispatcher": dispatcher, "refuse": refuse, "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens, "kv_tokens": one.kv_tokens,
+        },
+        "latency": {
+            "model": provenance.model, "source": provenance.source, "transfer": list(provenance.transfer),
+            "notes": list(provenance.notes),
+        },
+        "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
+        "trace": requests.name, "rate_factor": rate_factor, "first_s": first_s, "seed": seed, "report": report,
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+    }  # fmt: skip
+    if out is not None:
+        with keeping(found):
+            folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
+            found["folder"] = str(folder)
+            import pandas as pd
+
+            write_text(folder / "simulate.json", to_json(found))
+            write_frame(folder / "requests.csv", pd.DataFrame(columns))
+    return found
+
+
 def _read_result(path: Path) -> Mapping[str, Any]:
     from optmodels.io.read import read_document
 

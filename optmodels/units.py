@@ -84,6 +84,7 @@ _FINITE = {"allow_inf_nan": False}
 Seconds = Annotated[float, Unit("s"), Field(gt=0, **_FINITE)]
 # Capacities have a floor far below anything built: beyond it latencies leave the range a solver can tell apart.
 Gib = Annotated[float, Unit("GiB"), Field(gt=0, **_FINITE), Field(ge=1e-6)]
+NonNegativeGib = Annotated[float, Unit("GiB"), Field(ge=0, **_FINITE)]
 Gbps = Annotated[float, Unit("Gbps"), Field(gt=0, **_FINITE), Field(ge=1e-6)]
 BytesPerSecond = Annotated[float, Unit("B/s"), Field(gt=0, **_FINITE), Field(ge=1e3)]
 FlopsPerSecond = Annotated[float, Unit("FLOP/s"), Field(gt=0, **_FINITE), Field(ge=1e3)]

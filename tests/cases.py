@@ -74,7 +74,7 @@ def alpha_range(tables):
     curves, c, p = tables.curves, tables.configurations, tables.case.problem
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.maximum(1 - (curves.vram - curves.vram_fixed) / curves.kv, 0.0)
-        high = np.minimum(curves.host / curves.kv, 1.0)
+        high = np.minimum(curves.host / curves.kv_host, 1.0)
     offloads = np.isin(c.family, [FAMILIES.index(f) for f in FAMILIES if f in AO_FAMILIES or f.startswith("kvo")])
     low = np.where(offloads, np.maximum(low, p.strategies.alpha.min), low)
     high = np.where(offloads, np.minimum(high, p.strategies.alpha.max), 0.0)

@@ -65,7 +65,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         require("VRAM per replica", (fixed + (1 - alpha) * kv) / GIB, float(curve.vram[0]) / GIB, "GiB")
         if offloaded:
             where = {"kvo_ram": "host RAM", "kvo_disk": "disk volume"}.get(family, "AO machine's VRAM")
-            require(f"{where} per replica", alpha * kv / GIB, float(curve.host[0]) / GIB, "GiB")
+            require(f"{where} per replica", alpha * float(curve.kv_host[0]) / GIB, float(curve.host[0]) / GIB, "GiB")
     theta = min(tps, p.slo.tps)
     return CostPlan(
         name=p.name, family=family, machines=lines, tensor_parallel=int(c.tp[row]), replicas_per_machine=int(c.dp[row]),

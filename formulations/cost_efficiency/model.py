@@ -73,7 +73,7 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
     configuration = compact.candidates.configuration[candidate]
     i = position[configuration]
     with np.errstate(divide="ignore", invalid="ignore"):
-        host_share = np.where(part.host > 0, part.kv / part.host, np.nan)
+        host_share = np.where(part.host > 0, part.kv_host / part.host, np.nan)
     vram = np.where(part.vram > 0, part.vram, 1.0)
     usd_per_hour = compact.candidates.usd_per_hour[candidate]
     seconds_per_million = (

@@ -8,7 +8,8 @@ from typing import Any
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.catalog.types import Architecture, Market
-from optmodels.latency.work import Precision, layer_work
+from optmodels.latency.memory import kv_bytes
+from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.plan.deployment import Deployment, Deployments, Purchase, purchase, strategy_notes
 from optmodels.units import GIB
 
@@ -42,7 +43,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         host = None
         if d.family == "kvo_ram" and alpha > 0 and architecture is not None:
             work = layer_work(architecture, precision[0], precision[1])
-            host = alpha * d.batch * longest * work.kv_bytes_per_token_all_layers / GIB
+            host = alpha * float(kv_bytes(work, d.tensor_parallel or 1, d.batch, longest)) / GIB
         made.append(Deployment(
             name=d.name, model=architecture.title if architecture else "", provider=known.provider if known else "",
             checkpoint=architecture.checkpoint if architecture else "", region=main.region, machine=main.machine,
@@ -68,7 +69,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
     return Deployments(name=p.name or "plan", deployments=made, purchases=list(most.values()), notes=notes)
 
 
-def _model(case: FleetCase, workload: str | None) -> tuple[Architecture | None, tuple[Precision, Precision]]:
+def _model(case: FleetCase, workload: str | None) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:
     if workload is None or workload not in case.architectures:
         return None, ("fp16", "fp16")
     precision = case.workload(workload).precision

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from formulations.orchestration.problem import MOST_BINS, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import Rates, RateSource
 from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.work import layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
@@ -252,9 +253,9 @@ def most_tokens(case: OrchestrationCase) -> Array:
         work = layer_work(case.architectures[m], served.weights, served.kv)
         choose = served.candidates or p.candidates
         for g, gib in enumerate(case.vram_gib):
-            gpus = max((tp * pp for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]), default=0)
-            room = gpus * p.memory.vram_usable * gib * GIB - work.weight_bytes
-            most[m] = max(most[m], room / work.kv_bytes_per_token_all_layers)
+            for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
+                room = tp * pp * p.memory.vram_usable * gib * GIB - float(weight_bytes(work, tp))
+                most[m] = max(most[m], longest_request(work, tp, room))
     return np.where(most > 0, most, np.inf)
 
 
@@ -322,10 +323,9 @@ def _candidates(
                     1 if p.cluster.tensor_groups_cross_servers else tp if p.cluster.pipelines_cross_servers else tp * pp
                 )
                 for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
-                    # KV and weights are divided among the GPUs of a replica; activations are not.
-                    share = (work.weight_bytes + work.kv_cache_bytes(batch, tokens[m])) / (tp * pp)
-                    working = float(work.activation_bytes(1, prompt[m], 8192.0)) / tp
-                    gib = (share + working) / GIB
+                    # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
+                    share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
+                    gib = (share + float(pass_bytes(work, tp, min(prompt[m], CHUNK_TOKENS), 1)) / tp) / GIB
                     reason = _unusable(case, rates, batch, unit, largest[g], tp * pp * dp, g, gib)
                     if reason:
                         yield Discarded(served.model, kind, tp, pp, dp, batch, reason)

@@ -16,7 +16,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
 from optmodels.latency.strategies import Variant
-from optmodels.latency.work import Precision
+from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.traces.spec import TraceSpec, load_trace
@@ -79,7 +79,7 @@ class ServedModel(Entry):
     model: str = Field(min_length=1, max_length=100)
     architecture: str | Architecture | None = Field(default=None, description="default: the catalogue's entry `model`")
     weights: Precision = "fp16"
-    kv: Precision = "fp16"
+    kv: KvPrecision = "fp16"
     t_slice_s: Seconds | None = Field(
         default=None, description="default: per-token latency of an idle one-GPU instance"
     )

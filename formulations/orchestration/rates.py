@@ -13,7 +13,7 @@ from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import layer_work
+from optmodels.latency.work import layer_work, peak_flops
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
@@ -92,7 +92,7 @@ class RateSource:
     def _roofline(self, variant: Variant, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """A pipeline's stages take turns on pp micro-batches: a token costs the time of one GPU at load W/pp."""
         served, g = self.case.problem.models[model], self.case.gpus[gpu]
-        flops = g.fp8_flops if served.weights == "fp8" and g.fp8_flops is not None else g.fp16_flops
+        flops = peak_flops(g, served.weights)
         if flops is None:
             return _nothing(most, f"no compute peak of {self.case.gpu_types[gpu]}")
         if self.case.architectures[model].heads % tp:

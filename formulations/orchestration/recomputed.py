@@ -171,13 +171,27 @@ def recompute(problem: Orchestration) -> Recomputed:
 def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
     """Tokens of one request beside the weights on the candidate with most memory; ∞ where none holds the weights."""
     choose = case.problem.models[m].candidates or case.problem.candidates
-    sizes = [tp * pp for tp in choose.tp for pp in choose.pp]
     most = 0.0
     for vram_gib, working in zip(case.vram_gib, case.free_gpus.tolist(), strict=True):
-        gpus = max((x for x in sizes if x <= working), default=0)
-        room = gpus * case.problem.memory.vram_usable * vram_gib * GIB - work.weight_bytes
-        most = max(most, room / work.kv_bytes_per_token_all_layers)
+        for tp in choose.tp:
+            copies, weights = _replicated(work, tp)
+            for pp in choose.pp:
+                if tp * pp > working:
+                    continue
+                room = tp * pp * case.problem.memory.vram_usable * vram_gib * GIB - weights
+                room = (room - work.layers * work.state_bytes) / (copies * work.kv_bytes_per_token_all_layers)
+                if room > work.window_tokens:  # what is beyond a window is kept by the other layers alone
+                    kept = 1 - work.window_share
+                    room = (room - work.window_share * work.window_tokens) / kept if kept else math.inf
+                most = max(most, room)
     return most if most > 0 else math.inf
+
+
+def _replicated(work: LayerWork, tp: int) -> tuple[float, float]:
+    """Copies of each KV head among tp GPUs, whole heads on each, and all their weights with what each holds whole."""
+    copies = tp * math.ceil(work.kv_heads / tp) / work.kv_heads
+    again = (copies - 1) * work.kv_weight_bytes + (tp - 1) * work.whole_weight_bytes
+    return copies, work.weight_bytes + work.layers * again
 
 
 def _lengths(case: OrchestrationCase, m: int, held: float) -> tuple[float, float, float]:
@@ -233,9 +247,12 @@ def _candidates(
                 unit = tp * pp
             for dp, batch in sorted({(dp, batch) for dp in choose.dp for batch in choose.batch}):
                 # MS(d): weights and KV cache are divided among a replica's GPUs, activations among a stage's.
-                kept = work.weight_bytes + batch * tokens * work.kv_bytes_per_token_all_layers
-                passing = min(prompt, PREFILL_CHUNK_TOKENS) * work.activation_bytes_per_token
-                gib = (kept / (tp * pp) + (passing + work.logit_bytes_per_sequence) / tp) / GIB
+                copies, weights = _replicated(work, tp)
+                one = copies * work.seen(tokens) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
+                hidden = work.whole_activation_bytes_per_token
+                passing = hidden + (work.activation_bytes_per_token - hidden) / tp
+                passing = min(prompt, PREFILL_CHUNK_TOKENS) * passing + work.logit_bytes_per_sequence / tp
+                gib = ((weights + batch * one) / (tp * pp) + passing) / GIB
                 refused = ""
                 if not np.isfinite(rates.tokens_per_s[:batch]).all():
                     refused = f"a rate at every load to {batch}: {rates.reason}"

@@ -17,6 +17,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
 from formulations.reserved_capacity.throughput import Choice, choice_of
 from optmodels.errors import InputError, Mistake
+from optmodels.latency.memory import kv_copies, weight_bytes
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
@@ -299,11 +300,12 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
     per_token = layers * (w.linear_flops_per_token + w.head_flops_per_token) / found.flops
-    kv = (found.vram_bytes * problem_workload.vram_usable - w.weight_bytes) / w.kv_bytes_per_token_all_layers
+    room = found.vram_bytes * problem_workload.vram_usable - float(weight_bytes(w, found.tp))
+    kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
     return Engine(
-        kv_tokens=max(1, int(kv)), decode_s=weights / found.mem_bytes_per_s,
-        decode_per_kv_token_s=w.kv_bytes_per_token_all_layers / found.mem_bytes_per_s, decode_per_sequence_s=per_token,
-        prefill_per_token_s=per_token, prefill_per_pair_s=layers * w.attention_flops_per_pair / found.flops,
+        kv_tokens=max(1, int(room / kv_token)), decode_s=weights / found.mem_bytes_per_s,
+        decode_per_kv_token_s=kv_token / found.mem_bytes_per_s, decode_per_sequence_s=per_token,
+        prefill_per_token_s=per_token, prefill_per_pair_s=layers * w.prefill_flops_per_pair / found.flops,
         max_batch=max(1, found.batch),
     )  # fmt: skip
 

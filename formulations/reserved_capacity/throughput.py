@@ -12,7 +12,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.errors import Mistakes
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
 from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
 
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
@@ -23,7 +23,7 @@ class Workload(Entry):
 
     model: str | Architecture
     weights: Precision = "fp16"
-    kv: Precision = "fp16"
+    kv: KvPrecision = "fp16"
     input_tokens: PositiveInt
     output_tokens: PositiveInt
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
@@ -99,7 +99,7 @@ def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) 
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]
-    flops = gpu.fp8_flops if w.weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
+    flops = peak_flops(gpu, w.weights)
     if flops is None:
         return None
     vram = (vram_gib or gpu.vram_gib * gpu_count) / gpu_count

@@ -82,6 +82,16 @@ class Window(Entry):
     layers: PositiveInt
 
 
+class Linear(Entry):
+    """Linear attention in `layers` of the layers (gated DeltaNet): a state of fixed size, not a growing cache."""
+
+    layers: PositiveInt
+    key_heads: PositiveInt
+    value_heads: PositiveInt
+    key_head_dim: PositiveInt
+    value_head_dim: PositiveInt
+
+
 class Architecture(Entry):
     """A decoder-only transformer by its shape."""
 
@@ -101,6 +111,7 @@ class Architecture(Entry):
     moe: MoE | None = None
     mla: Mla | None = None
     window: Window | None = None
+    linear: Linear | None = None
     checkpoint: str = Field(
         default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
         description="the weights: Hugging Face repository or path, used by `optmodels export`",
@@ -114,6 +125,11 @@ class Architecture(Entry):
             raise ValueError(f"kv_heads ({self.kv_heads}) dividing heads ({self.heads})")
         if self.moe is not None and self.moe.dense_layers > self.layers:
             raise ValueError(f"moe.dense_layers ({self.moe.dense_layers}) at most layers ({self.layers})")
+        linear = 0 if self.linear is None else self.linear.layers
+        if linear >= self.layers:
+            raise ValueError(f"linear.layers ({linear}) below layers ({self.layers})")
+        if self.window is not None and self.window.layers > self.layers - linear:
+            raise ValueError(f"window.layers ({self.window.layers}) at most {self.layers - linear} layers of attention")
         return self
 
 

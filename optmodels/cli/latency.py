@@ -43,7 +43,9 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def calibrate(
     measurements: Annotated[Path, typer.Argument(help="CSV or Parquet file of measured latencies.")],
-    model: Annotated[str, typer.Option(help="auto, scaled, two_segment, additive, decay or linear_batch.")] = "auto",
+    model: Annotated[
+        str, typer.Option(help="auto, scaled, two_segment, additive, steps, decay or linear_batch.")
+    ] = "auto",
     out: OutFile = None,
     column: Columns = None,
     where: Where = None,
@@ -70,12 +72,12 @@ def calibrate(
     from optmodels.latency.fit.measurements import KINDS, read_frame
     from optmodels.latency.fit.reference import Reference
     from optmodels.latency.output import write_text, yaml_text
-    from optmodels.latency.work import BYTES
+    from optmodels.latency.work import WEIGHT_BYTES
 
     if kind is not None:
         one_of("--kind", kind, KINDS)
     one_of("--weighting", weighting, ("relative", "absolute"))
-    one_of("--precision", precision, tuple(BYTES))
+    one_of("--precision", precision, tuple(WEIGHT_BYTES))
     if (gpu is None) != (llm is None):
         raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
     if not force:

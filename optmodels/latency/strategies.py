@@ -31,6 +31,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.latency.memory import kv_copies, pass_bytes, weight_bytes
 from optmodels.latency.stepsum import sum_max_lines
 from optmodels.latency.work import LayerWork
 
@@ -116,8 +117,9 @@ class Curves:
     decode_slope: Array
     decode_intercept: Array
     vram_fixed: Array  # weights + activations, bytes
-    kv: Array  # KV cache at full length, bytes: (1−α) of it in VRAM, α of it offloaded
+    kv: Array  # KV cache at full length, bytes: (1−α) of it in VRAM
     vram: Array
+    kv_host: Array  # the same where it is offloaded: α of it there
     host: Array  # where the offloaded part lives; 0 where nothing can be offloaded
     alpha_lo: Array
     alpha_hi: Array
@@ -365,23 +367,33 @@ class Model:
     vram_usable: float = 1.0
     ram_usable: float = 1.0
     chunk_tokens: float = 8192.0
+    runtime_bytes: float = 0.0  # of a GPU, what the engine takes besides weights, activations and cache
     alpha_min: float = 0.0  # of the families that offload
     alpha_max: float = 1.0
 
-    def fixed_bytes(self, B: Any) -> Array:
-        """Weights and activations of a replica that B requests run on, in VRAM whatever α."""
-        w = self.work
-        fixed: Array = w.weight_bytes + w.activation_bytes(B, self.input_tokens, self.chunk_tokens)
-        return fixed
+    def fixed_bytes(self, B: Any, tp: Any) -> Array:
+        """All but the KV cache on the `tp` GPUs of a replica that B requests run on."""
+        prompt = np.minimum(np.asarray(B, dtype=float) * self.input_tokens, self.chunk_tokens)
+        fixed: Array = weight_bytes(self.work, tp) + pass_bytes(self.work, tp, prompt, B) + tp * self.runtime_bytes
+        return fixed + B * self.work.layers * self.work.state_bytes
 
-    def _decode_parts(self, hw: Hardware, B: Array) -> dict[str, Array]:
-        """The elementary times of one decode step of one layer: per step, or per step and context token (`_l`)."""
+    def _decode_parts(self, hw: Hardware, B: Array, kv_token: Array) -> dict[str, Array]:
+        """The elementary times of one decode step of one layer: per step, or per step and context token (`_l`).
+
+        Where windows end, attention and KV read are a + b·l (`LayerWork.seen_line`). `kv_token`: bytes of KV cache of
+        one token of each sequence in one layer.
+        """
         w = self.work
         head = w.head_flops_per_token if self.variant == "roofline" else 0.0
+        a, b = w.seen_line(self.input_tokens + 1, self.output_tokens - 1)
+        attention, kv = B * w.attention_flops_per_pair / hw.flops, kv_token / hw.mem_bytes_per_s
         return {
             "linear": B * (w.linear_flops_per_token + head) / hw.flops,
-            "attention_l": B * w.attention_flops_per_pair / hw.flops,
-            "kv_l": w.kv_bytes(B, 1.0) / hw.mem_bytes_per_s,
+            "attention": a * attention,
+            "attention_l": b * attention,
+            "kv": a * kv,
+            "kv_l": b * kv,
+            "state": 2.0 * B * w.state_bytes / hw.mem_bytes_per_s,
             "weights": w.weight_bytes_read(B) / hw.mem_bytes_per_s,
             "allreduce": self._allreduce(hw, B),
         }
@@ -408,18 +420,21 @@ class Model:
         lines = np.zeros((n, LINES))
         w, total = self.work, float(self.input_tokens + self.output_tokens)
         kv = w.kv_cache_bytes(B, total)
+        in_vram = kv * kv_copies(w, hw.tp)
         vram = hw.vram_bytes * self.vram_usable
-        fixed = self.fixed_bytes(B)
+        fixed = self.fixed_bytes(B, hw.tp)
         values: dict[str, Array] = {
             "prefill_transfer": zero, "base": zero, "base_per_token": zero,
             "line": lines, "line_alpha": lines, "line_per_token": lines, "line_per_token_alpha": lines,
             "sharing": zero, "passes": one, "prefill_slope": one, "prefill_intercept": zero,
             "decode_slope": one, "decode_intercept": zero,
-            "vram_fixed": fixed, "kv": kv, "vram": vram, "host": zero,
+            "vram_fixed": fixed, "kv": in_vram, "vram": vram, "kv_host": in_vram, "host": zero,
         } | parts  # fmt: skip
         offloads = values["host"] > 0
-        values["alpha_lo"] = np.clip(1.0 - (values["vram"] - fixed) / kv, np.where(offloads, self.alpha_min, 0.0), None)
-        values["alpha_hi"] = np.clip(values["host"] / kv, 0.0, np.where(offloads, self.alpha_max, 1.0))
+        values["alpha_lo"] = np.clip(
+            1.0 - (values["vram"] - fixed) / in_vram, np.where(offloads, self.alpha_min, 0.0), None
+        )
+        values["alpha_hi"] = np.clip(values["host"] / values["kv_host"], 0.0, np.where(offloads, self.alpha_max, 1.0))
         return Curves(
             layers=w.layers, input_tokens=self.input_tokens, output_tokens=self.output_tokens, **values
         ).cut_to_light_load()
@@ -433,21 +448,24 @@ class Model:
         return self._offload(hw, B, io_bytes_per_s, host_bytes)
 
     def _offload(self, hw: Hardware, B: Array, io: Array, host: Array, **parts: Array) -> Curves:
-        p, m = self._decode_parts(hw, B), self.work.kv_bytes(B, 1.0)
+        kv_token = B * self.work.kv_bytes_per_token * kv_copies(self.work, hw.tp)
+        p, m = self._decode_parts(hw, B, kv_token), kv_token / io
+        a, b = self.work.seen_line(self.input_tokens + 1, self.output_tokens - 1)
         n = len(B)
         line, line_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
         per_token, per_token_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
+        line[:, LOCAL], line_alpha[:, LOCAL] = p["kv"] + p["state"], -p["kv"]
         per_token[:, LOCAL], per_token_alpha[:, LOCAL] = p["kv_l"], -p["kv_l"]
-        per_token_alpha[:, REMOTE] = m / io
+        line_alpha[:, REMOTE], per_token_alpha[:, REMOTE] = a * m, b * m
         base, base_per_token = p["allreduce"], np.zeros(n)
         if self.variant == "paper":  # LP(12): compute, then the slower of the two readings
-            base, base_per_token = base + p["linear"], p["attention_l"]
+            base, base_per_token = base + p["linear"] + p["attention"], p["attention_l"]
         else:
-            line[:, LOCAL] = p["weights"]
-            line[:, COMPUTE], per_token[:, COMPUTE] = p["linear"], p["attention_l"]
+            line[:, LOCAL] += p["weights"]
+            line[:, COMPUTE], per_token[:, COMPUTE] = p["linear"] + p["attention"], p["attention_l"]
         return self._curves(
             hw, B, prefill=self._prefill(hw, B),
-            prefill_transfer=self.work.kv_bytes(B, float(self.input_tokens)) / io,
+            prefill_transfer=self.work.seen(float(self.input_tokens)) * m,
             base=base, base_per_token=base_per_token, line=line, line_alpha=line_alpha,
             line_per_token=per_token, line_per_token_alpha=per_token_alpha, host=host, **parts,
         )  # fmt: skip
@@ -455,28 +473,33 @@ class Model:
     def attention_offload(self, hw: Hardware, ao: Hardware, B: Array, sharing: Array) -> Curves:
         """Attention of αB queries on another machine (LP 13, 14); with N = `sharing` > 0 mains queueing (LP 16).
 
-        B requests per main machine. K parallel pairs (LP 15) are this curve at B/K.
+        B requests per main machine. K parallel pairs (LP 15) are this curve at B/K. The AO machine's GPUs share the
+        queries, not the heads: it holds every KV head once.
         """
-        w, p, q = self.work, self._decode_parts(hw, B), self._decode_parts(ao, B)
+        w, once = self.work, B * self.work.kv_bytes_per_token
+        p, q = self._decode_parts(hw, B, once * kv_copies(w, hw.tp)), self._decode_parts(ao, B, once)
         net = np.fmin(hw.net_bytes_per_s, ao.net_bytes_per_s)
         transfer = w.ao_bytes(B) / net
         n = len(B)
         line, line_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
         per_token, per_token_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
         if self.variant == "paper":
-            base, local, remote = p["linear"], p["attention_l"], q["attention_l"]
+            base, kinds = p["linear"], ["attention"]
             line[:, REMOTE] = transfer
         else:
-            base = np.maximum(p["linear"], p["weights"])
-            local = np.maximum(p["attention_l"], p["kv_l"])
-            remote = np.maximum(q["attention_l"], q["kv_l"])
+            base, kinds = np.maximum(p["linear"], p["weights"] + p["state"]), ["attention", "kv"]
             line_alpha[:, REMOTE] = transfer
-        per_token[:, LOCAL], per_token_alpha[:, LOCAL] = local, -local
-        per_token_alpha[:, REMOTE] = remote
+        local, remote = (np.maximum.reduce([of[k] for k in kinds]) for of in (p, q))
+        local_l, remote_l = (np.maximum.reduce([of[f"{k}_l"] for k in kinds]) for of in (p, q))
+        line[:, LOCAL], line_alpha[:, LOCAL] = local, -local
+        per_token[:, LOCAL], per_token_alpha[:, LOCAL] = local_l, -local_l
+        line_alpha[:, REMOTE] += remote
+        per_token_alpha[:, REMOTE] = remote_l
         return self._curves(
             hw, B, prefill=self._prefill(hw, B),
             prefill_transfer=w.ao_bytes(B, float(self.input_tokens)) / net,
             base=base + p["allreduce"], line=line, line_alpha=line_alpha,
             line_per_token=per_token, line_per_token_alpha=per_token_alpha,
-            sharing=sharing, host=ao.vram_bytes * self.vram_usable / np.maximum(sharing, 1.0),
+            sharing=sharing, kv_host=w.kv_cache_bytes(B, float(self.input_tokens + self.output_tokens)),
+            host=ao.vram_bytes * self.vram_usable / np.maximum(sharing, 1.0),
         )  # fmt: skip

@@ -6,10 +6,15 @@ Table V is written for multi-head attention with a 4h feed-forward (OPT):
     M(l)  = D_kvo(l) = 2·B·l·h·b_w                                          bytes
     D_ao  = 4·B·S_in·h·b_w in prefill, 4·B·h·b_w in decode                  bytes
 
-Here grouped-query and latent attention, gated feed-forwards of any width, mixtures of experts and separate
-weight and KV precisions are read off the architecture. For OPT every function below equals Table V exactly
-(tests/latency/test_work.py). A layer is the mean layer of the model: where layers differ (leading dense
-layers of a MoE), their sum over the model is exact and is divided by the number of layers.
+Here grouped-query and latent attention, gated feed-forwards of any width, mixtures of experts, sliding windows, layers
+of linear attention and separate weight and KV precisions are read off the architecture. For OPT every function below
+equals Table V exactly (tests/latency/test_work.py). A layer is the mean layer of the model: where layers differ
+(leading dense layers of a MoE, windows), their sum over the model is exact and is divided by the number of layers.
+
+Latent attention (DeepSeek-V2, arXiv 2405.04434) has two forms. Decode absorbs the up-projections: every head attends
+over the cached latent, 2·H·(2r + d_rope) FLOPs a pair. Prefill does not: keys and values are made from the latent (in
+the projections) and a pair costs 2·H·(d_nope + d_rope + d_v), over the earlier tokens only, S_in/2 in the mean. Table V
+counts the whole square S_in² of prefill attention, which stays so for all others.
 """
 
 from __future__ import annotations
@@ -18,12 +23,32 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from optmodels.catalog.types import Architecture
+from optmodels.catalog.types import Architecture, Gpu
 
-Precision = Literal["fp16", "fp8", "int4"]
-BYTES: dict[Precision, float] = {"fp16": 2.0, "fp8": 1.0, "int4": 0.5}
+Array = npt.NDArray[np.float64]
+Precision = Literal["fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4"]
+KvPrecision = Literal["fp16", "fp8", "int4"]
+# Bytes of a weight with the scales of its block: fp8_block one fp32 for 128 × 128 (DeepSeek-V3, arXiv 2412.19437 §3.3);
+# fp4 is NVFP4, one fp8 for 16; mxfp4 one 8-bit exponent for 32 (OCP Microscaling Formats 1.0); int4 a 16-bit scale and
+# a 16-bit zero for 128 (AWQ, GPTQ).
+WEIGHT_BYTES: dict[Precision, float] = {
+    "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4.0 / 128**2, "fp4": 0.5 + 1.0 / 16, "mxfp4": 0.5 + 1.0 / 32,
+    "int4": 0.5 + 4.0 / 128,
+}  # fmt: skip
+KV_BYTES: dict[KvPrecision, float] = {"fp16": 2.0, "fp8": 1.0, "int4": 0.5}
 ACTIVATION_BYTES = 2.0
+STATE_BYTES = 4.0  # of a linear layer's recurrent state: engines keep it in fp32
+
+
+def peak_flops(gpu: Gpu, weights: Precision) -> float | None:
+    """Dense FLOP/s of matrix products with weights of this precision; None: the GPU's 16-bit peak is not published.
+
+    A GPU without the precision's own peak computes in 16 bit; int4 is weight-only and always does.
+    """
+    own = {"fp8": gpu.fp8_flops, "fp8_block": gpu.fp8_flops, "fp4": gpu.fp4_flops, "mxfp4": gpu.fp4_flops}.get(weights)
+    return gpu.fp16_flops if own is None else own
 
 
 @dataclass(frozen=True)
@@ -36,7 +61,9 @@ class LayerWork:
     layers: int
     linear_flops_per_token: float  # 24h²: projections and feed-forward, F_ffn in LP(14)
     attention_flops_per_pair: float  # 4h: per query token and context token
-    kv_bytes_per_token: float  # 2·h·b_w
+    prefill_flops_per_pair: float  # the same in prefill
+    causal: bool  # whether prefill skips the half of the square that is masked
+    kv_bytes_per_token: float  # 2·h·b_w, of a token that every layer with attention keeps
     ao_bytes_per_token: float  # 4·h·b_w: queries, keys, values out, results back
     head_flops_per_token: float  # output projection, spread over the layers (not in Table V)
     fixed_weight_bytes: float  # weights every step reads: attention, dense/shared feed-forward, output head
@@ -46,16 +73,48 @@ class LayerWork:
     allreduce_bytes_per_token: float  # hidden state, summed twice a layer under tensor parallelism
     weight_bytes: float  # of the whole model, as stored
     kv_bytes_per_token_all_layers: float
-    activation_bytes_per_token: float
+    activation_bytes_per_token: float  # of a pass on one GPU
+    whole_activation_bytes_per_token: float  # of these, what every GPU of a tensor-parallel group holds whole
     logit_bytes_per_sequence: float
+    kv_heads: int  # parts that a token's cache can be split into; a latent is one
+    kv_weight_bytes: float  # of the key and value projections, repeated with the heads
+    attention_weight_bytes: float  # of all projections of attention, which every data-parallel attention rank holds
+    whole_weight_bytes: float  # routers and a latent's down-projections: whole on every GPU of a tensor-parallel group
+    window_share: float = 0.0  # of the layers with attention, those that attend to the last tokens only
+    window_tokens: float = np.inf
+    state_bytes: float = 0.0  # of a sequence's recurrent state in linear layers, read and written in each decode step
+
+    def seen(self, context: Any) -> Any:
+        """Mean over the layers with attention of the context tokens that one more token attends to."""
+        if not self.window_share:
+            return context
+        return (1.0 - self.window_share) * context + self.window_share * np.minimum(context, self.window_tokens)
+
+    def seen_line(self, first: int, steps: int) -> tuple[float, float]:
+        """(a, b): a + b·l stands for `seen(l)` of the contexts l = first … first + steps − 1; the mean is exact.
+
+        `seen` itself where no window ends among them.
+        """
+        contexts = np.arange(first, first + max(steps, 1), dtype=float)
+        values = np.asarray(self.seen(contexts), dtype=float)
+        slope = float((values[-1] - values[0]) / (len(values) - 1)) if len(values) > 1 else 1.0 - self.window_share
+        if not self.window_share or first + steps - 1 <= self.window_tokens:
+            return 0.0, 1.0
+        return float(values.mean() - slope * contexts.mean()), slope
 
     def prefill_flops(self, B: Any, S_in: Any) -> Any:
         """F_pre(B, S_in), FLOPs per layer (Table V)."""
-        return B * S_in * (self.linear_flops_per_token + self.attention_flops_per_pair * S_in)
+        pairs = S_in
+        if self.window_share:  # the band of the square below W: W·(2S − W)
+            W = np.minimum(S_in, self.window_tokens)
+            pairs = (1.0 - self.window_share) * S_in + self.window_share * W * (2.0 - W / S_in)
+        if self.causal:
+            pairs = pairs / 2.0
+        return B * S_in * (self.linear_flops_per_token + self.prefill_flops_per_pair * pairs)
 
     def kv_bytes(self, B: Any, l: Any) -> Any:  # noqa: E741 - the paper's symbol
         """M(B, l) = D_kvo(B, l), bytes per layer (Table V)."""
-        return B * l * self.kv_bytes_per_token
+        return B * self.seen(l) * self.kv_bytes_per_token
 
     def ao_bytes(self, B: Any, tokens: Any = 1) -> Any:
         """D_ao, bytes per layer: `tokens` = S_in in prefill, 1 in decode (Table V)."""
@@ -73,31 +132,28 @@ class LayerWork:
 
     def kv_cache_bytes(self, B: Any, tokens: Any) -> Any:
         """M_KV of LP(1): KV cache of B sequences of `tokens` tokens over all layers, bytes."""
-        return B * tokens * self.kv_bytes_per_token_all_layers
-
-    def activation_bytes(self, B: Any, S_in: Any, chunk_tokens: float) -> Any:
-        """Working memory of a pass: activations of at most `chunk_tokens` prompt tokens at a time, and logits.
-
-        LLM-Pilot leaves activations out; serving engines prefill in chunks, so they do not grow with B·S_in.
-        """
-        return (
-            np.minimum(np.asarray(B, dtype=float) * S_in, chunk_tokens) * self.activation_bytes_per_token
-            + B * self.logit_bytes_per_sequence
-        )
+        return B * self.seen(tokens) * self.kv_bytes_per_token_all_layers
 
 
-def layer_work(arch: Architecture, weights: Precision = "fp16", kv: Precision = "fp16") -> LayerWork:
-    """Read the work coefficients off an architecture (see the module's docstring)."""
+def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision = "fp16") -> LayerWork:
+    """Read the work coefficients off an architecture (see the module's docstring).
+
+    Embeddings, output head and routers stay in 16 bit where weights are quantised, and so does everything but the
+    experts of a model that was published so (`MoE.expert_precision`).
+    """
     h, q_dim, kv_dim = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
+    kv_params = whole_params = 0.0
     if arch.mla is None:
-        attention_params = h * q_dim + 2 * h * kv_dim + q_dim * h
-        flops_per_pair = 4.0 * q_dim
+        kv_params = 2.0 * h * kv_dim
+        attention_params = h * q_dim + kv_params + q_dim * h
+        flops_per_pair = prefill_flops_per_pair = 4.0 * q_dim
         kv_elements = 2.0 * kv_dim
         ao_elements = 2.0 * q_dim + 2.0 * kv_dim
     else:
         m = arch.mla
         qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
         q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
+        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim))
         attention_params = (
             q_params
             + h * (m.kv_lora_rank + m.qk_rope_head_dim)
@@ -107,37 +163,70 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: Precision = 
         # Absorbed form: every head attends over the shared latent, so keys and values are the cached vectors.
         kv_elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
         flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank)
+        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim)
         ao_elements = arch.heads * (kv_elements + m.kv_lora_rank) + kv_elements
+    linear = arch.linear
+    state_elements = state_flops = 0.0
+    with_attention = 1.0
+    if linear is not None:
+        with_attention = 1.0 - linear.layers / arch.layers
+        keys, values = linear.key_heads * linear.key_head_dim, linear.value_heads * linear.value_head_dim
+        params = h * (2 * keys + 2 * values + 2 * linear.value_heads) + values * h
+        attention_params = with_attention * attention_params + (1 - with_attention) * params
+        kv_params, whole_params = with_attention * kv_params, with_attention * whole_params
+        state = linear.value_heads * linear.key_head_dim * linear.value_head_dim
+        state_elements = (1 - with_attention) * state
+        state_flops = 8.0 * state_elements  # decay, the delta rule's read and write, the query's read
     dense_ffn = float(arch.ffn_matrices * h * arch.ffn)
+    router = 0.0
     if arch.moe is None:
         ffn_active, ffn_fixed, expert_params, experts, active, width = dense_ffn, dense_ffn, 0.0, 0, 0, float(arch.ffn)
     else:
         e = arch.moe
         dense = e.dense_layers / arch.layers
         one_expert = arch.ffn_matrices * h * e.expert_ffn
-        shared = arch.ffn_matrices * h * e.shared_ffn + h * e.experts  # and the router
-        ffn_fixed = dense * dense_ffn + (1 - dense) * shared
-        ffn_active = ffn_fixed + (1 - dense) * e.active * one_expert
+        router = (1 - dense) * h * e.experts
+        ffn_fixed = dense * dense_ffn + (1 - dense) * arch.ffn_matrices * h * e.shared_ffn
+        ffn_active = ffn_fixed + router + (1 - dense) * e.active * one_expert
         expert_params = (1 - dense) * e.experts * one_expert
         experts, active = e.experts, e.active
         width = max(dense * arch.ffn, e.active * e.expert_ffn + e.shared_ffn)
     head = float(arch.vocab * h)
     embeddings = head * (1 if arch.tied_embeddings else 2) + arch.learned_positions * h
-    w = BYTES[weights]
+    w = expert_w = WEIGHT_BYTES[weights]
+    if arch.moe is not None and arch.moe.expert_precision is not None:
+        w, expert_w = WEIGHT_BYTES["fp16"], min(w, WEIGHT_BYTES[arch.moe.expert_precision])
+    plain = WEIGHT_BYTES["fp16"]
+    expert_bytes = expert_params * expert_w
+    body_bytes = (attention_params + ffn_fixed) * w + router * plain
+    kv_bytes = with_attention * kv_elements * KV_BYTES[kv]
+    whole_activations = 2 * h * ACTIVATION_BYTES
     return LayerWork(
         layers=arch.layers,
-        linear_flops_per_token=2.0 * (attention_params + ffn_active),
-        attention_flops_per_pair=flops_per_pair,
-        kv_bytes_per_token=kv_elements * BYTES[kv],
-        ao_bytes_per_token=ao_elements * ACTIVATION_BYTES,
+        linear_flops_per_token=2.0 * (attention_params + ffn_active) + state_flops,
+        attention_flops_per_pair=with_attention * flops_per_pair,
+        prefill_flops_per_pair=with_attention * prefill_flops_per_pair,
+        causal=arch.mla is not None,
+        kv_bytes_per_token=kv_bytes,
+        ao_bytes_per_token=with_attention * ao_elements * ACTIVATION_BYTES,
         head_flops_per_token=2.0 * head / arch.layers,
-        fixed_weight_bytes=(attention_params + ffn_fixed + head / arch.layers) * w,
-        expert_weight_bytes=expert_params * w,
+        fixed_weight_bytes=body_bytes + head / arch.layers * plain,
+        expert_weight_bytes=expert_bytes,
         experts=experts,
         active_experts=active,
         allreduce_bytes_per_token=h * ACTIVATION_BYTES,
-        weight_bytes=(arch.layers * (attention_params + ffn_fixed + expert_params) + embeddings) * w,
-        kv_bytes_per_token_all_layers=arch.layers * kv_elements * BYTES[kv],
-        activation_bytes_per_token=(2 * h + q_dim + 2 * kv_dim + width * (arch.ffn_matrices - 1)) * ACTIVATION_BYTES,
+        weight_bytes=arch.layers * (body_bytes + expert_bytes) + embeddings * plain,
+        kv_bytes_per_token_all_layers=arch.layers * kv_bytes,
+        activation_bytes_per_token=(
+            whole_activations + (q_dim + 2 * kv_dim + width * (arch.ffn_matrices - 1)) * ACTIVATION_BYTES
+        ),
+        whole_activation_bytes_per_token=whole_activations,
         logit_bytes_per_sequence=arch.vocab * 4.0,
+        kv_heads=arch.kv_heads if arch.mla is None else 1,
+        kv_weight_bytes=kv_params * w,
+        attention_weight_bytes=attention_params * w,
+        whole_weight_bytes=whole_params * w + router * plain,
+        window_share=arch.window.layers / (arch.layers * with_attention) if arch.window is not None else 0.0,
+        window_tokens=float(arch.window.tokens) if arch.window is not None else np.inf,
+        state_bytes=state_elements * STATE_BYTES,
     )

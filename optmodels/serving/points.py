@@ -16,6 +16,7 @@ import numpy.typing as npt
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import calibrate
+from optmodels.latency.steps import static_batch
 from optmodels.latency.strategies import (
     AO_FAMILIES,
     FAMILIES,
@@ -219,7 +220,7 @@ def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index,
     r, c = (np.concatenate([np.zeros(0, dtype=np.intp), *x]) for x in (rows, counts))
     if isinstance(allowed, range):
         vram = np.array([m.vram_gib / m.gpu_count for m in case.machines])[machine] * tp * GIB * model.vram_usable
-        fits = model.fixed_bytes(_ceil_div(batch, dp[r] * c)) <= vram[r]
+        fits = model.fixed_bytes(_ceil_div(batch, dp[r] * c), tp[r].astype(float)) <= vram[r]
         fewest = np.full(len(machine), MOST_PARTS)
         np.minimum.at(fewest, r, c)
         keep = fits | ((c == fewest[r]) & ~np.isin(r, r[fits]))
@@ -298,7 +299,8 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
     model = Model(
         work=case.work, input_tokens=p.workload.input_tokens, output_tokens=p.workload.output_tokens,
         variant=p.latency.variant, vram_usable=p.memory.vram_usable, ram_usable=p.memory.ram_usable,
-        chunk_tokens=float(p.memory.chunk_tokens), alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
+        chunk_tokens=float(p.memory.chunk_tokens), runtime_bytes=p.memory.runtime_gib * GIB,
+        alpha_min=p.strategies.alpha.min, alpha_max=p.strategies.alpha.max,
     )  # fmt: skip
     parts = [
         part
@@ -316,7 +318,36 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
         gpus = [case.machines[i].gpu or "" for i in configurations.main]
         families = [FAMILIES[i] for i in configurations.family]
         curves = calibrate(curves, case.calibration, gpus, families, safety=p.latency.safety)
+    elif case.source is not None:
+        curves = _levelled(case, configurations, curves)
     return configurations, curves
+
+
+def _levelled(case: Case, c: Configurations, curves: Curves) -> Curves:
+    """Curves whose latencies without offloading are those of the instance's latency model.
+
+    The roofline gives the shape over α; prefill and decode each take the model's ratio to it at α = 0. That an
+    offloaded share costs as many times its roofline is a transfer: no engine has been measured with one.
+    """
+    w, n = case.problem.workload, len(curves)
+    zero = np.zeros(n)
+    slope, intercept = {"prefill": np.ones(n), "decode": np.ones(n)}, np.zeros(n)
+    raw = {"prefill": curves.layers * curves.prefill, "decode": curves.layers * curves.unqueued_decode(zero)}
+    gpus = np.array([m.gpu or "" for m in case.machines], dtype=object)[c.main]
+    for gpu, tp in sorted(set(zip(gpus.tolist(), c.tp.tolist(), strict=True))):
+        rows = np.flatnonzero((gpus == gpu) & (c.tp == tp))
+        costs, provenance = case.costs(gpu, tp)
+        tpot, ttft = provenance.factors(case.problem.latency.safety)
+        first, decode = static_batch(
+            costs, c.batch[rows].astype(float), w.input_tokens, w.output_tokens, case.problem.memory.chunk_tokens
+        )
+        intercept[rows] = ttft * costs.request_s
+        slope["prefill"][rows] = ttft * (first - costs.request_s) / raw["prefill"][rows]
+        if w.output_tokens > 1:
+            slope["decode"][rows] = tpot * decode / raw["decode"][rows]
+    return replace(
+        curves, prefill_slope=slope["prefill"], prefill_intercept=intercept, decode_slope=slope["decode"]
+    )  # fmt: skip
 
 
 def _no_configurations() -> Configurations:
@@ -363,7 +394,7 @@ def _constant_curves(case: Case, rows: Array) -> Curves:
         line=lines, line_alpha=lines, line_per_token=lines, line_per_token_alpha=lines,
         sharing=zero, passes=np.ones(n), prefill_slope=np.ones(n), prefill_intercept=zero,
         decode_slope=np.ones(n), decode_intercept=zero, measured_e2e=rows[:, 2],
-        vram_fixed=zero, kv=zero, vram=zero, host=zero, alpha_lo=zero, alpha_hi=zero,
+        vram_fixed=zero, kv=zero, vram=zero, kv_host=zero, host=zero, alpha_lo=zero, alpha_hi=zero,
     )  # fmt: skip
 
 

@@ -20,13 +20,17 @@ from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
+from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source, resolve
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
-from optmodels.latency.work import LayerWork, Precision, layer_work
+from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import (
     Fraction,
     Gib,
+    NonNegativeGib,
     PositiveFraction,
     PositiveInt,
     Seconds,
@@ -172,8 +176,14 @@ class OperatingPoint(Entry):
 
 
 class Latency(Entry):
-    """Where latencies come from: a model variant with an optional calibration, or measured points."""
+    """Where latencies come from: measured points, or curves over α with a level.
 
+    The level is what a `model` says of an engine's steps, what a `calibration` makes of the curves, or, without
+    either, the peaks of the hardware (``model: roofline`` says the same).
+    """
+
+    model: ModelChoice | None = None
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
     variant: Variant = "roofline"
     calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
@@ -183,8 +193,13 @@ class Latency(Entry):
 
     @model_validator(mode="after")
     def _safety_of_something(self) -> Latency:
-        if self.safety is not None and self.calibration is None:
-            raise ValueError("a calibration beside safety: without one nobody knows how far the model errs")
+        levelled = self.model not in (None, "roofline")
+        if self.safety is not None and self.calibration is None and not levelled:
+            raise ValueError("a calibration or a model beside safety: without one nobody knows how far latencies err")
+        if levelled and self.calibration is not None:
+            raise ValueError("either a model or a calibration: each says how long things take")
+        if levelled and self.variant != "roofline":
+            raise ValueError(f"variant: roofline beside a model, whose curves it corrects (not {self.variant})")
         return self
 
 
@@ -197,6 +212,9 @@ class MemoryRules(Entry):
         default=16384.0, description="attached volume for KV offload to disk (its price left out)"
     )
     chunk_tokens: PositiveInt = Field(default=8192, description="prompt tokens processed at a time")
+    runtime_gib: NonNegativeGib = Field(
+        default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
+    )
 
 
 class StaticBatch(Problem):
@@ -235,8 +253,11 @@ class StaticBatch(Problem):
         case = self.resolve()
         pool = PoolChoice(machines=case.machines)
         latency = self.latency.model_copy(
-            update={"calibration": case.calibration, "operating_points": case.operating_points or None}
-        )
+            update={
+                "calibration": case.calibration, "operating_points": case.operating_points or None,
+                "model": self.latency.model if case.source is None else case.source.documents,
+            }
+        )  # fmt: skip
         return self.model_copy(
             update={"model": case.architecture, "gpus": dict(case.gpus), "pool": pool, "latency": latency}
         )
@@ -263,6 +284,16 @@ class Case:
     gpus: Mapping[str, Gpu]
     calibration: Calibration | None
     operating_points: tuple[OperatingPoint, ...]
+    source: Source | None = None
+
+    def costs(self, gpu: str, tp: int) -> tuple[StepCosts, Provenance]:
+        """Seconds of an engine's steps on `tp` GPUs, by the instance's latency model."""
+        assert self.source is not None
+        p = self.problem
+        return resolve(self.source, Deployment(
+            self.architecture, llm_name(p.model), self.gpus[gpu], gpu, self.source.engine, p.precision.weights,
+            p.precision.kv, tp,
+        ), p.workload.input_tokens)  # fmt: skip
 
     @property
     def tokens(self) -> int:
@@ -282,9 +313,8 @@ class Case:
         )
 
     def gpu_flops(self, gpu: Gpu) -> float | None:
-        """Peak FLOP/s at the weights' precision (4-bit weights are computed in 16 bit); None: not published."""
-        fp8 = self.problem.precision.weights == "fp8"
-        return gpu.fp8_flops if fp8 and gpu.fp8_flops is not None else gpu.fp16_flops
+        """Peak FLOP/s at the weights' precision; None: not published."""
+        return peak_flops(gpu, self.problem.precision.weights)
 
 
 def _resolve(p: StaticBatch) -> Case:
@@ -328,6 +358,9 @@ def _resolve(p: StaticBatch) -> Case:
             wrong.unknown(
                 "latency.calibration", name, "a .yaml file or a calibration of the catalogue", catalog.calibrations()
             )
+    source = None
+    if p.latency.model is not None and p.latency.model != "roofline":
+        source = wrong.collect(read_source, p, p.latency.model, p.latency.engine)
     names = {m.machine for m in machines}
     for path, machine in p.named_machines().items():
         if machines and machine not in names:
@@ -342,6 +375,7 @@ def _resolve(p: StaticBatch) -> Case:
         gpus={m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None},
         calibration=calibration,
         operating_points=measured,
+        source=source,
     )
 
 

@@ -23,7 +23,7 @@ from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
-from tests.adversary.roofline import group
+from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
@@ -219,10 +219,23 @@ def _held(
     most = 0.0
     for g in types:
         working = sum(n for of, n in free if of == g)
-        gpus = max((tp * pp for tp in choose["tp"] for pp in choose["pp"] if tp * pp <= working), default=0)
-        room = gpus * usable * vram[g] * GIB - work.weight_bytes
-        most = max(most, room / work.kv_bytes_per_token_all_layers)
+        shape = _shape(data["models"][m])
+        for tp in choose["tp"]:
+            for pp in choose["pp"]:
+                if tp * pp <= working:
+                    room = tp * pp * usable * vram[g] * GIB - held_bytes(work, shape, tp, 0, 0)
+                    most = max(most, _tokens_in(work, shape, tp, room))
     return most * (1 + EDGE) if most > 0 else math.inf
+
+
+def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> float:
+    """Tokens of a sequence that takes this room; layers with a window keep no more than that."""
+    token = replicas_of_a_head(shape, tp) * work.kv_bytes_per_token_all_layers
+    room -= shape.layers * work.state_bytes
+    if room <= token * work.window_tokens:
+        return room / token
+    full = 1 - work.window_share
+    return math.inf if not full else (room / token - work.window_share * work.window_tokens) / full
 
 
 def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -> tuple[float, float, float]:
@@ -272,7 +285,7 @@ class _Rates:
         served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
         own = self.data.get("gpus", {}).get(name)
         gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
-        hardware = group(gpu, tp, served.get("weights") == "fp8", math.inf)
+        hardware = group(gpu, tp, served.get("weights", "fp16"), math.inf)
         if hardware is None or shape.heads % tp:
             return None
         prompt = max(1, round(self.prompt))
@@ -324,8 +337,13 @@ def _candidates(
                     unit = 1
                 for batch in sorted(set(choose["batch"])):
                     rates = [rate(g, tp, pp, load) for load in range(1, batch + 1)]
-                    kept = work.weight_bytes + batch * tokens * work.kv_bytes_per_token_all_layers
-                    passing = min(prompt, 8192) * work.activation_bytes_per_token + work.logit_bytes_per_sequence
+                    shape = _shape(data["models"][m])
+                    kept = held_bytes(work, shape, tp, 0, 0) + batch * shape.layers * work.state_bytes
+                    kept += (
+                        batch * replicas_of_a_head(shape, tp) * work.seen(tokens) * (work.kv_bytes_per_token_all_layers)
+                    )
+                    passing = held_bytes(work, shape, tp, min(prompt, 8192), 1) - held_bytes(work, shape, tp, 0, 0)
+                    passing -= shape.layers * work.state_bytes
                     need = (kept / (tp * pp) + passing / tp) / GIB
                     full = rates[-1]
                     if full is None or None in rates or need > memory.get("vram_usable", 0.9) * vram[g]:

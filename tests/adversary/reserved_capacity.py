@@ -234,7 +234,7 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
     best: tuple[float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
-            hardware = group(gpu, tp, weights == "fp8", tp * vram * GIB)
+            hardware = group(gpu, tp, weights, tp * vram * GIB)
             if hardware is None:
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,9 @@ import numpy.typing as npt
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
+from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
 Rng = np.random.Generator
@@ -48,6 +50,7 @@ class Setting:
     memory: Any
     coefficients: tuple[Any, ...] = ()
     safety: float | None = None
+    costs: Callable[[str, int], tuple[StepCosts, Provenance]] | None = None  # by GPU and tensor parallelism
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,6 @@ def machines(pool: Any) -> list[Machine]:
                 prices[market] = prices["on_demand"] * (1 - off)
         kept.append(m.model_copy(update={"prices": m.prices.model_copy(update=prices)}))
     return kept
-
-
-def peak_flops(gpu: Gpu, weights: str) -> float | None:
-    """FLOP/s at the weights' precision; 4-bit weights are computed in 16 bit."""
-    return gpu.fp8_flops if weights == "fp8" and gpu.fp8_flops is not None else gpu.fp16_flops
 
 
 def together(a: Machine, b: Machine) -> bool:
@@ -145,11 +143,11 @@ class Curve:
         self.part = B = math.ceil(batch / (k.count * k.dp))
         total = setting.input_tokens + setting.output_tokens
         memory = setting.memory
-        kv = B * total * work.kv_bytes_per_token_all_layers
-        resident = work.weight_bytes + min(B * setting.input_tokens, memory.chunk_tokens) * (
-            work.activation_bytes_per_token
-        )
-        resident += B * work.logit_bytes_per_sequence
+        self.copies = copies = replicas_of_a_head(setting.architecture, k.tp)
+        once = B * work.seen(total) * work.kv_bytes_per_token_all_layers
+        kv, away = copies * once, once if k.ao is not None else copies * once
+        resident = held_bytes(work, setting.architecture, k.tp, min(B * setting.input_tokens, memory.chunk_tokens), B)
+        resident += k.tp * memory.runtime_gib * GIB
         vram = k.tp * k.main.vram_gib / k.main.gpu_count * GIB * memory.vram_usable * (1 + slack)
         host = 0.0
         if k.family == "kvo_ram":
@@ -159,7 +157,7 @@ class Curve:
         elif k.ao is not None:
             host = k.ao.vram_gib * memory.vram_usable / k.dp / (k.count if k.family == "ao_shared" else 1)
         self.lo = max(0.0, 1 - (vram - resident) / kv)
-        self.hi = min(1.0, host * GIB * (1 + slack) / kv)
+        self.hi = min(1.0, host * GIB * (1 + slack) / away)
 
     def same_as(self) -> tuple[Any, ...]:
         """What its latencies and memory depend on."""
@@ -173,30 +171,68 @@ class Curve:
 
     def __call__(self, alpha: Array) -> tuple[Array, Array, Array]:
         """TTFT, TBT, E2E in seconds at every α; infinite where a shared AO machine is saturated."""
+        s, k = self.setting, self.k
+        ttft, tbt = self._curve(alpha)
+        if s.costs is None:
+            ttft, tbt = self._real("prefill", ttft), self._real("decode", tbt) if s.output_tokens > 1 else tbt
+        else:  # curves of the shape over α, levelled by what an engine's steps take without offloading
+            first, step = self._curve(np.zeros(1))
+            costs, where = s.costs(k.main.gpu or "", k.tp)
+            more_tpot, more_ttft = where.factors(s.safety)
+            prompts, decode = self._engine(costs)
+            ttft = more_ttft * (costs.request_s + prompts * ttft / first)
+            tbt = more_tpot * decode * tbt / step if s.output_tokens > 1 else tbt
+        steps = s.output_tokens - 1
+        one = ttft + steps * tbt
+        passes = k.count if k.family == "multi_pass" else 1
+        return ttft + (passes - 1) * one if passes > 1 else ttft, tbt, passes * one
+
+    def _engine(self, costs: StepCosts) -> tuple[float, float]:
+        """Seconds of all steps with prompts, `memory.chunk_tokens` tokens each, and of the mean step that decodes."""
+        s = self.setting
+        queue = [[float(s.input_tokens), 0.0] for _ in range(self.part)]  # left, done
+        prompts, none = 0.0, np.zeros(0)
+        while queue:
+            room, tokens, earlier = float(s.memory.chunk_tokens), [], []
+            while queue and room:
+                n = min(room, queue[0][0])
+                tokens.append(n)
+                earlier.append(queue[0][1])
+                room -= n
+                queue[0] = [queue[0][0] - n, queue[0][1] + n]
+                if not queue[0][0]:
+                    queue.pop(0)
+            prompts += costs.step(np.array(tokens), np.array(earlier), none)
+        decodes = [costs.step(none, none, np.full(self.part, s.input_tokens + t)) for t in range(1, s.output_tokens)]
+        return prompts, float(np.mean(decodes)) if decodes else 0.0
+
+    def _curve(self, alpha: Array) -> tuple[Array, Array]:
+        """First token and time between tokens of one pass at the peaks of the hardware, seconds."""
         s, k, work, B = self.setting, self.k, self.work, float(self.part)
         roofline = s.variant == "roofline"
         gpu = s.gpus[k.main.gpu or ""]
         flops, bandwidth = k.tp * self._flops(gpu), k.tp * gpu.mem_bytes_per_s
         head = work.head_flops_per_token if roofline else 0.0
         a = np.asarray(alpha, dtype=float)[:, None]
-        l = s.input_tokens + np.arange(1, s.output_tokens)[None, :]  # noqa: E741
+        constant, slope = work.seen_line(s.input_tokens + 1, s.output_tokens - 1)
+        seen = constant + slope * (s.input_tokens + np.arange(1, s.output_tokens)[None, :])
 
         def allreduce(tokens: float) -> float:
             return 4 * (k.tp - 1) / k.tp * tokens * work.allreduce_bytes_per_token / gpu.link_bytes_per_s
 
-        prefill = B * s.input_tokens * (work.linear_flops_per_token + work.attention_flops_per_pair * s.input_tokens)
-        prefill /= flops
+        prefill = float(work.prefill_flops(B, s.input_tokens)) / flops
         if roofline:
             read = float(work.weight_bytes_read(B * s.input_tokens)) / bandwidth
             prefill = max(prefill + B * head / flops, read)
         prefill += allreduce(B * s.input_tokens)
 
         linear = B * (work.linear_flops_per_token + head) / flops
-        attention = B * work.attention_flops_per_pair * l
-        kv = B * work.kv_bytes_per_token * l
-        weights = float(work.weight_bytes_read(B)) / bandwidth
+        attention = B * work.attention_flops_per_pair * seen
+        once = B * work.kv_bytes_per_token * seen
+        kv = self.copies * once
+        weights = (float(work.weight_bytes_read(B)) + 2 * B * work.state_bytes) / bandwidth
         sent = B * work.ao_bytes_per_token
-        remote = np.zeros((len(a), l.shape[1]))
+        remote = np.zeros((len(a), seen.shape[1]))
         if k.ao is not None:
             other = s.gpus[k.ao.gpu or ""]
             net = min(k.main.net_gbps or 0.0, k.ao.net_gbps or 0.0) * GBIT / k.dp
@@ -206,7 +242,7 @@ class Curve:
             if roofline:
                 own = max(linear, weights)
                 local = (1 - a) * np.maximum(attention / flops, kv / bandwidth)
-                remote = a * (np.maximum(attention / ao_flops, kv / ao_bandwidth) + sent / net)
+                remote = a * (np.maximum(attention / ao_flops, once / ao_bandwidth) + sent / net)
             else:
                 own, local = linear, (1 - a) * attention / flops
                 remote = a * attention / ao_flops + sent / net
@@ -217,13 +253,13 @@ class Curve:
                 io = k.tp * gpu.pcie_bytes_per_s
             elif k.family == "kvo_disk":
                 io = (k.main.disk_gbps or math.nan) * GBIT / k.dp
-            transfer = B * work.kv_bytes_per_token * s.input_tokens / io
+            transfer = self.copies * B * work.kv_bytes_per_token * work.seen(s.input_tokens) / io
             if roofline:
                 decode = np.maximum(linear + attention / flops, weights + (1 - a) * kv / bandwidth)
                 decode = np.maximum(decode, a * kv / io)
             else:
                 decode = linear + attention / flops + np.maximum((1 - a) * kv / bandwidth, a * kv / io)
-        ttft = self._real("prefill", work.layers * np.maximum(prefill, a[:, 0] * transfer))
+        ttft = work.layers * np.maximum(prefill, a[:, 0] * transfer)
         steps = s.output_tokens - 1
         tbt = np.zeros(len(a))
         if steps:
@@ -233,10 +269,8 @@ class Curve:
                 load = k.count * service / mean
                 with np.errstate(divide="ignore", invalid="ignore"):
                     mean = np.where(load < 1, mean + service * load / (2 * (1 - load)), np.inf)
-            tbt = self._real("decode", work.layers * mean)
-        one = ttft + steps * tbt
-        passes = k.count if k.family == "multi_pass" else 1
-        return ttft + (passes - 1) * one if passes > 1 else ttft, tbt, passes * one
+            tbt = work.layers * mean
+        return ttft, tbt
 
     def _real(self, phase: str, seconds: Array) -> Array:
         """LP(18): the first coefficient that matches, at the safety level the least stored quantile that reaches it."""

@@ -230,7 +230,7 @@ def test_tensor_parallel_adds_two_ring_all_reduces_a_layer():
     hw = hardware(tp=2)
     curves = model("paper").resident(hw, one(B), one(1))
     ring = 2 * 2 * (1 / 2) * 2000 / 1e10  # seconds a token
-    expect(curves, 0, L * (PREFILL + 40 * ring), L * (COMPUTE + KV / 1e11 + 4 * ring))
+    expect(curves, 0, L * (PREFILL + 40 * ring), L * (COMPUTE + 2 * KV / 1e11 + 4 * ring))  # each holds the one head
 
 
 def test_a_single_output_token_has_no_decode():
@@ -241,7 +241,7 @@ def test_a_single_output_token_has_no_decode():
 
 def test_memory_bounds_alpha():
     kv = B * (S_IN + S_OUT) * L * 4000
-    fixed = WORK.weight_bytes + float(WORK.activation_bytes(B, S_IN, 8192))
+    fixed = WORK.weight_bytes + B * S_IN * WORK.activation_bytes_per_token + B * WORK.logit_bytes_per_sequence
     m = model("paper", vram_usable=0.5)
     hw = hardware(vram_bytes=2 * (fixed + 0.25 * kv))
     curves = m.kv_offload(hw, one(B), one(1e10), one(0.9 * kv))

@@ -30,12 +30,11 @@ import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.latency.work import ACTIVATION_BYTES, layer_work
+from optmodels.latency.memory import kv_copies
+from optmodels.latency.work import ACTIVATION_BYTES, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "fp4", "int4"]
-WEIGHT_BYTES = {"fp16": 2.0, "fp8": 1.0, "fp4": 0.5625, "int4": 0.53125, "mxfp4": 0.53125}  # with the blocks' scales
-KV_BYTES = {"fp16": 2.0, "fp8": 1.0}
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 MICRO = 1e-6
@@ -85,12 +84,8 @@ class Deployment:
 
     @property
     def peak_flops(self) -> float:
-        """Dense FLOP/s of matrix products: the precision's own peak, or the next wider one that the GPU has."""
-        wider = {"fp4": (self.gpu.fp4_flops, self.gpu.fp8_flops), "fp8": (self.gpu.fp8_flops,)}
-        found = [p for p in wider.get(self.precision, ()) if p is not None]
-        if self.precision == "fp4" and self.gpu.fp4_flops is None:
-            found = []  # weights only: products are computed in 16 bit
-        return found[0] if found else float(self.gpu.fp16_flops or 0.0)
+        """Dense FLOP/s of matrix products: the precision's own peak, or of 16 bit where the GPU has none."""
+        return float(peak_flops(self.gpu, self.precision) or 0.0)
 
 
 @dataclass(frozen=True)
@@ -134,29 +129,20 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
 def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     """Terms of the step, and what the first token's are made of besides."""
     a, gpu = d.llm, d.gpu
-    work = layer_work(a)  # in 16 bit: bytes are 2 times the numbers of parameters and of cached elements
+    work = layer_work(a, d.precision, d.kv_precision)
     C, S, out = loads.concurrency, loads.input_tokens, loads.output_tokens
     n, ranks = float(d.gpus), float(d.attention_ranks)
     t = n / ranks
     layers = float(a.layers)
-    weight = WEIGHT_BYTES[d.precision]
-    published = a.moe.expert_precision if a.moe is not None else None
-    expert_weight = weight if published is None else min(weight, WEIGHT_BYTES[published])
-    dense_weight = weight if published is None else 2.0  # published so: experts alone are quantised
     prompts = C * S / out
     carrying = np.minimum(1.0, C * np.ceil(S / CHUNK_TOKENS) / out)
     touched = np.zeros_like(C)
     if a.moe is not None:
         touched = (1.0 - carrying) * (1.0 - (1.0 - a.moe.active / a.moe.experts) ** C) + carrying
-    head_bytes = work.head_flops_per_token  # 2 bytes a parameter, 2 FLOPs a parameter
-    body_bytes = (work.fixed_weight_bytes - head_bytes) / 2.0 * dense_weight
-    all_experts = layers * work.expert_weight_bytes / 2.0 * expert_weight / n
-    dense = layers * (body_bytes + head_bytes) / t
-    kv_shards = 1.0 if a.mla is not None else min(t, float(a.kv_heads))
-    kv = layers * C / ranks * _seen(a, S + out / 2.0) * work.kv_bytes_per_token / 2.0 * KV_BYTES[d.kv_precision]
-    pair = work.attention_flops_per_pair
-    if a.mla is not None:
-        pair = 2.0 * a.heads * (a.mla.qk_nope_head_dim + a.mla.qk_rope_head_dim + a.mla.v_head_dim)
+    all_experts = layers * work.expert_weight_bytes / n
+    dense = layers * work.fixed_weight_bytes / t
+    kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
+    pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
     flops = work.linear_flops_per_token * layers
     reduce_bytes = 2.0 * work.allreduce_bytes_per_token * layers * (2.0 * (t - 1.0) / t) / ranks
     exchange_bytes = 0.0
@@ -168,10 +154,10 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
-        "kv": kv / kv_shards / gpu.mem_bytes_per_s,
+        "kv": kv / gpu.mem_bytes_per_s,
         "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
         "prefill": prompts * flops / n / d.peak_flops,
-        "attention": prompts * layers * _seen(a, S / 2.0) * pair / n / float(gpu.fp16_flops or 0.0),
+        "attention": prompts * layers * pair_flops / n / float(gpu.fp16_flops or 0.0),
         "collective": (C + prompts) * per_token,
         "layer": one * layers * MICRO,
         "moe": one * moe_layers * MICRO,
@@ -182,12 +168,3 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
         "collective_token": one * per_token,
     }
-
-
-def _seen(a: Architecture, context: Array) -> Array:
-    """Mean over the layers of the earlier tokens that a token attends to."""
-    if a.window is None:
-        return context
-    share = a.window.layers / a.layers
-    seen: Array = share * np.minimum(context, a.window.tokens) + (1.0 - share) * context
-    return seen

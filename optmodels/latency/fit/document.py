@@ -23,10 +23,10 @@ from optmodels.latency.fit import loads
 from optmodels.latency.fit.loads import TERMS, Load, Values
 from optmodels.latency.fit.measurements import TARGETS, Kind
 from optmodels.latency.fit.reference import Reference
-from optmodels.latency.work import Precision
+from optmodels.latency.work import KvPrecision, Precision
 
 Array = npt.NDArray[np.float64]
-ModelName = Literal["scaled", "two_segment", "additive", "decay", "linear_batch"]
+ModelName = Literal["scaled", "two_segment", "additive", "decay", "linear_batch", "steps"]
 LEVELS = (
     0.5,
     0.6,
@@ -166,7 +166,7 @@ class LatencyModel(Entry):
     gpu: str | None = None
     llm: str | None = None
     precision: Precision = "fp16"
-    kv_precision: Precision = "fp16"
+    kv_precision: KvPrecision = "fp16"
     batch_limit: float | None = Field(
         default=None, description="MS(1): batch size beyond which throughput no longer decays"
     )

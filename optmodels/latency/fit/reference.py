@@ -16,7 +16,7 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.strategies import Hardware, Model, Variant
-from optmodels.latency.work import Precision, layer_work
+from optmodels.latency.work import KvPrecision, Precision, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
 
@@ -28,7 +28,7 @@ class Reference:
     gpu: str
     llm: str
     precision: Precision = "fp16"
-    kv_precision: Precision = "fp16"
+    kv_precision: KvPrecision = "fp16"
     variant: Variant = "roofline"
 
     def __post_init__(self) -> None:
@@ -52,10 +52,8 @@ class Reference:
 
     @property
     def peak_flops(self) -> float | None:
-        """Dense FLOP/s at the precision of the weights (int4 weights compute in fp16)."""
-        if self.precision == "fp8" and self.device.fp8_flops is not None:
-            return self.device.fp8_flops
-        return self.device.fp16_flops
+        """Dense FLOP/s at the precision of the weights."""
+        return peak_flops(self.device, self.precision)
 
     def latencies(self, v: Values) -> tuple[Array, Array]:
         """Predicted TTFT and mean time between tokens of static batches, seconds, shape (n,).

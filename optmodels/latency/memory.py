@@ -1,0 +1,104 @@
+"""Device memory as serving engines use it: what each GPU holds, and the tokens of KV cache that are left.
+
+On n = t·D GPUs, of which t share one attention rank by tensor parallelism (D data-parallel attention ranks; `pp` stages
+besides), one GPU holds
+
+    weights   experts over n, all others over t, but whole: routers and the down-projections of latent attention
+    KV cache  of its rank's requests, ⌈h/t⌉ of the h KV heads: heads fewer than t are replicated, and so is a latent
+              (h = 1), which only data-parallel attention splits
+    a pass    activations of a chunk of prompt tokens (hidden states whole, the rest 1/t) and the logits
+    runtime   CUDA context, communication buffers, CUDA graphs
+
+within `utilization` of its memory. Engines' defaults of that share: vLLM ``gpu_memory_utilization`` 0.9, since 2026
+0.92 with CUDA graphs counted inside (vllm/config/cache.py); TensorRT-LLM ``free_gpu_memory_fraction`` 0.9 of what
+weights and activations leave free (KvCacheConfig); SGLang ``mem_fraction_static``, for weights and cache alone, by GPU
+and chunk size, 0.8 to 0.9 on GPUs of 80 GB and more (server_args.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from optmodels.latency.work import LayerWork
+
+UTILIZATION = 0.9
+CHUNK_TOKENS = 8192.0  # prompt tokens of a pass: vLLM's and SGLang's usual default on large GPUs
+MAX_REQUESTS = 256.0  # whose logits a pass has: vLLM's max_num_seqs
+
+
+def kv_copies(work: LayerWork, tp: Any) -> Any:
+    """How often each KV head is held among `tp` GPUs, tp·⌈h/tp⌉/h: 1 where they divide the heads, tp for a latent."""
+    tp = np.asarray(tp, dtype=float)
+    return tp * np.ceil(work.kv_heads / tp) / work.kv_heads
+
+
+def weight_bytes(work: LayerWork, tp: Any, attention_ranks: int = 1) -> Any:
+    """Weights on all tp·attention_ranks GPUs together, with what is replicated among them, bytes."""
+    layers = work.layers
+    copied = (kv_copies(work, tp) - 1.0) * work.kv_weight_bytes + (np.asarray(tp) - 1.0) * work.whole_weight_bytes
+    one_rank = layers * copied
+    once = layers * work.expert_weight_bytes
+    return once + attention_ranks * (work.weight_bytes - once + one_rank)
+
+
+def pass_bytes(work: LayerWork, tp: Any, tokens: Any, requests: Any) -> Any:
+    """Activations of `tokens` tokens and logits of `requests` sequences on all `tp` GPUs of a rank together, bytes."""
+    whole = work.whole_activation_bytes_per_token
+    per_token = work.activation_bytes_per_token + (np.asarray(tp, dtype=float) - 1.0) * whole
+    return tokens * per_token + requests * work.logit_bytes_per_sequence
+
+
+def kv_bytes(work: LayerWork, tp: Any, requests: Any, tokens: Any) -> Any:
+    """KV cache and recurrent states of `requests` sequences of `tokens` tokens on all `tp` GPUs of a rank, bytes."""
+    return kv_copies(work, tp) * work.kv_cache_bytes(requests, tokens) + requests * work.layers * work.state_bytes
+
+
+def longest_request(work: LayerWork, tp: int, room_bytes: float) -> float:
+    """Tokens of the longest single sequence whose KV cache takes at most `room_bytes` on all `tp` GPUs of a rank."""
+    per_token = float(kv_copies(work, tp)) * work.kv_bytes_per_token_all_layers
+    most = (room_bytes - work.layers * work.state_bytes) / per_token
+    if most > work.window_tokens:
+        beyond = most - work.window_share * work.window_tokens
+        return beyond / (1.0 - work.window_share) if work.window_share < 1.0 else math.inf
+    return most
+
+
+def kv_tokens(
+    work: LayerWork,
+    vram_bytes: float,
+    tp: int = 1,
+    *,
+    attention_ranks: int = 1,
+    pp: int = 1,
+    utilization: float = UTILIZATION,
+    runtime_bytes: float = 0.0,
+    chunk_tokens: float = CHUNK_TOKENS,
+    max_requests: float = MAX_REQUESTS,
+    request_tokens: float | None = None,
+) -> float:
+    """Tokens of KV cache of a whole deployment on tp·attention_ranks·pp GPUs; 0 where the weights do not fit.
+
+    Args:
+        work: of the model at its precisions.
+        vram_bytes: of one GPU.
+        tp: GPUs that share one attention rank.
+        attention_ranks: data-parallel attention ranks, each with requests and cache of its own.
+        pp: pipeline stages of equal layers.
+        utilization: share of the memory that the engine may take.
+        runtime_bytes: of one GPU, what the engine takes besides (CUDA context, communication, CUDA graphs).
+        chunk_tokens: prompt tokens of a pass.
+        max_requests: sequences of a pass.
+        request_tokens: length of the requests; matters only where layers have windows or recurrent states. None: long
+            ones, of which a windowed layer's share is nothing.
+    """
+    gpus = tp * attention_ranks * pp
+    room = gpus * (utilization * vram_bytes - runtime_bytes) - weight_bytes(work, tp, attention_ranks)
+    room -= attention_ranks * pp * pass_bytes(work, tp, chunk_tokens, max_requests)
+    if request_tokens is None:
+        per_token = (1.0 - work.window_share) * work.kv_bytes_per_token_all_layers * float(kv_copies(work, tp))
+    else:
+        per_token = float(kv_bytes(work, tp, 1.0, request_tokens)) / request_tokens
+    return max(0.0, float(room)) / per_token if per_token else math.inf

@@ -1,0 +1,736 @@
+"""The event loop of `continuous.simulate`, compiled.
+
+A step costs the same however many requests are in it. All who decode advance together, so an instance counts its steps
+and keeps of each decoding request only the step at which something happens to it (its context outgrows the attention
+window, it is answered), in a heap; how many of them fill a block of the KV cache is counted by their context modulo the
+block's size; sums over contexts grow by the number of requests. An instance is brought forward only when somebody looks
+at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from optmodels.simulation.regions_kernel import find, put, record, remove
+
+ASSIGNED, ROUND_ROBIN, SHORTEST_QUEUE, LEAST_KV, EARLIEST_FINISH, PLANNED_SHARES, PREFIX_AFFINE = range(7)
+INF = np.inf
+LAST = np.finfo(np.float64).max
+UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before prefixes
+WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
+
+# order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still within the
+# window; where: in the heap of those that decode, or −1; due: the instance's step at which it is answered; a, b: child
+# and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
+REQUEST = record(
+    "input output expected received klass pool ids units instance"
+    " made context todo chunk order held hit base due inside where a b fill preempted blocks",
+    "arrival_s priority deadline_s ttft_limit_s start_s first_s finish_s",
+)
+# sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
+# prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
+# `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait.
+INSTANCE = record(
+    "blocks free asked kind pool seqs budget chunk block unit window overlap"
+    " running decoding waiting root steps sum_c sum_w below ahead expected orders"
+    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most",
+    "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
+    " request_s experts_s untouched window_share from_s step_s busy_s per_block",
+)
+ENTRY = record("key order who")
+BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
+
+
+class State(NamedTuple):
+    """Everything, of n requests and I instances in order of their pools."""
+
+    request: Any  # (n,) of REQUEST
+    x: Any  # (I,) of INSTANCE
+    next: Any  # (I,) end of the step under way; infinity: idle
+    here: Any  # (I,) requests that wait and run
+    heap: Any  # of ENTRY, those that decode; of instance j from x[j].heap on
+    residue: Any  # of those that decode, how many have each context − steps modulo the block
+    cell: Any  # hash tables of prefix blocks, from x[j].base on
+    slot: Any  # prefix blocks, from x[j].slots on
+    ids: Any  # of the prompts' prefix blocks
+    unit_tokens: int  # tokens of a prefix block
+    prioritised: bool
+    bins: Any  # (I, T) of BIN
+    bin_s: float
+
+
+def compiled(function):  # type: ignore[no-untyped-def]
+    """A part of the loop, put in place of every call."""
+    return njit(cache=True, _nrt=False, forceinline=True, error_model="numpy")(function)
+
+
+def apart(function):  # type: ignore[no-untyped-def]
+    """A part that is called rarely or from several places."""
+    return njit(cache=True, _nrt=False, error_model="numpy")(function)
+
+
+# ------------------------------------------------------------------------------------------- who waits
+
+
+@compiled
+def _before(s, one, other):  # type: ignore[no-untyped-def]
+    first, second = s.request[one].priority, s.request[other].priority
+    return first < second or (first == second and one < other)
+
+
+@compiled
+def _meld(s, one, other):  # type: ignore[no-untyped-def]
+    """One pairing heap of two."""
+    if one < 0 or other < 0:
+        return max(one, other)
+    if _before(s, other, one):
+        one, other = other, one
+    s.request[other].b = s.request[one].a
+    s.request[one].a = other
+    return one
+
+
+@apart
+def _wait(s, j, i):  # type: ignore[no-untyped-def]
+    """Put a request among those that wait."""
+    x, r = s.x[j], s.request[i]
+    r.a = r.b = -1
+    x.root = _meld(s, x.root, i)
+    x.waiting += 1
+    x.ahead += r.input + r.made - r.received
+    x.asked += -(-(r.input + r.made) // x.block)
+
+
+@compiled
+def _unwait(s, x):  # type: ignore[no-untyped-def]
+    """Take the first of those that wait: its children become one heap, in pairs and then from the last to the first."""
+    gone = s.request[x.root]
+    one, pairs = gone.a, -1
+    while one >= 0:
+        other = s.request[one].b
+        following = s.request[other].b if other >= 0 else -1
+        pair = _meld(s, one, other)
+        s.request[pair].b = pairs
+        pairs = pair
+        one = following
+    root = -1
+    while pairs >= 0:
+        following = s.request[pairs].b
+        root = _meld(s, root, pairs)
+        pairs = following
+    x.root = root
+    x.waiting -= 1
+    x.asked -= -(-(gone.input + gone.made) // x.block)
+
+
+# ------------------------------------------------------------------------------------------- who decodes
+
+
+@compiled
+def _set(s, k, entry_key, entry_order, who):  # type: ignore[no-untyped-def]
+    e = s.heap[k]
+    e.key, e.order, e.who = entry_key, entry_order, who
+    s.request[who].where = k
+
+
+@compiled
+def _up(s, base, k, key, order, who):  # type: ignore[no-untyped-def]
+    """Place an entry at or above position k."""
+    while k > 0:
+        parent = (k - 1) >> 1
+        p = s.heap[base + parent]
+        if p.key < key or (p.key == key and p.order < order):
+            break
+        _set(s, base + k, p.key, p.order, p.who)
+        k = parent
+    _set(s, base + k, key, order, who)
+
+
+@apart
+def _unheap(s, base, n, k):  # type: ignore[no-untyped-def]
+    """Remove position k of a heap of n entries."""
+    s.request[s.heap[base + k].who].where = -1
+    n -= 1
+    if k == n:
+        return
+    end = s.heap[base + n]
+    key, order, who = end.key, end.order, end.who
+    while True:
+        child = 2 * k + 1
+        if child >= n:
+            break
+        c = s.heap[base + child]
+        if child + 1 < n:
+            d = s.heap[base + child + 1]
+            if d.key < c.key or (d.key == c.key and d.order < c.order):
+                child += 1
+                c = d
+        if key < c.key or (key == c.key and order < c.order):
+            break
+        _set(s, base + k, c.key, c.order, c.who)
+        k = child
+    _up(s, base, k, key, order, who)
+
+
+@apart
+def _decode(s, j, i):  # type: ignore[no-untyped-def]
+    """Begin to decode, with the context that is in the cache."""
+    x, r = s.x[j], s.request[i]
+    c = r.context
+    r.base = c - x.steps
+    r.due = x.steps + r.output - r.made
+    key = r.due
+    r.inside = c < x.window
+    x.sum_c += c
+    x.sum_w += min(c, x.window)
+    x.below += r.inside
+    if r.inside:
+        key = min(key, x.steps + x.window - c)
+    s.residue[x.residues + r.base % x.block] += 1
+    _up(s, x.heap, x.decoding, key, r.order, i)
+    x.decoding += 1
+
+
+@apart
+def _stop(s, j, i):  # type: ignore[no-untyped-def]
+    """Decode no longer; its context and tokens made are known from here on."""
+    x, r = s.x[j], s.request[i]
+    c = r.base + x.steps
+    r.context = c
+    r.made = r.output - (r.due - x.steps)
+    x.sum_c -= c
+    x.sum_w -= min(c, x.window)
+    x.below -= r.inside
+    s.residue[x.residues + r.base % x.block] -= 1
+    _unheap(s, x.heap, x.decoding, r.where - x.heap)
+    x.decoding -= 1
+    r.blocks = -(-c // x.block)
+
+
+# ------------------------------------------------------------------------------------------- KV cache
+
+
+@apart
+def _lock(s, j, slot):  # type: ignore[no-untyped-def]
+    """One more user of a prefix block; the first takes it off the list of what may be evicted."""
+    x, b = s.x[j], s.slot[slot]
+    if b.refs == 0:
+        if b.older >= 0:
+            s.slot[b.older].newer = b.newer
+        else:
+            x.oldest = b.newer
+        if b.newer >= 0:
+            s.slot[b.newer].older = b.older
+        else:
+            x.newest = b.older
+        x.cached -= 1
+        x.free -= x.unit
+    b.refs += 1
+
+
+@apart
+def _take(s, j, blocks):  # type: ignore[no-untyped-def]
+    """Use blocks; prefix blocks unused for longest are evicted where none are empty."""
+    x = s.x[j]
+    while x.free - x.cached * x.unit < blocks:
+        slot = x.oldest
+        _lock(s, j, slot)
+        b = s.slot[slot]
+        remove(s.cell, x.base, x.mask, find(s.cell, x.base, x.mask, b.block))
+        b.refs = 0
+        b.newer = x.slot
+        x.slot = slot
+        x.free += x.unit
+    x.free -= blocks
+
+
+@apart
+def _share(s, j, i, upto):  # type: ignore[no-untyped-def]
+    """Put the prompt's prefix blocks that are computed with this step, up to a token, among the shared ones."""
+    x, r = s.x[j], s.request[i]
+    while r.held < r.units and (r.held + 1) * s.unit_tokens <= upto:
+        block = s.ids[r.ids + r.held]
+        at = find(s.cell, x.base, x.mask, block)
+        if at >= 0:
+            _lock(s, j, s.cell[at].value)
+            x.free += x.unit
+        else:
+            slot = x.slot
+            b = s.slot[slot]
+            x.slot = b.newer
+            b.block = block
+            b.refs = 1
+            put(s.cell, x.base, x.mask, block, slot)
+        r.held += 1
+
+
+@apart
+def _release(s, j, i):  # type: ignore[no-untyped-def]
+    """Give up all blocks; of shared ones the deepest first, so that roots are the newest."""
+    x, r = s.x[j], s.request[i]
+    x.free += r.blocks - r.held * x.unit
+    while r.held > 0:
+        r.held -= 1
+        slot = s.cell[find(s.cell, x.base, x.mask, s.ids[r.ids + r.held])].value
+        b = s.slot[slot]
+        b.refs -= 1
+        if b.refs == 0:
+            b.older = x.newest
+            b.newer = -1
+            if x.newest >= 0:
+                s.slot[x.newest].newer = slot
+            else:
+                x.oldest = slot
+            x.newest = slot
+            x.cached += 1
+            x.free += x.unit
+
+
+@apart
+def _found(s, j, i, tokens):  # type: ignore[no-untyped-def]
+    """Leading prefix blocks that are cached and leave a token to compute, and how many of them nobody uses."""
+    x, r = s.x[j], s.request[i]
+    n, idle = 0, 0
+    if x.unit > 0:
+        most = min(r.units, (tokens - 1) // s.unit_tokens)
+        while n < most:
+            at = find(s.cell, x.base, x.mask, s.ids[r.ids + n])
+            if at < 0:
+                break
+            idle += s.slot[s.cell[at].value].refs == 0
+            n += 1
+    return n, idle
+
+
+# ------------------------------------------------------------------------------------------- steps
+
+
+@compiled
+def _leave(s, x, i):  # type: ignore[no-untyped-def]
+    """Take a request out of those that run."""
+    r = s.request[i]
+    if r.a >= 0:
+        s.request[r.a].b = r.b
+    else:
+        x.first = r.b
+    if r.b >= 0:
+        s.request[r.b].a = r.a
+    else:
+        x.last = r.a
+    x.running -= 1
+
+
+@apart
+def _preempt(s, j):  # type: ignore[no-untyped-def]
+    """The least urgent of those that run, the last to come among them, gives up its blocks and waits again."""
+    x = s.x[j]
+    i = x.last
+    if s.prioritised:
+        k = s.request[i].a
+        while k >= 0:
+            if _before(s, i, k):
+                i = k
+            k = s.request[k].a
+    r = s.request[i]
+    if r.where >= 0:
+        _stop(s, j, i)
+    else:
+        x.ahead -= r.todo
+        before, k = -1, x.filling
+        while k != i:
+            before, k = k, s.request[k].fill
+        if before < 0:
+            x.filling = r.fill
+        else:
+            s.request[before].fill = r.fill
+        if x.filled == i:
+            x.filled = before
+    _leave(s, x, i)
+    _release(s, j, i)
+    r.received = 0
+    r.preempted += 1
+    x.preempted += 1
+    _wait(s, j, i)
+
+
+@compiled
+def _seen(x, c):  # type: ignore[no-untyped-def]
+    """Mean over the layers of the tokens attended to."""
+    return x.window_share * min(c, float(x.window)) + (1.0 - x.window_share) * c
+
+
+@compiled
+def _experts(x, tokens):  # type: ignore[no-untyped-def]
+    return x.experts_s * (1.0 - np.exp(tokens * x.untouched)) if x.experts_s > 0 else 0.0
+
+
+@compiled
+def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
+    """The first of those that wait joins those that run, if its prompt has room; the budget left, or −1.
+
+    With `later` it computes nothing in this step.
+    """
+    x = s.x[j]
+    i = x.root
+    r = s.request[i]
+    tokens = r.input + r.made
+    units, idle = _found(s, j, i, tokens)
+    context = max(units * s.unit_tokens, r.received)
+    blocks = -(-(tokens + (context == tokens)) // x.block)  # who decodes at once needs room for its next token
+    if blocks + (idle - units) * x.unit > x.free:
+        return -1
+    _unwait(s, x)
+    for k in range(units):
+        _lock(s, j, s.cell[find(s.cell, x.base, x.mask, s.ids[r.ids + k])].value)
+    r.held = units
+    _take(s, j, blocks - units * x.unit)
+    r.blocks = blocks
+    r.context = context
+    r.todo = tokens - context
+    r.order = x.orders
+    x.orders += 1
+    r.a = x.last
+    r.b = -1
+    if x.last >= 0:
+        s.request[x.last].b = i
+    else:
+        x.first = i
+    x.last = i
+    x.running += 1
+    x.ahead -= context - r.received
+    if np.isnan(r.start_s):
+        r.start_s = t
+        r.hit = units * s.unit_tokens
+    if r.todo == 0:
+        r.made = 1
+        r.first_s = r.arrival_s
+        _decode(s, j, i)
+        return budget - 1
+    r.fill = -1
+    if x.filled >= 0:
+        s.request[x.filled].fill = i
+    else:
+        x.filling = i
+    x.filled = i
+    r.chunk = min(r.todo, x.chunk, budget)
+    left = budget - r.chunk
+    if later:
+        r.chunk = 0
+    elif r.held < r.units:
+        _share(s, j, i, context + r.chunk)
+    return left
+
+
+@compiled
+def _schedule(s, j, t):  # type: ignore[no-untyped-def]
+    """Begin the next step, if there is anything to do."""
+    x = s.x[j]
+    preempted = False
+    while s.residue[x.residues + (-x.steps) % x.block] > x.free:
+        _preempt(s, j)
+        preempted = True
+    _take(s, j, s.residue[x.residues + (-x.steps) % x.block])
+    budget = x.budget - x.decoding
+    i = x.filling
+    while i >= 0:
+        r = s.request[i]
+        r.chunk = min(r.todo, x.chunk, budget)
+        budget -= r.chunk
+        if r.held < r.units and x.unit > 0:
+            _share(s, j, i, r.context + r.chunk)
+        i = r.fill
+    later = x.overlap == 1 and x.running > 0
+    while not preempted and x.root >= 0 and x.running < x.seqs and budget > 0:
+        left = _admit(s, j, t, budget, later)
+        if left < 0:
+            break
+        budget = left
+    if x.running == 0:
+        s.next[j] = INF
+        return
+    tokens, pairs, earlier = 0, 0.0, 0.0
+    i = x.filling
+    while i >= 0:
+        r = s.request[i]
+        if r.chunk > 0:
+            tokens += r.chunk
+            pairs += r.chunk * _seen(x, r.context + 0.5 * r.chunk)
+            earlier += _seen(x, float(r.context))
+        i = r.fill
+    contexts = x.window_share * x.sum_w + (1.0 - x.window_share) * x.sum_c
+    n = x.decoding
+    seconds = x.fixed_s + _experts(x, tokens + n) + x.decode_request_s * n
+    if tokens > 0:
+        seconds += x.prompt_step_s + x.prompt_token_s * tokens + x.prompt_pair_s * pairs
+        seconds += x.prompt_context_s * earlier + x.mixed_context_s * contexts
+    else:
+        seconds += x.context_s * contexts
+    x.busy_s += seconds
+    x.most = max(x.most, x.running)
+    s.next[j] = t + seconds
+    if s.bins.shape[1] > 0:
+        _record(s, j, t, seconds, tokens + n)
+
+
+@compiled
+def _record(s, j, t, seconds, tokens):  # type: ignore[no-untyped-def]
+    """Add a step to the bins that it lies in; what comes after the last bin is not kept."""
+    x, width = s.x[j], s.bin_s
+    end = t + seconds
+    k = int(t / width)
+    while k < s.bins.shape[1] and t < end:
+        part = min(end, (k + 1) * width) - t
+        b = s.bins[j, k]
+        b.busy_s += part
+        b.running += x.running * part
+        b.waiting += x.waiting * part
+        b.kv_blocks += (x.blocks - x.free) * part
+        b.tokens += tokens * (part / seconds)
+        k += 1
+        t = k * width
+
+
+@compiled
+def _answered(s, j, i, t):  # type: ignore[no-untyped-def]
+    x, r = s.x[j], s.request[i]
+    r.finish_s = t
+    x.expected -= r.expected
+    s.here[j] -= 1
+    _leave(s, x, i)
+    _release(s, j, i)
+
+
+@compiled
+def _complete(s, j, t):  # type: ignore[no-untyped-def]
+    """End a step: a token for everyone who decodes, prompts advance, the last chunk of one gives a token."""
+    x = s.x[j]
+    x.steps += 1
+    x.sum_c += x.decoding
+    x.sum_w += x.below
+    while x.decoding > 0 and s.heap[x.heap].key <= x.steps:
+        i = s.heap[x.heap].who
+        r = s.request[i]
+        if r.due > x.steps:  # its context leaves the window
+            x.below -= 1
+            r.inside = 0
+            _unheap(s, x.heap, x.decoding, 0)
+            _up(s, x.heap, x.decoding - 1, r.due, r.order, i)
+        else:
+            _stop(s, j, i)
+            _answered(s, j, i, t)
+    before, i = -1, x.filling
+    while i >= 0:
+        r = s.request[i]
+        following = r.fill
+        r.context += r.chunk
+        r.todo -= r.chunk
+        x.ahead -= r.chunk
+        if r.todo > 0:
+            before = i
+        else:
+            if before < 0:
+                x.filling = following
+            else:
+                s.request[before].fill = following
+            if x.filled == i:
+                x.filled = before
+            r.made += 1
+            if np.isnan(r.first_s):
+                r.first_s = t
+            if r.made >= r.output:
+                _answered(s, j, i, t)
+            else:
+                _decode(s, j, i)
+        i = following
+
+
+@compiled
+def _advance(s, j, until):  # type: ignore[no-untyped-def]
+    """All steps that begin before a time."""
+    x = s.x[j]
+    while s.next[j] < until:
+        t = s.next[j]
+        if x.running > 0:
+            _complete(s, j, t)
+        _schedule(s, j, t)
+
+
+# ------------------------------------------------------------------------------------------- who gets a request
+
+
+@compiled
+def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
+    """Seconds from now to the first and the last token, by what an engine's front end can know.
+
+    Everyone here decodes with the newcomer in steps that also carry prompts: first what is left of the step under way;
+    then, if slots or blocks are short, until the excess has left, half a mean answer each; then the prompts ahead and
+    its own, a budget a step; then its own answer in steps without prompts, or the instance's usual ones if longer.
+    """
+    x, r = s.x[j], s.request[i]
+    here = s.here[j] + 1
+    own = r.input - r.received
+    if x.unit > 0:
+        units, _ = _found(s, j, i, r.input)
+        own = min(own, r.input - units * s.unit_tokens)
+    n = min(here, x.seqs)
+    step = x.fixed_s + _experts(x, n) + n * (
+        x.decode_request_s + x.context_s * _seen(x, (x.sum_c + x.ahead + r.input) / here)
+    )  # fmt: skip
+    blocks = x.blocks - x.free + x.asked + (-(-r.input // x.block))
+    load = max(here / x.seqs, blocks * x.per_block)
+    first = s.next[j] - t if s.next[j] < INF else 0.0
+    if load > 1.0:
+        first += (load - 1.0) * 0.5 * (x.expected + r.expected) / here * step
+    prompts = x.ahead + own
+    if prompts > 0:
+        first += np.ceil(prompts / max(x.budget - n + 1, 1)) * (step + x.prompt_step_s)
+        first += x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own)
+    first += x.request_s
+    return first, first + (r.expected - 1) * max(step, x.step_s)
+
+
+@compiled
+def _may(s, j, i, t, refuse):  # type: ignore[no-untyped-def]
+    """Whether an instance takes a request: it runs, the request fits it and, where it may refuse, is in time."""
+    x, r = s.x[j], s.request[i]
+    if x.from_s > t or -(-(r.input + r.output - 1) // x.block) > x.blocks:
+        return False
+    if not refuse:
+        return True
+    first, last = _predicted(s, j, i, t)
+    return first <= r.ttft_limit_s and last <= r.deadline_s
+
+
+@apart
+def _pick(s, i, t, low, high, kind, how, refuse):  # type: ignore[no-untyped-def]
+    """The instance of the lowest rank (of a kind, if ≥ 0) that takes a request, or −1."""
+    best, lowest, tie = -1, INF, INF
+    even = True
+    if how == PREFIX_AFFINE:
+        least, most = INF, 0.0
+        for j in range(low, high):
+            least, most = min(least, float(s.here[j])), max(most, float(s.here[j]))
+        even = most - least <= UNEVEN_BY or most <= UNEVEN_TIMES * least
+    for j in range(low, high):
+        if kind >= 0 and s.x[j].kind != kind:
+            continue
+        second = float(s.here[j])
+        first = second
+        if how == LEAST_KV:
+            x = s.x[j]
+            first = (x.blocks - x.free + x.asked) * x.per_block
+        elif how == EARLIEST_FINISH:
+            _, first = _predicted(s, j, i, t)
+        elif how == PREFIX_AFFINE and even:
+            units, _ = _found(s, j, i, s.request[i].input)
+            tokens = units * s.unit_tokens
+            first = -float(tokens) if tokens > WORTH * s.request[i].input else 0.0
+        if (first < lowest or (first == lowest and second < tie)) and _may(s, j, i, t, refuse):
+            best, lowest, tie = j, first, second
+    return best
+
+
+@apart
+def _in_turn(s, i, t, low, high, last, refuse):  # type: ignore[no-untyped-def]
+    """The first instance after the last that takes a request, or −1."""
+    j = last
+    for _ in range(low, high):
+        j += 1
+        if j >= high or j < low:
+            j = low
+        if _may(s, j, i, t, refuse):
+            return j
+    return -1
+
+
+@apart
+def _planned(s, i, t, low, high, planned, credit, within, refuse):  # type: ignore[no-untyped-def]
+    """Deficit round robin over kinds of instances; −1: refused, as the last share is."""
+    turn = -1
+    for q in range(len(planned)):
+        credit[q] += planned[q]
+        if planned[q] > 0 and (turn < 0 or credit[q] > credit[turn]):
+            turn = q
+    if turn < 0:
+        return -1
+    credit[turn] -= 1.0
+    if turn == len(planned) - 1:
+        return -1
+    j = _pick(s, i, t, low, high, turn, within, refuse)
+    if j < 0:  # whichever else would take it
+        j = _pick(s, i, t, low, high, -1, within, refuse)
+    return j
+
+
+@compiled
+def _arrive(s, j, i, t):  # type: ignore[no-untyped-def]
+    """Send a request to an instance."""
+    s.x[j].expected += s.request[i].expected
+    s.here[j] += 1
+    _wait(s, j, i)
+    if s.next[j] == INF:
+        s.next[j] = t
+
+
+@apart
+def arrive(s, i, t):  # type: ignore[no-untyped-def]
+    """Send a request to the only instance; this and the next two are for loops that are not compiled."""
+    _arrive(s, 0, i, t)
+
+
+@apart
+def complete(s):  # type: ignore[no-untyped-def]
+    """End the step under way on the only instance."""
+    _complete(s, 0, s.next[0])
+
+
+@apart
+def schedule(s):  # type: ignore[no-untyped-def]
+    """Begin the next step on the only instance."""
+    _schedule(s, 0, s.next[0])
+
+
+@njit(cache=True, _nrt=False, error_model="numpy")
+def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
+    """Serve all requests; outcomes are written into the state.
+
+    Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so;
+    `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
+    """
+    n = len(s.request)
+    for i in range(n + 1):  # the last is the end: everything there is to do
+        t, low, high, j = LAST, 0, len(s.x), -1
+        if i < n:
+            t, pool = s.request[i].arrival_s, s.request[i].pool
+            low, high = start_of[pool], start_of[pool + 1]
+            if how == ASSIGNED:
+                j = assigned[i]
+            elif how == ROUND_ROBIN and not refuse:
+                j = _in_turn(s, i, t, low, high, last[pool], refuse)
+            if how == ASSIGNED or (how == ROUND_ROBIN and not refuse):
+                low, high = max(j, 0), j + 1  # nobody else's state is looked at
+        for k in range(low, high):
+            if s.next[k] < t:
+                _advance(s, k, t)
+        if i == n:
+            break
+        r = s.request[i]
+        if how == ASSIGNED:
+            if j >= 0 and not _may(s, j, i, t, refuse):
+                j = -1
+        elif how == ROUND_ROBIN:
+            if refuse:
+                j = _in_turn(s, i, t, low, high, last[r.pool], refuse)
+            if j >= 0:
+                last[r.pool] = j
+        elif how == PLANNED_SHARES:
+            b = int(min(t / planned_bin_s, planned.shape[0] - 1.0))
+            j = _planned(s, i, t, low, high, planned[b, r.klass], credit[r.klass], within, refuse)
+        else:
+            j = _pick(s, i, t, low, high, -1, how, refuse)
+        r.instance = j
+        if j >= 0:
+            _arrive(s, j, i, t)

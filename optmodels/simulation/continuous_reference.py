@@ -1,0 +1,419 @@
+"""`continuous.simulate` again, slow and plain: every step visits every request, every sum is taken anew.
+
+It is what the compiled loop is tested against, and the simulator for what numba cannot call: `controllers`
+(`latency.controllers`) that set the batch limit before every step, and users who wait for their answer before they ask
+again (`closed_loop`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from optmodels.latency.controllers import Controller, Observation
+from optmodels.simulation.continuous import (
+    Arrivals,
+    Dispatcher,
+    Engine,
+    Floats,
+    Ints,
+    Served,
+    Within,
+    _binned,
+    _validate,
+)
+
+RECENT = 10  # decode steps in the averages that controllers see
+
+
+@dataclass(eq=False)
+class _Request:
+    """One request where it is now."""
+
+    index: int
+    arrived_s: float
+    prompt: int
+    output: int
+    expected: int
+    priority: float
+    ids: list[int]  # whole prefix blocks of the prompt
+    received: int
+    made: int = 0
+    context: int = 0  # tokens in the cache
+    target: int = 0  # tokens to be in the cache before the next token is made
+    room: int = 0  # tokens for which it has blocks
+    chunk: int = 0
+    shared: list[int] = field(default_factory=list)  # prefix blocks that it uses
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and what was made."""
+        return self.prompt + self.made
+
+    @property
+    def urgency(self) -> tuple[float, int]:
+        return self.priority, self.index
+
+
+class _Instance:
+    """One engine at the present time."""
+
+    def __init__(self, engine: Engine, unit_tokens: int, controller: Controller | None) -> None:
+        self.engine, self.unit_tokens, self.controller = engine, unit_tokens, controller
+        self.unit = unit_tokens // engine.block_tokens
+        if self.unit > engine.blocks:
+            self.unit = 0
+        self.waiting: list[_Request] = []
+        self.running: list[_Request] = []  # in order of admission
+        self.decoding: list[_Request] = []
+        self.users: dict[int, int] = {}  # of each prefix block in the cache
+        self.unused: list[int] = []  # prefix blocks without users, longest unused first
+        self.step_end = math.inf  # or, between two steps, the time at which the next begins
+        self.under_way = False
+        self.steps = 0
+        self.busy_s = 0.0
+        self.most = 0
+        self.seen: list[tuple[int, int]] = []  # prompt and output tokens of what came
+        self.decode_steps: list[tuple[float, int]] = []  # seconds and requests
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that hold so many tokens."""
+        return -(-tokens // self.engine.block_tokens)
+
+    @property
+    def used(self) -> int:
+        """Blocks in use, those of shared prefixes once."""
+        own = sum(self.blocks(r.room) - len(r.shared) * self.unit for r in self.running)
+        return own + (len(self.users) - len(self.unused)) * self.unit
+
+    def use(self, block: int) -> None:
+        """One more user of a prefix block."""
+        if block in self.unused:
+            self.unused.remove(block)
+        self.users[block] = self.users.get(block, 0) + 1
+
+    def make_room(self) -> None:
+        """Forget unused prefix blocks until everything has its place."""
+        while self.used + len(self.unused) * self.unit > self.engine.blocks:
+            del self.users[self.unused.pop(0)]
+
+    def give_up(self, r: _Request) -> None:
+        """Release what a request has in the cache."""
+        self.running.remove(r)
+        if r in self.decoding:
+            self.decoding.remove(r)
+        for block in reversed(r.shared):
+            self.users[block] -= 1
+            if self.users[block] == 0:
+                self.unused.append(block)
+        r.shared = []
+
+    def found(self, r: _Request, tokens: int) -> list[int]:
+        """Prefix blocks at the head of a prompt that are in the cache and leave a token to compute."""
+        n = 0
+        if self.unit:
+            while n < min(len(r.ids), (tokens - 1) // self.unit_tokens) and r.ids[n] in self.users:
+                n += 1
+        return r.ids[:n]
+
+    def advance_prompt(self, r: _Request, budget: int) -> int:
+        """Give a prompt its chunk of this step, and share the prefix blocks that are then computed."""
+        r.chunk = min(r.target - r.context, self.engine.chunk_tokens or budget, budget)
+        while (
+            self.unit and len(r.shared) < len(r.ids) and (len(r.shared) + 1) * self.unit_tokens <= r.context + r.chunk
+        ):
+            block = r.ids[len(r.shared)]
+            self.use(block)
+            r.shared.append(block)
+        return budget - r.chunk
+
+    def limit(self) -> int:
+        """Requests that may run."""
+        if self.controller is None:
+            return self.engine.max_num_seqs
+        recent = self.decode_steps[-RECENT:]
+        return max(1, self.controller.step(Observation(
+            waiting=len(self.waiting),
+            decoding=len(self.decoding),
+            mean_input_tokens=sum(i for i, _ in self.seen) / len(self.seen),
+            mean_output_tokens=sum(o for _, o in self.seen) / len(self.seen),
+            decode_latency_s=sum(t for t, _ in recent) / len(recent) if recent else None,
+            decode_batch=sum(b for _, b in recent) / len(recent) if recent else None,
+        )))  # fmt: skip
+
+
+class _Simulation:
+    def __init__(
+        self, arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher, assigned: Ints | None,
+        planned: Floats | None, planned_bin_s: float, within: Within, refuse: bool, users: int | None,
+        controllers: Sequence[Controller | None] | None,
+    ) -> None:  # fmt: skip
+        _validate(arrivals, engines, dispatcher, assigned, planned)
+        self.a, self.dispatcher, self.assigned, self.refuse, self.users = arrivals, dispatcher, assigned, refuse, users
+        n, unit = len(arrivals), arrivals.prefixes.block_tokens if arrivals.prefixes is not None else 0
+        self.instances = [
+            _Instance(e, unit, c)
+            for e, c in zip(engines, controllers or [None] * len(engines), strict=True)
+        ]  # fmt: skip
+        self.planned = np.zeros((1, 1, 1)) if planned is None else _binned(planned)
+        self.planned_bin_s, self.within, self.credit = planned_bin_s, within, np.zeros(self.planned.shape[1:])
+        self.turn: dict[int, int] = {}
+        self.came = arrivals.arrival_s.copy()
+        self.instance = np.full(n, -1, np.int64)
+        self.start, self.first, self.finish = (np.full(n, np.nan) for _ in range(3))
+        self.hit, self.preempted = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.here = 0
+
+    def request(self, i: int) -> _Request:
+        a = self.a
+        prompt = int(a.input_tokens[i])
+        ids = a.prefixes.of(i)[: prompt // a.prefixes.block_tokens].tolist() if a.prefixes is not None else []
+        return _Request(
+            i, float(self.came[i]), prompt, int(a.output_tokens[i]), int(a.expected_output_tokens[i]),
+            float(a.priority[i]), ids, int(a.received_tokens[i]),
+        )  # fmt: skip
+
+    # -- a step
+
+    def schedule(self, e: _Instance, now: float) -> None:
+        """Choose what the next step does, and how long that takes."""
+        preempted = False
+        while e.used + sum(e.blocks(r.context + 1) - e.blocks(r.room) for r in e.decoding) > e.engine.blocks:
+            worst = max(e.running, key=lambda r: r.urgency)
+            e.give_up(worst)
+            worst.received = 0
+            e.waiting.append(worst)
+            self.preempted[worst.index] += 1
+            preempted = True
+        for r in e.decoding:
+            r.room = r.context + 1
+        e.make_room()
+        budget = e.engine.max_num_batched_tokens - len(e.decoding)
+        filling = [r for r in e.running if r not in e.decoding]
+        for r in filling:
+            budget = e.advance_prompt(r, budget)
+        limit = e.limit()
+        later = e.engine.overlap and bool(e.running)
+        while e.waiting and not preempted and len(e.running) < limit and budget > 0:
+            r = min(e.waiting, key=lambda r: r.urgency)
+            shared = e.found(r, r.tokens)
+            context = max(len(shared) * e.unit_tokens, r.received)
+            room = r.tokens + (context == r.tokens)  # who decodes at once needs room for its next token
+            idle = sum(b in e.unused for b in shared)
+            if e.used + e.blocks(room) + (idle - len(shared)) * e.unit > e.engine.blocks:
+                break
+            e.waiting.remove(r)
+            for block in shared:
+                e.use(block)
+            r.shared, r.context, r.target, r.room = list(shared), context, r.tokens, room
+            e.running.append(r)
+            e.make_room()
+            if math.isnan(self.start[r.index]):
+                self.start[r.index], self.hit[r.index] = now, len(shared) * e.unit_tokens
+            if context == r.target:
+                r.made = 1
+                self.first[r.index] = r.arrived_s
+                e.decoding.append(r)
+                budget -= 1
+            else:
+                chunk = min(r.target - r.context, e.engine.chunk_tokens or budget, budget)
+                if later:
+                    r.chunk = 0
+                else:
+                    filling.append(r)
+                    e.advance_prompt(r, budget)
+                budget -= chunk
+        if not e.running:
+            e.step_end = math.inf
+            return
+        chunks = [r for r in filling if r.chunk > 0]
+        e.under_way = True
+        seconds = e.engine.costs.step(
+            np.array([r.chunk for r in chunks], dtype=float), np.array([r.context for r in chunks], dtype=float),
+            np.array([r.context for r in e.decoding], dtype=float),
+        )  # fmt: skip
+        if e.decoding:
+            e.decode_steps.append((seconds, len(e.decoding)))
+        e.busy_s += seconds
+        e.most = max(e.most, len(e.running))
+        e.step_end = now + seconds
+
+    def complete(self, e: _Instance, now: float) -> None:
+        """A token for everyone who decodes; prompts advance."""
+        e.steps += 1
+        e.under_way = False
+        filling = [r for r in e.running if r not in e.decoding]
+        done = []
+        for r in e.decoding:
+            r.context += 1
+            r.made += 1
+            if r.made == r.output:
+                done.append(r)
+        for r in sorted(done, key=e.running.index):
+            self.answered(e, r, now)
+        for r in filling:
+            r.context += r.chunk
+            if r.context < r.target:
+                continue
+            r.made += 1
+            if math.isnan(self.first[r.index]):
+                self.first[r.index] = now
+            if r.made == r.output:
+                self.answered(e, r, now)
+            else:
+                e.decoding.append(r)
+
+    def answered(self, e: _Instance, r: _Request, now: float) -> None:
+        e.give_up(r)
+        self.finish[r.index] = now
+        self.here -= 1
+
+    # -- who gets a request
+
+    def predicted(self, e: _Instance, i: int, now: float) -> tuple[float, float]:
+        """Seconds to the first and last token (`continuous_kernel._predicted`)."""
+        r, c, engine = self.request(i), e.engine.costs, e.engine
+        here = len(e.running) + len(e.waiting) + 1
+        own = r.prompt - max(len(e.found(r, r.prompt)) * e.unit_tokens, r.received)
+        filling = [q for q in e.running if q not in e.decoding]
+        ahead = sum(q.target - q.context for q in filling) + sum(q.tokens - q.received for q in e.waiting)
+        n = min(here, engine.max_num_seqs)
+        context = (sum(q.context for q in e.decoding) + ahead + r.prompt) / here
+        step = c.step(np.zeros(0), np.zeros(0), np.full(n, context))
+        load = max(here / engine.max_num_seqs, (self.asked(e) + e.blocks(r.prompt)) / engine.blocks)
+        first = e.step_end - now if e.step_end < math.inf else 0.0
+        if load > 1.0:
+            outputs = r.expected + sum(q.expected for q in e.running + e.waiting)
+            first += (load - 1.0) * outputs / 2 / here * step
+        if ahead + own > 0:
+            room = max(engine.max_num_batched_tokens - n + 1, 1)
+            first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + c.prompt_token_s * (ahead + own)
+            first += c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
+        first += c.request_s
+        return first, first + (r.expected - 1) * max(step, engine.step_s)
+
+    def asked(self, e: _Instance) -> int:
+        """Blocks in use and of the prompts that wait."""
+        return e.used + sum(e.blocks(q.tokens) for q in e.waiting)
+
+    def may(self, j: int, i: int, now: float) -> bool:
+        e, a = self.instances[j], self.a
+        longest = int(a.input_tokens[i] + a.output_tokens[i]) - 1
+        if e.engine.available_from_s > now or e.blocks(longest) > e.engine.blocks:
+            return False
+        if not self.refuse:
+            return True
+        first, last = self.predicted(e, i, now)
+        return bool(first <= a.ttft_limit_s[i] and last <= a.deadline_s[i])
+
+    def choose(self, i: int, now: float) -> int:
+        """The instance a request is sent to, or −1."""
+        if self.assigned is not None:
+            j = int(self.assigned[i])
+            return j if j >= 0 and self.may(j, i, now) else -1
+        pool = int(self.a.pool[i])
+        mine = [j for j, e in enumerate(self.instances) if e.engine.pool == pool]
+        able = [j for j in mine if self.may(j, i, now)]
+        if self.dispatcher == "round_robin":
+            last = self.turn.get(pool, -1)
+            for j in [j for j in mine if j > last] + [j for j in mine if j <= last]:
+                if j in able:
+                    self.turn[pool] = j
+                    return j
+            return -1
+        if self.dispatcher == "planned_shares":
+            b = min(int(now / self.planned_bin_s), len(self.planned) - 1)
+            share, credit = self.planned[b, self.a.klass[i]], self.credit[self.a.klass[i]]
+            credit += share
+            if not share.any():
+                return -1
+            turn = int(np.where(share > 0, credit, -np.inf).argmax())
+            credit[turn] -= 1.0
+            if turn == len(share) - 1:
+                return -1
+            of_kind = [j for j in able if self.instances[j].engine.kind == turn]
+            return self.best(self.within, of_kind or able, i, now, mine)
+        return self.best(self.dispatcher, able, i, now, mine)
+
+    def best(self, how: str, able: list[int], i: int, now: float, mine: list[int]) -> int:
+        return min(able, key=lambda j: (self.rank(how, j, i, now, mine), self.length(j), j), default=-1)
+
+    def length(self, j: int) -> int:
+        e = self.instances[j]
+        return len(e.running) + len(e.waiting)
+
+    def rank(self, how: str, j: int, i: int, now: float, mine: list[int]) -> float:
+        e = self.instances[j]
+        if how == "least_kv":
+            return self.asked(e) * (1.0 / e.engine.blocks)
+        if how == "earliest_finish":
+            return self.predicted(e, i, now)[1]
+        lengths = [self.length(k) for k in mine]
+        if how == "prefix_affine":
+            if max(lengths) - min(lengths) > 32 and max(lengths) > 1.5 * min(lengths):
+                return self.length(j)
+            r = self.request(i)
+            tokens = len(e.found(r, r.prompt)) * e.unit_tokens
+            return -tokens if tokens > 0.3 * r.prompt else 0.0
+        return self.length(j)
+
+    # -- time
+
+    def run(self) -> None:
+        """Arrivals and steps in order of time; who arrives as a step ends is seen by the next."""
+        coming, n, now = 0, len(self.a), 0.0
+        while True:
+            then = min((e.step_end for e in self.instances), default=math.inf)
+            while coming < n and (self.here < self.users if self.users else self.came[coming] <= then):
+                if self.users:
+                    self.came[coming] = now
+                self.arrive(coming)
+                coming += 1
+                then = min((e.step_end for e in self.instances), default=math.inf)
+            if then == math.inf:
+                return
+            now = then
+            e = min(self.instances, key=lambda e: e.step_end)
+            if e.under_way:
+                self.complete(e, now)
+            else:
+                self.schedule(e, now)
+
+    def arrive(self, i: int) -> None:
+        now = float(self.came[i])
+        j = self.choose(i, now)
+        self.instance[i] = j
+        if j >= 0:
+            e, r = self.instances[j], self.request(i)
+            e.seen.append((r.prompt, r.output))
+            e.waiting.append(r)
+            self.here += 1
+            if e.step_end == math.inf:
+                e.step_end = now
+
+
+def simulate(
+    arrivals: Arrivals, engines: Sequence[Engine], dispatcher: Dispatcher = "earliest_finish", *,
+    assigned: Ints | None = None, planned: Floats | None = None, planned_bin_s: float = math.inf,
+    within: Within = "shortest_queue", refuse: bool = False, users: int | None = None,
+    controllers: Sequence[Controller | None] | None = None,
+) -> Served:  # fmt: skip
+    """Serve all requests; see `continuous.simulate`.
+
+    Args:
+        users: keep so many requests in the system whatever their arrival times; those of the result are when they came.
+        controllers: by engine, what sets the batch limit in place of `max_num_seqs`, before every step.
+    """
+    s = _Simulation(
+        arrivals, engines, dispatcher, assigned, planned, planned_bin_s, within, refuse, users, controllers
+    )  # fmt: skip
+    s.run()
+    outside = np.array([e.costs.request_s for e in engines] + [0.0])[s.instance]
+    return Served(
+        replace(arrivals, arrival_s=s.came), s.instance, s.start, s.first + outside,
+        s.finish + outside, s.hit, s.preempted, np.array([e.steps for e in s.instances]),
+        np.array([e.busy_s for e in s.instances]), np.array([e.most for e in s.instances]), None,
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""Latencies of all formulations in one form: what predicts, converted into the costs of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from optmodels import catalog
+from optmodels.latency.engines.document import read_engine_model
+from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
+from optmodels.latency.resolve import Source, llm_name, read_source, resolve
+from optmodels.problem import Problem
+
+
+def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> Deployment:
+    return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)  # type: ignore[arg-type]
+
+
+class Instance(Problem):
+    """A problem with nothing in it."""
+
+    def resolve(self) -> None: ...
+    def inline(self) -> Instance:
+        return self
+
+
+def source(model: Any = "default", engine: Any = "vllm") -> Source:
+    return read_source(Instance(formulation="none", schema=1), model, engine)
+
+
+DEPLOYMENTS = {
+    "dense": deployment(),
+    "tensor parallel": deployment("llama-3.1-70b", engine="sglang", precision="fp8", kv_precision="fp8", gpus=4),
+    "experts": deployment("qwen3-235b-a22b", engine="trtllm", precision="fp8", gpus=8),
+    "latent cache, attention ranks": deployment("deepseek-v3", "h200", precision="fp8", gpus=16, attention_ranks=8),
+    "windows": deployment("gpt-oss-120b", "b200", gpus=2),
+}
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(name: str) -> None:
+    d = DEPLOYMENTS[name]
+    model = read_engine_model().at(d)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        C, S, out = (float(2 ** rng.uniform(*between)) for between in ((0, 8), (8, 13), (5, 11)))
+        costs, _ = resolve(source(engine=d.engine), d, S)
+        carrying = min(1.0, C * np.ceil(S / CHUNK_TOKENS) / out)
+        prompts, none = C / out, np.zeros(0)
+        decode = costs.step(none, none, np.full(1, S + out / 2)) - costs.step(none, none, none)
+        touched = 0.0
+        if costs.experts is not None:
+            decode -= float(costs.experts.seconds(1.0))
+            touched = (1 - carrying) * float(costs.experts.seconds(C)) + carrying * float(costs.experts.seconds(C + S))
+        mean = (
+            costs.fixed_s + touched + carrying * costs.prompt_step_s + C * decode
+            + prompts * (costs.prompt_token_s * S + costs.prompt_pair_s * S * float(costs.seen(S / 2)))
+        )  # fmt: skip
+        values = {k: np.array([v]) for k, v in (("concurrency", C), ("input_tokens", S), ("output_tokens", out))}
+        assert mean == pytest.approx(model.predict(values, "tpot_s")[0], rel=0.01 if costs.experts else 1e-9)
+
+
+def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts() -> None:
+    d = deployment()
+    costs, where = resolve(source(), d, 2000.0)
+    alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 1e6)}
+    steps = costs.step(np.array([2000.0]), np.zeros(1), np.zeros(0))
+    assert costs.request_s > 0
+    assert costs.request_s + steps == pytest.approx(read_engine_model().at(d).predict(alone, "ttft_s")[0])
+    assert where.model == "default" and "aiconfigurator" in where.source
+
+
+def test_the_interval_says_what_was_never_measured() -> None:
+    model = read_engine_model()
+    seen = resolve(source(engine="trtllm"), deployment(engine="trtllm"))[1]
+    assert seen.transfer == ()
+    assert dict(seen.tpot)[0.9] == model.targets["tpot_s"].residual_quantiles["workload"]["0.9"]
+    apart = resolve(source(), deployment(gpu="l4"))[1]
+    assert apart.transfer == ("gpu",)
+    assert dict(apart.ttft)[0.9] == model.targets["ttft_s"].residual_quantiles["gpu"]["0.9"]
+
+
+def test_roofline_is_the_time_at_peak() -> None:
+    d = deployment()
+    costs, where = resolve(source("roofline"), d)
+    llm, gpu = d.llm, d.gpu
+    per_layer = llm.hidden * (2 * llm.heads + 2 * llm.kv_heads) * llm.head_dim + 3 * llm.hidden * llm.ffn
+    parameters = llm.layers * per_layer + llm.vocab * llm.hidden
+    kv_bytes = 2 * llm.kv_heads * llm.head_dim * 2 * llm.layers
+    assert costs.fixed_s == pytest.approx(2 * parameters / gpu.mem_bytes_per_s)
+    assert costs.decode_request_s == pytest.approx(2 * parameters / gpu.fp16_flops)
+    assert costs.context_s == pytest.approx(kv_bytes / gpu.mem_bytes_per_s)
+    assert costs.prompt_token_s == pytest.approx(2 * llm.layers * per_layer / gpu.fp16_flops)
+    assert costs.prompt_step_s == costs.request_s == 0
+    assert where.tpot == () and "1.5–7×" in where.notes[0]
+
+
+def test_an_llm_written_out_keeps_its_name() -> None:
+    assert llm_name(catalog.llms()["llama-3.1-8b"]) == "llama-3.1-8b"
+    assert llm_name(catalog.llms()["llama-3.1-8b"].model_copy(update={"layers": 3, "title": "mine"})) == "mine"

@@ -1,0 +1,176 @@
+"""Engines with continuous batching: by hand, and the compiled loop against the plain one."""
+
+import numpy as np
+import pytest
+
+from optmodels.errors import InputError
+from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.simulation import continuous_reference as plain
+from optmodels.simulation.continuous import DISPATCHERS, Arrivals, Engine, simulate
+from optmodels.traces.types import Prefixes
+
+SECOND = StepCosts(fixed_s=1.0)  # every step takes one
+
+
+def engine(costs=SECOND, **limits):
+    return Engine(costs, **({"kv_tokens": 1000, "max_num_seqs": 8, "max_num_batched_tokens": 64} | limits))
+
+
+def prompts(*blocks, block_tokens=4):
+    """Prefixes from lists of block ids."""
+    start = np.cumsum([0, *map(len, blocks)]).astype(np.int64)
+    return Prefixes(block_tokens, start, np.array([b for ids in blocks for b in ids], np.int64))
+
+
+def test_one_request_by_hand():
+    costs = StepCosts(
+        fixed_s=1.0, prompt_step_s=0.5, prompt_token_s=0.1, decode_request_s=0.25, context_s=0.01, request_s=7.0
+    )
+    seen = simulate(Arrivals.of([2.0], [100], [3]), [engine(costs)])
+    first = 1.5 + 6.4 + 1.5 + 3.6  # chunks of 64 and 36 tokens
+    assert seen.first_s == pytest.approx([2 + first + 7])
+    assert seen.finish_s - seen.first_s == pytest.approx([2 * 1.25 + 0.01 * (100 + 101)])
+    assert (seen.queue_s, seen.steps, seen.most_running) == ([0], [4], [1])
+
+
+def test_decodes_come_first_and_prompts_get_what_is_left():
+    # Step 1: 8 tokens of the first. Step 2: its decode and 7 of the second's 10; step 3: the last 3.
+    seen = simulate(Arrivals.of([0, 0.5], [8, 10], [3, 2]), [engine(max_num_batched_tokens=8)])
+    assert seen.first_s.tolist() == [1, 3] and seen.finish_s.tolist() == [3, 4]
+    short = simulate(Arrivals.of([0, 0.5], [8, 10], [3, 2]), [engine(max_num_batched_tokens=8, chunk_tokens=4)])
+    assert short.first_s.tolist() == [2, 4]
+
+
+def test_with_overlap_who_is_admitted_waits_a_step_unless_the_engine_was_idle():
+    seen = simulate(Arrivals.of([0, 0.5], [8, 10], [3, 2]), [engine(overlap=True)])
+    assert seen.start_s.tolist() == [0, 1] and seen.first_s.tolist() == [1, 3] and seen.finish_s.tolist() == [3, 4]
+
+
+def test_the_last_to_come_is_preempted_and_computed_anew():
+    # 5 blocks of 4: both prompts take 2 each; the 5th block goes to the first, then the second has to go.
+    a = Arrivals.of([0, 0], [8, 8], [6, 6])
+    seen = simulate(a, [engine(kv_tokens=20, block_tokens=4)])
+    assert seen.preemptions.tolist() == [0, 1]
+    # Step 2 wants two blocks and one is free. The first goes on alone until it is answered at 6; its prompt and first
+    # token are then 9 tokens, the step makes the second token, four more follow.
+    assert seen.first_s.tolist() == [1, 1] and seen.finish_s.tolist() == [6, 11]
+    urgent = simulate(Arrivals.of([0, 0], [8, 8], [6, 6], priority=[1, 0]), [engine(kv_tokens=20, block_tokens=4)])
+    assert urgent.preemptions.tolist() == [1, 0]
+
+
+def test_prompts_share_what_is_cached():
+    same = prompts([1, 2, 3], [1, 2, 3], [1, 2, 9])
+    a = Arrivals.of([0, 10, 20], [12, 12, 12], [2, 2, 2], prefixes=same)
+    seen = simulate(a, [engine(StepCosts(fixed_s=1.0, prompt_token_s=0.1), block_tokens=2)])
+    assert seen.hit_tokens.tolist() == [0, 8, 8]  # a token is left to compute
+    assert seen.ttft_s == pytest.approx([2.2, 1.4, 1.4])
+    small = simulate(a, [engine(kv_tokens=14, block_tokens=2)])  # what is unused for longest goes, leaves before roots
+    assert small.hit_tokens.tolist() == [0, 8, 8]
+
+
+def test_prompts_computed_elsewhere_decode_at_once():
+    seen = simulate(Arrivals.of([0.0, 0.0], [8, 8], [3, 3], received_tokens=[8, 4]), [engine()])
+    assert seen.first_s.tolist() == [0, 1] and seen.finish_s.tolist() == [2, 3]
+
+
+def test_dispatchers_by_hand():
+    a = Arrivals.of([0, 0, 0.1], [16, 64, 1], [9, 2, 1])
+    two = [engine(), engine()]
+    assert simulate(a, two, "round_robin").instance.tolist() == [0, 1, 0]
+    assert simulate(a, two, "shortest_queue").instance.tolist() == [0, 1, 0]
+    assert simulate(a, two, "least_kv").instance.tolist() == [0, 1, 0]
+    assert simulate(a, two, assigned=[1, -1, 1]).instance.tolist() == [1, -1, 1]
+    shares = [[0.5, 0.25, 0.25]]
+    kinds = [engine(), engine(kind=1)]
+    four = Arrivals.of(np.zeros(4), 1, 1)
+    assert simulate(four, kinds, "planned_shares", planned=shares).instance.tolist() == [0, 1, -1, 0]
+    cached = Arrivals.of([0, 5, 5], [8, 8, 8], [2, 2, 2], prefixes=prompts([7, 8], [5, 6], [7, 9]))
+    affine = simulate(cached, [engine(block_tokens=4)] * 2, "prefix_affine")
+    assert affine.instance.tolist() == [0, 0, 0] and affine.hit_tokens.tolist() == [0, 0, 4]
+    late = Arrivals.of([0, 0], [64, 64], [1, 1], ttft_limit_s=1.5)
+    assert simulate(late, [engine()], refuse=True).instance.tolist() == [0, -1]
+
+
+def test_the_series_adds_up():
+    seen = simulate(Arrivals.of([0.5, 3.5], [8, 8], [2, 1]), [engine()], bin_s=1.0)
+    assert seen.series.busy.tolist() == [[0.5, 1, 0.5, 0.5, 0.5]]
+    assert seen.series.tokens_per_s.tolist() == [[4, 4.5, 0.5, 4, 4]]
+    assert seen.series.kv_blocks.tolist() == [[0.5, 1, 0.5, 0.5, 0.5]]
+
+
+def test_what_cannot_be_simulated_is_named():
+    with pytest.raises(InputError, match="at least max_num_seqs, 8"):
+        engine(max_num_batched_tokens=4)
+    with pytest.raises(InputError, match="ascending"):
+        simulate(Arrivals.of([1, 0], 1, 1), [engine()])
+    with pytest.raises(InputError, match="divisor"):
+        simulate(Arrivals.of([0], 9, 1, prefixes=prompts([1])), [engine(block_tokens=3)])
+    assert simulate(Arrivals.of([0], 900, 200), [engine()]).instance.tolist() == [-1]  # never fits
+    assert len(simulate(Arrivals.of([], [], []), []).finish_s) == 0
+
+
+def drawn(seed):
+    """A small hard case: little cache, few slots, shared prefixes, priorities, unlike engines."""
+    rng = np.random.default_rng(seed)
+    n, count = int(rng.integers(1, 60)), int(rng.integers(1, 5))
+    block = int(rng.choice([1, 2, 4, 8]))
+    unit = block * int(rng.integers(1, 4))
+    pools = 1 + (count > 1 and rng.random() < 0.5)
+    window = Window(float(rng.uniform(0.2, 1)), int(rng.integers(1, 60))) if rng.random() < 0.4 else None
+    experts = Experts(float(rng.uniform(0, 0.02)), 8, int(rng.integers(1, 9))) if rng.random() < 0.4 else None
+    scale = np.array([0.02, 0.005, 1e-3, 1e-5, 1e-5, 1e-3, 1e-4, 2e-4, 0.01])
+
+    def one(j):
+        seqs = int(rng.integers(1, 12))
+        return Engine(
+            StepCosts(*rng.uniform(0, 1, 9) * scale, experts=experts, window=window),
+            int(rng.integers(60, 300)), seqs, seqs + int(rng.integers(0, 40)),
+            int(rng.integers(1, 20)) if rng.random() < 0.5 else None, block, bool(rng.random() < 0.5),
+            float(rng.choice([0, 0, 0.05])), j % pools, int(rng.integers(0, 2)), float(rng.choice([0, 0, 0, 0.5])),
+        )  # fmt: skip
+
+    engines = [one(j) for j in range(count)]
+    even = np.sort(rng.integers(0, 3, n) * 0.5)  # many at the same instant
+    prompt, output = rng.integers(1, 60, n), rng.integers(1, 50, n)
+    prefixes = None
+    if rng.random() < 0.6:
+        ids, node = [], 0
+        for tokens in prompt:
+            ids.append([])
+            node = 0
+            for depth in range(-(-int(tokens) // unit)):
+                node = node * 3 + int(rng.integers(1, 3 if depth < 2 else 2))
+                ids[-1].append(node % (1 << 62))
+        prefixes = prompts(*ids, block_tokens=unit)
+    received = np.where((rng.random(n) < 0.3) & (output > 1), rng.integers(0, prompt + 1), 0)
+    arrivals = Arrivals.of(
+        even if rng.random() < 0.3 else np.sort(rng.uniform(0, rng.choice([0.01, 1, 5]), n)), prompt, output,
+        expected_output_tokens=np.maximum(1, output + rng.integers(-5, 6, n)),
+        priority=rng.integers(0, 3, n) if rng.random() < 0.4 else 0, ttft_limit_s=rng.uniform(0.05, 3, n),
+        deadline_s=rng.uniform(0.1, 10, n), pool=rng.integers(0, pools, n), klass=rng.integers(0, 2, n),
+        received_tokens=received if rng.random() < 0.4 else 0, prefixes=prefixes,
+    )  # fmt: skip
+    given = {"refuse": bool(rng.random() < 0.4), "dispatcher": DISPATCHERS[rng.integers(len(DISPATCHERS))]}
+    if given["dispatcher"] == "planned_shares":
+        given["planned"] = rng.dirichlet(np.ones(max(e.kind for e in engines) + 2), (3, 2))
+        given["planned_bin_s"] = 0.4
+        given["within"] = ("shortest_queue", "least_kv", "earliest_finish", "prefix_affine")[rng.integers(4)]
+    elif rng.random() < 0.2:
+        given["assigned"] = rng.integers(-1, count, n)
+    return arrivals, engines, given
+
+
+def test_the_compiled_loop_is_the_plain_one():
+    preempted = hits = refused = served = 0
+    for seed in range(150):
+        arrivals, engines, given = drawn(seed)
+        fast = simulate(arrivals, engines, bin_s=0.1, **given)
+        slow = plain.simulate(arrivals, engines, **given)
+        for name in ("instance", "preemptions", "hit_tokens", "steps", "most_running"):
+            assert np.array_equal(getattr(fast, name), getattr(slow, name)), (seed, name)
+        for name in ("start_s", "first_s", "finish_s", "busy_s"):
+            np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, err_msg=f"{seed} {name}")
+        assert np.isfinite(fast.finish_s[fast.served]).all()
+        preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
+        refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
+    assert min(preempted, hits, refused) > 200 and served > 2000
