@@ -30,6 +30,7 @@ from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
+    from optmodels.catalog.types import Machine
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
@@ -58,6 +59,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
@@ -72,6 +74,7 @@ def solve(
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
+        on_result: called with the result once it is checked, before files and pictures are made of it.
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
@@ -93,8 +96,10 @@ def solve(
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
         result.log["left_out"] = left_out
-    result._frames = lambda: form.frames(table, outcome.plan)
+    result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    if on_result is not None:
+        on_result(result)
     if out is not None:
         with keeping(result):
             save(result, form, table, outcome.plan, Path(out))
@@ -731,7 +736,9 @@ def new_formulation(name: str, folder: str | PathLike[str] = ".") -> Path:
 
 
 def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
+    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`), ``catalog`` or
+    ``machines``, every one with its prices in USD per hour, their date and source.
+    """
     from optmodels import catalog
 
     match what:
@@ -755,8 +762,23 @@ def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[s
             rows += [{"kind": "gpu", "name": k, "title": g.title} for k, g in catalog.gpus().items()]
             return rows + [{"kind": "calibration", "name": k, "title": catalog.calibration_document(k).get("title", "")}
                            for k in catalog.calibrations()]  # fmt: skip
+        case "machines":
+            return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog"))
+            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog, machines"))
+
+
+def _priced(pool: str, m: Machine) -> dict[str, Any]:
+    from optmodels import catalog
+    from optmodels.catalog.types import MARKETS
+
+    about = catalog.pools()[pool]
+    sources = "; ".join(f"{k}: {v}" for k, v in about.price_sources.items() if k in (*MARKETS, "date"))
+    return {
+        "pool": pool, "machine": m.machine, "region": m.region, "gpu": m.gpu, "gpus": m.gpu_count,
+        "vram_gib": m.vram_gib, **{k: m.prices.get(k) for k in MARKETS}, "date": about.retrieved.isoformat(),
+        "source": about.source, "price_sources": sources,
+    }  # fmt: skip
 
 
 def _shipped() -> list[dict[str, Any]]:

@@ -13,8 +13,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from formulations.fleet.check_engines import check_engines
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
-from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile
+from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile, StockLine
+from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.plan.findings import Findings
 from optmodels.plan.latencies import Run, latencies
@@ -25,6 +27,10 @@ TRUSTED = {
     "plan.periods[].deployments[].name": "a label: every fact in it is a field of its own",
     "plan.periods[].deployments[].service_cap_s": "any time at least the longest service may be planned for; the"
     " waiting stated is that of the one stated",
+    "plan.periods[].deployments[].engine.step_s": "any step, wait and kind of wait may be planned for; every capacity,"
+    " latency and setting that follows is recomputed",
+    "plan.periods[].deployments[].engine.wait_s": "as step_s",
+    "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
@@ -166,6 +172,8 @@ def _well_formed(
     """What has to hold before figures can be recomputed at all; False stops the check."""
     before = len(found.violations)
     q, s = problem.queueing, problem.strategies
+    stated = (d.engine is not None) == problem.continuous
+    found.require(f"{where}: engines exactly with continuous batching", stated, d.engine is not None, problem.serving)
     levels = (problem.max_load,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
     found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
     for line in d.serves:
@@ -192,10 +200,13 @@ def _well_formed(
     found.require(f"{where}: no measured point in this instance", d.point is None, d.point, None)
     workloads = {w.name for w in case.workloads}
     found.require(f"{where}: a workload's model is loaded", d.loads in workloads, d.loads, sorted(workloads))
-    found.require(f"{where}: family is allowed", d.family in s.families, d.family, s.families)
     expected = ["main", "ao"] if d.family in ("ao", "ao_parallel", "ao_shared") else ["main"]
     found.require(f"{where}: machines of its family", roles == expected, roles, expected)
-    found.require(f"{where}: batch", d.batch in s.batches, d.batch, s.batches)
+    batches, families = s.batches, s.families
+    if problem.continuous:
+        batches, families = (problem.engine.max_num_seqs,), ("high_end",)
+    found.require(f"{where}: family is allowed", d.family in families, d.family, families)
+    found.require(f"{where}: batch", d.batch in batches, d.batch, batches)
     pool = {(m.machine, m.region): m for m in case.machines}
     for m in d.machines:
         known = pool.get((m.machine, m.region))
@@ -207,6 +218,8 @@ def _well_formed(
     bought = [m.count for m in d.machines]
     k = d.passes if d.family == "multi_pass" else bought[0]
     allowed = s.allowed(d.family) if d.family is not None else ()
+    if problem.continuous:
+        allowed = (1,)
     found.require(f"{where}: k, K, N or replicas allowed", k in allowed, k, allowed)
     right = {"multi_pass": [1], "ao_parallel": [k, k], "ao": [1, 1], "ao_shared": [k, 1]}.get(d.family or "", [k])
     found.require(f"{where}: number of machines", bought == right, bought, right)
@@ -275,6 +288,9 @@ def _deployment(
             )
             each += m.count * (price or 0.0)
     found.close(f"{where}: cost of one", d.usd_per_hour_each, each, "USD/h")
+    if d.engine is not None:
+        check_engines(found, problem, case, demands, models, t, d, where)
+        return each
     load = 0.0
     longest = 0.0
     loaded = {models[d.loads]} if d.loads is not None else set()
@@ -367,8 +383,9 @@ def _slo(
         found.at_most(f"{where}: {label} of {s.demand}", value, seconds * up_to, "s")
     if not measured:
         if w.slo.tbt_s is not None and tbt is not None:
-            worst = max(worst, tbt / w.slo.tbt_s)
-            found.at_most(f"{where}: TBT of {s.demand}", tbt, w.slo.tbt_s * up_to, "s")
+            seconds = w.slo.tbt_s.at_most if isinstance(w.slo.tbt_s, Percentile) else w.slo.tbt_s
+            worst = max(worst, tbt / seconds)
+            found.at_most(f"{where}: TBT of {s.demand}", tbt, seconds * up_to, "s")
         if w.slo.tps is not None:
             tps = d.batch * demand.tokens / e2e
             worst = max(worst, w.slo.tps / tps)
@@ -408,6 +425,11 @@ def _counted(q: PeriodLine) -> dict[tuple[str, str, str], int]:
     return counts
 
 
+def _has_gpu(machine: Machine | None, line: StockLine) -> bool:
+    """Whether a limit counts a machine, by its GPU; what is no machine has none."""
+    return fnmatch.fnmatchcase("" if machine is None or machine.gpu is None else machine.gpu, line.gpu)
+
+
 def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> None:
     pool = {(m.machine, m.region): m for m in case.machines}
     counts = _counted(q)
@@ -423,7 +445,7 @@ def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> N
             mine = {
                 k: v * size(k, line.unit) for k, v in counts.items()
                 if fnmatch.fnmatchcase(k[0], line.machine) and fnmatch.fnmatchcase(k[1], line.region)
-                and line.market in (None, k[2])
+                and line.market in (None, k[2]) and _has_gpu(pool.get(k[:2]), line)
             }  # fmt: skip
             sums: dict[Any, int] = {}
             for k, v in mine.items():
@@ -572,11 +594,15 @@ def _limits(
                 sums: dict[str, float] = {}
                 if kind == "quota":
                     where = "" if line.region == "*" else f" in {line.region}"
-                    sums[f"quota of {line.machine}{where}{suffix}"] = 0.0
+                    of = {("*", "*"): "*", (line.machine, "*"): line.machine, ("*", line.gpu): line.gpu}
+                    what = of.get((line.machine, line.gpu), f"{line.machine} ({line.gpu})")
+                    sums[f"quota of {what}{where}{suffix}"] = 0.0
                 for machine, region in resources:
                     if not (fnmatch.fnmatchcase(machine, line.machine) and fnmatch.fnmatchcase(region, line.region)):
                         continue
                     m = pool.get((machine, region))
+                    if not _has_gpu(m, line):
+                        continue
                     size = 1 if m is None or line.unit == "machines" else m.gpu_count
                     if m is not None and line.unit == "vcpus":
                         size = m.vcpu or 0

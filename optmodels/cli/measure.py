@@ -396,15 +396,16 @@ def _predictor(
     where: dict[str, str],
 ) -> Predictor:  # fmt: skip
     """What the argument names."""
-    from optmodels.latency.engines.document import deployed
+    from optmodels.latency.engines.document import deployed, read_engine_model
     from optmodels.latency.fit import operating, read_measurements
     from optmodels.latency.fit.document import read_latency_model
 
     table = model.suffix == ".parquet" or ".csv" in model.suffixes
     if where and not table:
         raise InputError(Mistake(None, "--where", where, "only with a table of measurements"))
-    if str(model) == "default":
-        return deployed(engine, gpu, llm, precision, tp, attention_ranks)
+    if str(model) == "default" or engine is not None:
+        coefficients = read_engine_model("default" if str(model) == "default" else model)
+        return deployed(engine, gpu, llm, precision, tp, attention_ranks, coefficients)
     if table:
         found = read_measurements(model, kind="served", where=where)
         if "mixes" in found.source:

@@ -20,8 +20,7 @@ from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.engines.terms import Deployment
-from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source, resolve
+from optmodels.latency.resolve import Engine, ModelChoice, Source, deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
@@ -290,10 +289,11 @@ class Case:
         """Seconds of an engine's steps on `tp` GPUs, by the instance's latency model."""
         assert self.source is not None
         p = self.problem
-        return resolve(self.source, Deployment(
-            self.architecture, llm_name(p.model), self.gpus[gpu], gpu, self.source.engine, p.precision.weights,
+        d = deployment(
+            self.source, self.architecture, llm_name(p.model), self.gpus[gpu], gpu, p.precision.weights,
             p.precision.kv, tp,
-        ), p.workload.input_tokens)  # fmt: skip
+        )  # fmt: skip
+        return resolve(self.source, d, p.workload.input_tokens)
 
     @property
     def tokens(self) -> int:

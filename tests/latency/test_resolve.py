@@ -65,7 +65,7 @@ def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(na
 def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts() -> None:
     d = deployment()
     costs, where = resolve(source(), d, 2000.0)
-    alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 1e6)}
+    alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 256.0)}
     steps = costs.step(np.array([2000.0]), np.zeros(1), np.zeros(0))
     assert costs.request_s > 0
     assert costs.request_s + steps == pytest.approx(read_engine_model().at(d).predict(alone, "ttft_s")[0])

@@ -165,6 +165,7 @@ class LatencyModel(Entry):
     date: str = ""
     gpu: str | None = None
     llm: str | None = None
+    engine: str | None = Field(default=None, description="vllm, sglang or trtllm, where they were measured under one")
     precision: Precision = "fp16"
     kv_precision: KvPrecision = "fp16"
     batch_limit: float | None = Field(

@@ -103,8 +103,8 @@ def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
     """What a model can predict from a kind of measurement; empty where it does not apply."""
     if kind == "pairs":
         return ("latency_s",) if model == "scaled" else ()
-    if model == STEPS:
-        return ("latency_s",) if kind == "step" else ()
+    if model == STEPS and kind != "step":
+        return ()
     if kind == "step" and model in ("scaled", "decay"):
         return ()
     return TARGETS[kind]

@@ -1,0 +1,581 @@
+"""Operating points of engines that batch continuously: what one instance can take, linear in the arrival rates.
+
+A step's seconds are additive over the requests in it (`latency.steps`): t = a₀ + Σ work. Over a busy time T with n
+steps T = n·a₀ + T·Σ λ_w W_w, whatever the schedule, so that with ρ = Σ_w λ_w W_w the mean step is
+
+    t̄ = a₀ / (1 − ρ)                                                                                         (S1)
+
+An operating point is an instance at a *level*: a step time t it is planned for and a mean wait ω before prefill. What
+rates λ keep to the level is linear, one row a capacity (`ROWS`); `Points.load` has the rows divided by their right
+sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
+
+    time      Σ λ W           ≤ 1 − a₀/t                                                                    (S2)
+    running   Σ λ·steps·t     ≤ C,  the largest mean crowd whose P(N ≥ max_num_seqs) ≤ 0.5 %                (S3)
+    memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ 0.5 %                                      (S4)
+    tokens    Σ λ·u·t         ≤ 0.9·B of prompt tokens a step                                               (S5)
+    chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
+    waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S7)
+
+with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s the time that a prompt
+keeps others from prefill.
+
+*Crowd.* With Poisson arrivals the running requests are a birth–death chain with rates λ and n/(steps·(a₀ + cn)), where
+c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows with
+N₀ and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below it. *KV* is a compound of it: its variance is at
+most Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are such
+that it is exact where every request is as large as the mean one (weighted by size).
+
+*Prefill* is one server: while prompts wait every step has B tokens of them and lasts a₀ + D + their work, D being the
+decodes' δ·t with δ = Σ λ·decode. So s = u/B·(a₀ + δt) + prefill, and with U = Σ λ·u·t/B
+
+    Σ λs = U·a₀/t + U·δ + Σ λ·prefill,   U·δ ≤ ρ(1 − v)²·U + (ρv²/γ)·δ   for each 0 ≤ v ≤ 1
+
+where γU ≤ Σ λ·prefill: tight on γU + δ = ρ at γU = vρ, and below that line because the left side is quadratic. v is
+the mixture's share of prefill; in s² and in quantiles δ is ρ times the class's own share of decodes or the mixture's.
+
+*a₀* holds what is no sum over requests at its largest. Every chunk pays `prompt_step`, or a₀ has it where most steps
+carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts, φ < 1 bounds the steps that have them
+(S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
+contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
+
+*Quantiles* are the formulas of `Points.ttft_s` and `Points.tpot_s`, checked by ``benchmarks/continuous.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+from scipy.special import betainc, ndtri
+
+from optmodels.catalog.types import Entry
+from optmodels.latency.steps import StepCosts
+from optmodels.units import PositiveInt
+
+Array = npt.NDArray[np.float64]
+
+ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
+TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
+OVERFLOW = 0.005  # probability that slots or KV run out
+TOKENS_FILLED = 0.9  # β of (S5)
+BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
+MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
+LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
+MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+# TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
+TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
+
+
+def ttft_form(quantile: float | None) -> tuple[float, float, float]:
+    """Coefficients of TTFT at a quantile; between those of `TTFT_FORM` linear in −ln(1 − quantile).
+
+    None is the mean; it stands for the median too, which lies below it in what is skewed to the right.
+    """
+    if quantile is None or quantile <= 0.5:
+        return 0.5, 1.0, 1.0
+    at = [-math.log(1.0 - q) for q in TTFT_FORM]
+    here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
+    first, own, waits = (float(np.interp(here, at, column)) for column in zip(*TTFT_FORM.values(), strict=True))
+    return first, own, waits
+
+
+class EngineLimits(Entry):
+    """What the engine may do in a step; vLLM's names."""
+
+    max_num_seqs: PositiveInt = Field(default=256, description="requests that run at a time")
+    max_num_batched_tokens: PositiveInt = Field(
+        default=8192, description="tokens of a step, at most: a plan may tell an engine less"
+    )
+    chunk_tokens: PositiveInt | None = Field(
+        default=None, description="of one prompt in a step; default: as many as there is room for"
+    )
+
+    @model_validator(mode="after")
+    def _room_for_prompts(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs + LEAST_ROOM:
+            raise ValueError(f"max_num_batched_tokens at least max_num_seqs + {LEAST_ROOM:g}: room for prompts")
+        return self
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Request classes; shape (W,) but where said.
+
+    Attributes:
+        input_tokens: S_in.
+        output_tokens: (W, J): equally likely S_out ≥ 1 of each class; J = 1: its mean alone.
+        cached: share h of the prompt that the prefix cache has.
+        weight: requests/s or any multiple: the mixture that constants of a level (never its safety) are chosen for.
+    """
+
+    input_tokens: Array
+    output_tokens: Array
+    cached: Array
+    weight: Array
+
+    @classmethod
+    def of(
+        cls, input_tokens: npt.ArrayLike, output_tokens: npt.ArrayLike, *, cached: float | Array = 0.0,
+        weight: float | Array = 1.0,
+    ) -> Classes:  # fmt: skip
+        """Classes by their mean output, (W,), or by equally likely outputs, (W, J)."""
+        inputs = np.asarray(input_tokens, dtype=float)
+        outputs = np.asarray(output_tokens, dtype=float)
+        full = np.ones_like(inputs)
+        return cls(inputs, outputs if outputs.ndim == 2 else outputs[:, None], full * cached, full * weight)
+
+    def __len__(self) -> int:
+        return len(self.input_tokens)
+
+    @property
+    def new_tokens(self) -> Array:
+        """u: prompt tokens to prefill; at least the last one."""
+        return np.maximum(self.input_tokens * (1.0 - self.cached), 1.0)
+
+    def output_at(self, quantile: float | None) -> Array:
+        """Output tokens at a quantile (None: the mean), (W,)."""
+        if quantile is None:
+            return self.output_tokens.mean(axis=1)
+        at = np.quantile(self.output_tokens, quantile, axis=1, method="inverted_cdf")
+        return np.asarray(at, dtype=float)
+
+
+# ------------------------------------------------------------------------------------------ the work of a request
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The coefficients of one deployment (scalars) or of P, shape (P, 1, 1), to broadcast with (levels, classes)."""
+
+    fixed_s: Array
+    prompt_step_s: Array
+    prompt_token_s: Array
+    prompt_pair_s: Array
+    prompt_context_s: Array
+    decode_request_s: Array
+    context_s: Array
+    mixed_context_s: Array
+    request_s: Array
+    experts_s: Array
+    untouched: Array  # 1 − k/E
+    window_share: Array
+    window_tokens: Array
+
+    @classmethod
+    def stack(cls, costs: Sequence[StepCosts]) -> Coefficients:
+        """Of P deployments."""
+
+        def column(values: list[float]) -> Array:
+            return np.array(values, dtype=float).reshape(-1, 1, 1)
+
+        named = [n for n in cls.__dataclass_fields__ if n in StepCosts.__dataclass_fields__]
+        return cls(
+            **{n: column([getattr(c, n) for c in costs]) for n in named},
+            experts_s=column([0.0 if c.experts is None else c.experts.all_s for c in costs]),
+            untouched=column([0.0 if c.experts is None else 1 - c.experts.active / c.experts.experts for c in costs]),
+            window_share=column([0.0 if c.window is None else c.window.share for c in costs]),
+            window_tokens=column([np.inf if c.window is None else c.window.tokens for c in costs]),
+        )
+
+    @classmethod
+    def of(cls, costs: StepCosts) -> Coefficients:
+        """Of one deployment, as scalars."""
+        stacked = cls.stack([costs])
+        return cls(**{n: getattr(stacked, n)[0, 0, 0] for n in cls.__dataclass_fields__})
+
+    def step_fixed_s(self, decoding: Array | float, mixed: Array | float) -> Array:
+        """a₀: a step's fixed seconds with so many decoding requests, where the share `mixed` of steps has prompts.
+
+        Every expert counts in a step with a prompt. `prompt_step` is in it where every step may carry one (mixed ≥ 1).
+        """
+        touched = 1.0 - self.untouched ** np.asarray(decoding, dtype=float)
+        share = np.asarray(mixed, dtype=float)
+        experts = self.experts_s * ((1.0 - share) * touched + share)
+        return self.fixed_s + experts + np.where(share >= 1.0, self.prompt_step_s, 0.0)
+
+    def seen_in_progression(self, first: Array, step: Array | float, count: Array) -> Array:
+        """Σ_{i < count} of what attention sees of first + i·step tokens (`StepCosts.seen`)."""
+        with np.errstate(invalid="ignore"):
+            below = np.where(
+                np.isinf(self.window_tokens), count,
+                np.clip(np.ceil((self.window_tokens - first) / np.maximum(step, 1e-9)), 0.0, count),
+            )  # fmt: skip
+            rest = np.where(count > below, (count - below) * self.window_tokens, 0.0)
+        everything = count * first + step * count * (count - 1.0) / 2.0
+        capped = below * first + step * below * (below - 1.0) / 2.0 + rest
+        total: Array = self.window_share * capped + (1.0 - self.window_share) * everything
+        return total
+
+    def prefill_work_s(self, prompt: Array, earlier: Array | float, chunk: Array, charged: Array | float) -> Array:
+        """Seconds that a prompt adds to its steps.
+
+        Args:
+            prompt: tokens to prefill.
+            earlier: tokens before them that the cache has.
+            chunk: tokens of it in a step.
+            charged: share of `prompt_step` charged to each chunk: 0 where a₀ has it.
+        """
+        chunks = np.ceil(prompt / chunk)
+        # Pairs: ∫ seen(x) dx over the prompt; exact without a window, and at most a chunk's bend off with one.
+        end = earlier + prompt
+
+        def area(x: Array) -> Array:
+            w = np.where(np.isinf(self.window_tokens), 0.0, self.window_tokens)
+            inside = np.where(np.isinf(self.window_tokens) | (x <= w), x * x / 2.0, w * x - w * w / 2.0)
+            return self.window_share * inside + (1.0 - self.window_share) * x * x / 2.0
+
+        pairs = area(np.asarray(end)) - area(np.asarray(earlier) + np.zeros_like(end))
+        work: Array = (
+            self.prompt_token_s * prompt + self.prompt_pair_s * pairs + charged * self.prompt_step_s * chunks
+            + self.prompt_context_s * self.seen_in_progression(np.asarray(earlier, dtype=float), chunk, chunks)
+        )  # fmt: skip
+        return work
+
+    def decode_work_s(self, prompt: Array, output: Array, mixed: Array | float) -> Array:
+        """Seconds that a request's output − 1 decodes add to their steps (the first token is the prefill's).
+
+        Args:
+            prompt: all its tokens.
+            output: tokens, ≥ 1.
+            mixed: share of steps that carry prompts, where a token of context costs `mixed_context_s`.
+        """
+        slope = self.context_s + (self.mixed_context_s - self.context_s) * mixed
+        contexts = self.seen_in_progression(prompt, 1.0, output - 1.0)
+        work: Array = self.decode_request_s * (output - 1.0) + slope * contexts
+        return work
+
+
+# -------------------------------------------------------------------------------------------------------- crowds
+
+
+def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | float) -> Array:
+    """P(N ≥ count) of the running requests: NegBin(N₀/ρ + 1, 1 − ρ).
+
+    Args:
+        count: ≥ 0.
+        fixed_crowd: N₀ = λ·steps·a₀, the mean crowd if steps lasted a₀.
+        load: 0 < ρ < 1.
+    """
+    return np.asarray(betainc(np.maximum(count, 1e-12), np.asarray(fixed_crowd) / load + 1.0, load))
+
+
+def crowd_quantile(quantile: float, fixed_crowd: Array, load: Array) -> Array:
+    """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher)."""
+    mean = (fixed_crowd + load) / (1.0 - load)
+    spread, skew = np.sqrt(mean / (1.0 - load)), (1.0 + load) / np.sqrt(fixed_crowd + load)
+    z = float(ndtri(quantile))
+    at: Array = mean + spread * (z + skew * (z * z - 1.0) / 6.0)
+    return at
+
+
+def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
+    """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow; 0 where there is none."""
+    low = np.zeros(np.broadcast(most, load).shape)
+    high = np.broadcast_to(np.asarray(most, dtype=float), low.shape).copy()
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        fine = crowd_above(most, middle * (1.0 - load), load) <= overflow
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+    return low
+
+
+# ---------------------------------------------------------------------------------------------- operating points
+
+
+@dataclass(frozen=True)
+class Points:
+    """P deployments × L step times, and what W classes take of each; `exists` says which levels there are.
+
+    Attributes:
+        step_s: t, (P, L).
+        exists: (P, L).
+        fixed_s: a₀, (P, L).
+        prompt_room: B: prompt tokens a step, beside one of each decoding request, (P, L).
+        chunks: m, (P, L, W).
+        prefill_s, work_s: of a request; work W is prefill and decodes, (P, L, W).
+        steps: m + S_out − 1, mean, (P, L, W).
+        load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
+        beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
+        turn_s: s, (P, L, W); `mean_turn_s`: the same in Σ λs.
+        crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
+            whichever is larger.
+        request_s: seconds of a request outside the steps, (P,).
+    """
+
+    classes: Classes
+    engine: EngineLimits
+    step_s: Array
+    exists: npt.NDArray[np.bool_]
+    fixed_s: Array
+    prompt_room: Array
+    chunks: Array
+    prefill_s: Array
+    work_s: Array
+    steps: Array
+    load: Array
+    beside_s: Array
+    turn_s: Array
+    mean_turn_s: Array
+    crowd_s: Array
+    request_s: Array
+
+    @property
+    def max_num_batched_tokens(self) -> npt.NDArray[np.int64]:
+        """What the engine of a level is told, (P, L)."""
+        return np.asarray(np.ceil(self.prompt_room) + self.engine.max_num_seqs, dtype=np.int64)
+
+    def spread(self) -> float:
+        """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
+
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
+        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
+        of t in the range of the levels needs less than 1/spread of the deployments.
+        """
+        turns = (self.turn_s**2, self.mean_turn_s)
+        rows = np.concatenate([self.load, np.stack(turns)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = rows[:, :, :-1] / rows[:, :, 1:]
+        known = self.exists[:, :-1] & self.exists[:, 1:]
+        return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
+
+    def waiting(self, wait_s: Array, most: float) -> Array:
+        """One request/s as a share of the waiting that a mean wait ω allows (S7), (P, L, V, W).
+
+        Args:
+            wait_s: ω > 0, (P, L, V).
+            most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
+        """
+        s, omega = self.turn_s[:, :, None, :], wait_s[..., None]
+        fits = self.exists[:, :, None, None] & (s <= most * omega * (1.0 + 1e-12))
+        return np.where(fits, s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
+
+    def tpot_s(self, quantile: float | None) -> Array:
+        """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
+
+        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + c·N_q at a quantile, with N at the level's ρ = 1 − a₀/t.
+        """
+        fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
+        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs)
+
+    def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
+        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
+        first, times, waits = ttft_form(quantile)
+        t = self.step_s[..., None]
+        own = t if quantile is None or quantile <= 0.5 else self.beside_s
+        base = first * t + times * (self.chunks * own + self.prefill_s) + self.request_s[:, None, None]
+        return base, waits * longest_wait(quantile, most)
+
+    def decoding_s(self, quantile: float | None) -> Array:
+        """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
+        rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
+        return rest * self.tpot_s(quantile)
+
+
+def longest_wait(quantile: float | None, most: float) -> float:
+    """Largest quantile of the wait in units of ω over all mixtures that a point takes; 1 for the mean.
+
+    A wait is positive with probability ρ_s = Σλs and then exponential with mean θ = W/ρ_s. W ≤ ω, and θ = R/(1 − ρ_s)
+    with the residual R ≤ most·ω/2. So θ ≤ min(ω/ρ_s, R/(1 − ρ_s)), and the quantile is θ·ln(ρ_s/(1 − q)).
+
+    Args:
+        quantile: q.
+        most: of `MOST_OF_WAIT`.
+    """
+    if quantile is None or quantile <= 0.5:
+        return 1.0
+    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q).
+    above = 1.0 - quantile
+    rho = max(1.0 / (1.0 + most / 2.0), math.e * above)
+    theta = 1.0 / rho if math.isinf(most) else min(1.0 / rho, most / 2.0 / (1.0 - rho))
+    return theta * max(math.log(rho / above), 0.0)
+
+
+def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int) -> Array:
+    rho = np.clip(load, 1e-9, 1.0 - 1e-9)
+    if quantile is None:
+        mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
+        return mean
+    count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho)
+    at: Array = fixed_s + crowd_s * np.clip(count, 1.0, most)
+    return at
+
+
+def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
+    """Step times (P, L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its largest."""
+    largest = Coefficients.stack(costs).step_fixed_s(np.inf, 1.0)[:, :, 0]
+    return largest / (1.0 - loads)
+
+
+def operating_points(
+    costs: Sequence[StepCosts],
+    kv_tokens: Array,
+    engine: EngineLimits,
+    classes: Classes,
+    step_s: Array,
+) -> Points:
+    """Capacities and latencies of deployments at levels.
+
+    Args:
+        costs: of P deployments.
+        kv_tokens: tokens that their KV caches hold, (P,).
+        engine: its limits.
+        classes: W of them.
+        step_s: t, (P, L).
+    """
+    c = Coefficients.stack(costs)
+    t = np.asarray(step_s, dtype=float)[:, :, None]  # (P, L, 1)
+    kv = np.asarray(kv_tokens, dtype=float)[:, None, None]
+    prompt, u, weight = classes.input_tokens, classes.new_tokens, classes.weight / classes.weight.sum()
+    earlier = prompt - u
+    decodes = classes.output_tokens.mean(axis=1) - 1.0
+    contexts = c.seen_in_progression(
+        np.repeat(prompt, classes.output_tokens.shape[1])[None, None, :], 1.0,
+        (classes.output_tokens - 1.0).ravel()[None, None, :],
+    ).reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3)  # fmt: skip  # (P, 1, W)
+
+    def decode_s(mixed: Array | float) -> Array:
+        slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
+        work: Array = c.decode_request_s * decodes + slope * contexts
+        return work
+
+    # The share φ of steps that carry a prompt: of the mixture by weight at full load, and room for others.
+    alone = c.prefill_work_s(u, earlier, u, 1.0) + decode_s(0.0)
+    most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
+    few = np.ceil(u / most_chunk)
+    x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
+    varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
+    phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
+
+    # a₀ at the largest mean crowd of the level, by time and by slots.
+    with np.errstate(divide="ignore"):
+        lightest = c.decode_request_s + c.context_s * prompt.min()
+        crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
+    a0 = c.step_fixed_s(crowd, phi)
+    rho = 1.0 - a0 / t
+    per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
+    with np.errstate(divide="ignore"):
+        room = np.minimum(BURST * (t - a0) / per_token, engine.max_num_batched_tokens - engine.max_num_seqs)
+    exists = (rho > 0) & (room >= LEAST_ROOM)
+    rho, room = np.where(exists, rho, 0.5), np.where(exists, room, LEAST_ROOM)
+    chunk = np.minimum(room, engine.chunk_tokens or np.inf)
+    chunks = np.ceil(u / chunk)
+    prefill = c.prefill_work_s(u, earlier, chunk, np.where(phi < 1.0, 1.0, 0.0))
+    work = prefill + decode_s(phi)
+    steps = chunks + decodes
+
+    load = np.empty((WAITING, *work.shape))
+    load[TIME] = work / rho
+    with np.errstate(divide="ignore"):
+        load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
+        load[MEMORY] = _memory(classes, chunks, t, kv, rho, weight)
+        load[TOKENS] = u * t / (TOKENS_FILLED * room)
+        load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
+    load[:, ~exists[:, :, 0]] = np.inf
+
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
+    decoding = work - prefill
+    prefill_share = mixture(prefill) / mixture(work)  # v
+    beside = a0 + rho * t * np.maximum(decoding / work, 1.0 - prefill_share)
+    gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+    mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
+    mean_turn += decoding * rho * prefill_share**2 / gamma
+    return Points(
+        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
+        beside, u * beside / room + prefill, mean_turn, np.maximum(work / steps, mixture(work) / mixture(steps)),
+        c.request_s[:, 0, 0],
+    )  # fmt: skip
+
+
+def _memory(classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, weight: Array) -> Array:
+    """One request/s as a share of the KV cache (S4), (P, L, W)."""
+    S = classes.input_tokens
+    D = classes.output_tokens - 1.0
+    one = (D * S[:, None] + D * (D + 1) / 2).mean(axis=1) + chunks * S
+    two = (D * S[:, None] ** 2 + S[:, None] * D * (D + 1) + D * (D + 1) * (2 * D + 1) / 6).mean(axis=1) + chunks * S**2
+    typical = (weight * two).sum(axis=2, keepdims=True) / (weight * one).sum(axis=2, keepdims=True)
+    slots = kv / typical
+    mean = crowd_allowed(slots, rho)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.sqrt(mean / (1.0 - rho))  # of the crowd
+        z, sigma = (slots - mean) / spread, typical * spread
+        share = t * (one + z * two / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
+    largest = S + classes.output_tokens.max(axis=1)
+    return np.where((mean > 0) & (largest <= kv), share, np.inf)
+
+
+# ---------------------------------------------------------------------------------------- at given arrival rates
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an instance does at given rates.
+
+    Attributes:
+        load: ρ.
+        step_s: mean of its steps, idle time left out.
+        running: mean requests that run.
+        waiting_s: mean wait before prefill.
+        ttft_s, tpot_s: quantile (None: mean) → seconds; TTFT of each class, (W,).
+    """
+
+    load: float
+    step_s: float
+    running: float
+    waiting_s: float
+    ttft_s: dict[float | None, Array]
+    tpot_s: dict[float | None, float]
+
+
+def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int) -> Prediction:
+    """Means and quantiles at the rates themselves, of one instance that prefills so many prompt tokens a step.
+
+    (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT as `Points.ttft_s`
+    with t' = t(1 − ρ_prefill), what a step lasts beside prompts.
+
+    Raises:
+        ValueError: the rates are more than it can serve.
+    """
+    c = Coefficients.of(costs)
+    u = classes.new_tokens
+    chunks = np.ceil(u / prompt_room)
+    prefill = c.prefill_work_s(u, classes.input_tokens - u, np.full_like(u, prompt_room), 1.0)
+    outputs = classes.output_tokens
+    decodes = outputs.mean(axis=1) - 1.0
+    # The share of steps with a prompt and a₀ depend on the step, and it on them: a few rounds settle it.
+    step, mixed, crowd = float(c.fixed_s), 1.0, 1.0
+    for _ in range(60):
+        work = prefill + c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
+        load = float(rates @ work)
+        a0 = float(c.step_fixed_s(crowd, min(mixed, 1.0 - 1e-12)))
+        if load >= 1.0:
+            raise ValueError(f"load {load:.4g}: more than the instance can serve")
+        fixed_crowd = float(rates @ (chunks + decodes)) * a0
+        idle = (1.0 - load) ** (fixed_crowd / load + 1.0) if load > 0 else 1.0
+        step = a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
+        crowd = (fixed_crowd + load) / (1.0 - load)
+        mixed = float(-np.expm1(-(rates @ chunks) * step))
+    prefilling = float(rates @ prefill)
+    short = step * (1.0 - prefilling)
+    s = u * short / prompt_room + prefill
+    busy, residual = float(rates @ s), float(rates @ (s * s)) / 2.0
+    wait = residual / (1.0 - busy) if busy < 1.0 else np.inf
+    per_step = load / float(rates @ (chunks + decodes))
+    ttft: dict[float | None, Array] = {None: (0.5 + chunks) * step + prefill + wait + costs.request_s}
+    tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load)}
+    for q in QUANTILES:
+        tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs))
+        if q == 0.5:
+            ttft[q] = ttft[None]
+            continue
+        first, own, waits = ttft_form(q)
+        tail = wait / busy * max(np.log(busy / (1.0 - q)), 0.0)
+        ttft[q] = first * step + own * (chunks * short + prefill) + waits * tail + costs.request_s
+    return Prediction(load, step, crowd, wait, ttft, tpot)
