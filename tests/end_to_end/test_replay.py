@@ -176,3 +176,4 @@ def test_out_of_sample_beside_predicted(cli, write, folder):
     mapped = ("--trace", "own.csv", "--column", "arrival_s=at:ms", "--column", "input_tokens=n")
     whole = json.loads(cli(*replay, *mapped, "--column", "output_tokens=m").out)
     assert whole["requests"] == 300 and whole["trace_notes"] == []
+    assert any("predicted output lengths change nothing" in n for n in first["report"]["notes"])  # slots
