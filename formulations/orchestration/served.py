@@ -67,6 +67,7 @@ def serve(
             deadline_s=r.deadline_s * (1 + TOLERANCE), klass=np.maximum(r.klass, 0),
             ttft_limit_s=np.inf if limit is None else limit * (1 + TOLERANCE),
             priority=r.due_s if way.queue == "deadline" else 0.0,
+            expected_output_tokens=np.maximum(r.expected_output_tokens, 1),
         )  # fmt: skip
         rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
         seen = simulate(

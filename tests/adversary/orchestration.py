@@ -34,7 +34,6 @@ LEFT_OUT = {
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
     "TraceSpec.generated": _GENERATED,
     "TraceSpec.columns": "names of a file's columns: the tests of reading",
-    "TraceSpec.columns=str": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
         ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed"),
         "for replays alone, which plans do not see",

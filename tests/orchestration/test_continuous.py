@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import numpy as np
 import pyomo.environ as pyo
@@ -262,3 +263,15 @@ def test_pipelines_and_levels_beyond_the_engine_are_refused_with_the_reason():
     reasons = {d.reason for d in t.discarded}
     assert any("pipelines" in r for r in reasons)
     assert any("max_num_seqs 256" in r for r in reasons)
+
+
+def test_dispatchers_go_by_predicted_lengths(planned):
+    """Answers believed ten thousand tokens long are refused by who refuses what would be late; true lengths are not."""
+    problem, plan = planned
+    replay, own = optmodels.formulation.get("orchestration").replay, problem.own_trace()
+    options = ReplayOptions(policy="earliest_finish", overflow_protection=True)
+    right, wrong = (
+        replay(problem, plan, trace, options)["policies"]["earliest_finish"]["attainment"]
+        for trace in (own, dataclasses.replace(own, predicted_output_tokens=np.full(len(own), 10_000)))
+    )
+    assert right > 0 == wrong
