@@ -18,9 +18,8 @@ from scipy.stats import beta
 from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from optmodels.errors import InputError
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plan.findings import Findings
@@ -263,10 +262,11 @@ def check_engines(
     weight = sum(r.weight for r in requests.values())
     prompts = sum(r.weight * r.prompt for r in requests.values()) / weight
     try:
-        costs, provenance = resolve(case.source, Deployment(
-            case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
-            case.source.engine, w.precision.weights, w.precision.kv, gpus=gpus,
-        ), prompts)  # fmt: skip
+        model = deployment(
+            case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
+            w.precision.weights, w.precision.kv, gpus,
+        )  # fmt: skip
+        costs, provenance = resolve(case.source, model, prompts)
         tpot, ttft = provenance.factors(problem.latency.safety)
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
