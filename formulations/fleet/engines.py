@@ -203,7 +203,7 @@ def _with_waits(
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits = np.isfinite(points.load).all(axis=0)
+    fits: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     able: Mask = fits & (missed <= up_to)
     waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
     shares = points.waiting(waits, most)
