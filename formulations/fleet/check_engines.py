@@ -220,7 +220,7 @@ def _latencies(
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
         crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
-        return level.fixed + each * min(max(crowd, 1.0), slots)
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
