@@ -338,6 +338,6 @@ def _share(
             found.at_most(f"{where}: {what} of {s.demand}", value, seconds * up_to, "s")
             worst = max(worst, value / seconds)
     missed = w.soft is not None and worst > 1
-    if not 0 < worst - 1 < SLACK:
+    if w.soft is None or not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
         found.require(said, s.misses_slo == missed, s.misses_slo, missed)
