@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, Running
-from formulations.orchestration.recomputed import Candidate, Group, Recomputed, recompute, service_s
+from formulations.orchestration.recomputed import Candidate, Group, Recomputed, first_s, recompute, service_s, work_s
+from formulations.orchestration.recomputed_engines import Level, taken
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
 
@@ -77,6 +78,7 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
             found.add(f"configurations[{j}] is a usable candidate", _name(line), allowed)
             return None
         known.append(candidate)
+        _engine(found, j, line, candidate.level)
         found.equal(f"configurations[{j}].instances", float(line.instances), float(held[j]))
         found.equal(f"configurations[{j}].gpus", float(line.gpus), float(held[j] * line.tp * line.pp * line.dp))
     for j in held:
@@ -88,6 +90,28 @@ def _configurations(found: Findings, true: Recomputed, p: OrchestrationPlan) -> 
         found.add("each configuration once", len(known), len(once))
         return None
     return known
+
+
+def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) -> None:
+    """What a line says of its engine; max_num_seqs is a decision within the file's."""
+    where, engine = f"configurations[{j}].engine", line.engine
+    found.require(f"{where} exactly with continuous serving", (engine is None) == (of is None), engine, of is not None)
+    if engine is None or of is None:
+        return
+    limits = of.engine
+    found.at_most(f"{where}.max_num_seqs", engine.max_num_seqs, limits.max_num_seqs)
+    found.equal(
+        f"{where}.max_num_batched_tokens", float(engine.max_num_batched_tokens), float(limits.max_num_batched_tokens)
+    )
+    chunk = engine.chunk_tokens == limits.chunk_tokens
+    found.require(f"{where}.chunk_tokens", chunk, engine.chunk_tokens, limits.chunk_tokens)
+    for name, stated, true in (
+        ("kv_tokens", engine.kv_tokens, of.kv_tokens), ("step_s", engine.step_s, of.step_s),
+        ("token_s", engine.token_s, of.token_s), ("fixed_s", engine.fixed_s, of.fixed_s),
+        ("time", engine.time, of.limits["time"]), ("running", engine.running, of.limits["running requests"]),
+        ("memory_tokens", engine.memory_tokens, of.limits["KV tokens"]),
+    ):  # fmt: skip
+        found.close(f"{where}.{name}", stated, true)
 
 
 def _key(line: ConfigurationLine) -> Key:
@@ -243,6 +267,7 @@ def _schedule(
     N = sum(q.requests for q in groups)
     slack = 1e-6 * (N**0.5 if N > 1 else N)
     busy = np.zeros((len(known), T + 2))
+    used: list[dict[str, Any]] = [{} for _ in known]
     for k, q in enumerate(groups):
         mine = {j: curve for (i, j), curve in admitted.items() if i == k}
         share = {}
@@ -255,9 +280,25 @@ def _schedule(
                 found.add(f"deadline of {who}", service_s(q, known[j]), q.deadline_s, "s")
             else:
                 _waits(found, who, wait, bin_s, curve, started[k, j], slack)
-            busy[j] += _busy(started[k, j], service_s(q, known[j]), bin_s)
+            if (of := known[j].level) is None:
+                busy[j] += _busy(started[k, j], service_s(q, known[j]), bin_s)
+            else:
+                for name, amount in taken(of, q.prompt, q.output, started[k, j], bin_s).items():
+                    used[j][name] = used[j].get(name, 0.0) + amount
         _taken(found, p.classes[k].label, q, mine, share, slack)
     for j, line in enumerate(p.configurations):
+        if (of := known[j].level) is not None:
+            engines = line.instances * line.dp
+            for name, most in of.limits.items():
+                worst = float(np.max(used[j].get(name, 0.0)))
+                if worst > engines * most * (1 + 1e-6 + slack):
+                    found.add(f"{name} of {_name(line)}", worst, engines * most)
+            running = float(np.max(used[j].get("running requests", 0.0))) / max(engines, 1)
+            if line.engine is not None and running > line.engine.max_num_seqs * (1 + 1e-6) + slack:
+                found.add(
+                    f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running, "run in the mean"
+                )
+            continue
         slots = line.instances * known[j].slots
         worst = float(busy[j].max(initial=0.0))
         if worst > slots * (1 + 1e-6) + slack:
@@ -328,8 +369,8 @@ def _figures(
         in_time[k] += served
         planned[j] += served
         waited += float(np.cumsum(m - started[k, j]).sum()) * true.bin_s
-        prefill += served * known[j].prefill_s_per_token * groups[k].prompt_tokens
-        busy += served * service_s(groups[k], known[j])
+        prefill += served * first_s(groups[k], known[j])
+        busy += served * work_s(groups[k], known[j])
     total, scale = sum(in_time), N or 1.0
     for j, configuration in enumerate(p.configurations):
         found.close(f"configurations[{j}].requests", configuration.requests, planned[j], scale=scale)
@@ -342,7 +383,9 @@ def _figures(
         found.close(f"classes[{k}].deadline_s", line.deadline_s, q.deadline_s, "s")
     tokens = sum(n * q.output_tokens for n, q in zip(in_time, groups, strict=True))
     latency = (waited + prefill) / total if total > 0 else 0.0
-    slots = sum(c.instances * x.slots for c, x in zip(p.configurations, known, strict=True)) * horizon
+    slots = sum(
+        c.instances * (x.slots if x.level is None else x.dp) for c, x in zip(p.configurations, known, strict=True)
+    ) * horizon  # fmt: skip
     x = p.prediction
     found.close("prediction.in_time", x.in_time, total, scale=scale)
     found.close("prediction.requests", x.requests, N, scale=scale)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.engines import REQUESTS
 from formulations.orchestration.place import running_counts
 from formulations.orchestration.points import OrchestrationTables
-from formulations.orchestration.problem import MOST_BINS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -56,27 +55,6 @@ class Metrics:
     shortfalls: dict[str, float] = field(default_factory=dict)
 
 
-@lru_cache(1 << 14)
-def busy_shares(service_s: float, bin_s: float) -> Array:
-    """Mean slots kept busy in the bin of the start and each one after it, by one start at a uniform time of its bin.
-
-    Read-only: a search asks for the same hundreds of times. What is beyond the most bins that there can be, and the one
-    after them, is nobody's and left out.
-    """
-    z = bin_s * np.arange(np.ceil(min(service_s / bin_s, MOST_BINS + 1) - 1e-12) + 2, dtype=np.float64)
-
-    def started_before(v: Array) -> Array:  # mean of max(v − u, 0) over u uniform in the bin
-        v = np.maximum(v, 0.0)
-        mean: Array = np.where(v < bin_s, v**2 / (2 * bin_s), v - bin_s / 2)
-        return mean
-
-    until = started_before(z) - started_before(z - service_s)
-    shares: Array = np.diff(until) / bin_s
-    shares = shares[: np.flatnonzero(shares > 1e-12).max(initial=0) + 1]
-    shares.flags.writeable = False
-    return shares
-
-
 @dataclass(frozen=True)
 class Weights:
     """What a request in time adds to each metric, by class; MS(6) with its normalisers.
@@ -101,11 +79,10 @@ def weights(t: OrchestrationTables) -> Weights:
     threshold = o.throughput_threshold_tokens_per_s
     full = offered if threshold is None else threshold * t.horizon_s
     longest = latency_threshold(t)
-    prefill = np.array([[x.prefill_s_per_token * s for x in t.configurations] for s in q.prompt_tokens])
     return Weights(
         satisfaction=q.weight / (float(q.count @ q.weight) or 1.0),
         throughput=q.output_tokens / (full or 1.0),
-        first_token=prefill.reshape(len(q), len(t.configurations)) / (longest * N),
+        first_token=t.first_s / (longest * N),
         latency=1.0 / N,
         waiting=1.0 / (longest * N),
         capped=offered > full * (1 + 1e-12),
@@ -117,8 +94,7 @@ def latency_threshold(t: OrchestrationTables) -> float:
     given = t.case.problem.objective.latency_threshold_s
     if given is not None:
         return given
-    prefill = np.array([[x.prefill_s_per_token * s for x in t.configurations] for s in t.classes.prompt_tokens])
-    longest = np.where(t.admissible, t.wait_s + prefill.reshape(t.wait_s.shape), 0.0).max(initial=0.0)
+    longest = np.where(t.admissible, t.wait_s + t.first_s, 0.0).max(initial=0.0)
     return float(longest) or 1.0
 
 
@@ -143,7 +119,7 @@ def demand(t: OrchestrationTables) -> Demand:
     q, able = t.classes, t.admissible
     each = np.zeros(len(t.case.gpu_types))
     if len(t.configurations):
-        np.maximum.at(each, t.gpu_of, t.slots_of / t.gpus_of)
+        np.maximum.at(each, t.gpu_of, np.array([x.most_running for x in t.configurations]) / t.gpus_of)
     slot_s = float(each @ t.case.free_gpus) * (t.bins + 1) * t.bin_s
     after = np.maximum(2.0 * t.bin_s - t.service_s, 0.0)  # as `busy_shares`: 3/2 bins less what is free of them
     free_s = np.where(after < t.bin_s, after**2 / (2.0 * t.bin_s), after - t.bin_s / 2.0)
@@ -171,6 +147,17 @@ def ceiling(t: OrchestrationTables) -> float:
 def kept_models(t: OrchestrationTables) -> list[int]:
     """Models with an attainment to hold."""
     return [m for m, s in enumerate(t.case.problem.models) if s.attainment_at_least is not None]
+
+
+def most_running(t: OrchestrationTables, a: Assignment) -> Array:
+    """(C,) requests that run on one engine in the mean of its configuration's busiest bin (continuous serving)."""
+    total = np.zeros((len(t.configurations), t.bins))
+    for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
+        runs = t.busy(k, c)[REQUESTS] * t.configurations[c].most_running
+        total[c] += np.convolve(started, runs)[: t.bins]
+    engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
+    peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
+    return peak
 
 
 def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
@@ -201,11 +188,14 @@ def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
     o = p.objective
     values = {"attainment": satisfaction, "throughput": throughput, "latency": latency}
     score = o.score(*values.values()) if o.kind == "score" else values[o.order[0]]
-    capacity = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0
+    capacity, busy = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0, t.service_s
+    if t.taken is not None:  # the time of engines
+        capacity = float(a.counts @ [x.dp for x in t.configurations]) * t.horizon_s if len(a.counts) else 0.0
+        busy = np.array([x.prompt_work_s + x.decode_work_s for x in t.taken]).reshape(len(t.taken), -1).T
     return Metrics(
         satisfaction=satisfaction, throughput=throughput, latency=latency, changes=changes, shortfall_penalty=penalty,
         total=score - changes - penalty, in_time=in_time, tokens_per_s=tokens / t.horizon_s,
         mean_latency_s=(waited + float(prefill)) / in_time if in_time > 0 else 0.0,
-        slot_use=float(t.service_s[k, c] @ served) / capacity if capacity > 0 else 0.0,
+        slot_use=float(busy[k, c] @ served) / capacity if capacity > 0 else 0.0,
         started=started if listed else int(a.counts.sum()), stopped=stopped, shortfalls=short,
     )  # fmt: skip

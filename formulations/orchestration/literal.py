@@ -14,6 +14,7 @@ it), so a request on i lasts prefill + l_r / F_c.
     Σ_g y_ig = gpus_i·a_i,   Σ_i Σ_g y_ig ≤ GPUs,   Σ_{g in s} y_ig = unit_i·u_is (a unit shares a server)  MS(c)
     memory: configurations that do not fit are no candidates                                               MS(d)
     Σ_t z_rit = x_ri ≤ a_i,   Σ_r Σ_τ busy_ri(t − τ)·z_riτ ≤ slots_i·a_i                                   MS(2)
+    with continuous serving the last for each resource of an engine (`engines`), at the request's own lengths
 
 Starts are spread over a bin and a request may be spread over two of them, as in the column form: what is compared is
 what happens to GPUs and requests, not how time is cut.
@@ -27,7 +28,9 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.orchestration.flow import NO_WAIT_BINS, busy_shares, weights
+from formulations.orchestration.busy import busy_shares
+from formulations.orchestration.engines import Taken
+from formulations.orchestration.flow import NO_WAIT_BINS, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -56,17 +59,24 @@ class Literal:
             (c, copy) for c, x in enumerate(t.configurations)
             for copy in range(min(int(t.case.free_gpus[x.gpu]) // x.gpus, _most(t, x.model)))
         ]  # fmt: skip
-        self.service, self.last = {}, {}
+        self.busy, self.last = {}, {}
         for r in self.requests:
             for c, x in enumerate(t.configurations):
                 if x.model == t.case.request_model[r] and t.share[t.class_of[r], c] > 0:
-                    prefill = x.prefill_s_per_token * float(trace.prompt_tokens[r])
-                    service = prefill + float(trace.output_tokens[r]) / x.worst_rate
+                    prompt, output = (np.array([float(v[r])]) for v in (trace.prompt_tokens, trace.output_tokens))
+                    prefill = float(x.first_s(prompt)[0])
+                    service = prefill + float(x.rest_s(output)[0])
                     wait = float(t.deadline_s[r]) - service
                     if t.case.problem.slo.ttft_s is not None:
                         wait = min(wait, t.case.problem.slo.ttft_s - prefill)
+                    if x.engine is not None:
+                        wait = wait if prompt[0] + output[0] <= x.engine.kv_tokens else -1.0
+                        one = Taken.by(x.engine, prompt, output, np.zeros(1, dtype=np.int64), 1)
+                        self.busy[r, c] = one.shares(x.engine, 0, t.bin_s) / x.dp
+                    else:
+                        self.busy[r, c] = busy_shares(service, t.bin_s)[None, :]
                     if wait >= 0:
-                        self.service[r, c], self.last[r, c] = service, wait
+                        self.last[r, c] = wait
 
     def starts(self, r: int, c: int) -> list[tuple[int, float]]:
         """Bins in which r may start on c, and the share of it that may: arrival bin and the wait after it."""
@@ -147,17 +157,18 @@ def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
         m.in_time = pyo.Constraint(
             range(len(part)), rule=lambda m, j: m.z[part[j][:3]] <= part[j][3] * m.x[part[j][:2]]
         )
-        busy = {i: [] for i in I}  # type: dict[int, list[tuple[int, int, int, float]]]
+        resources = range(len(t.capacity))
+        busy: dict[tuple[int, int, int], list[Any]] = {}
         for r, i in pairs:
-            shares = busy_shares(d.service[r, d.instances[i][0]], t.bin_s)
-            for b, _ in d.starts(r, d.instances[i][0]):
-                busy[i] += [(b + s, r, b, float(v)) for s, v in enumerate(shares) if b + s <= t.bins]
-
-        def slots(m: Any, i: int, at: int) -> Any:
-            terms = [v * m.z[r, i, b] for when, r, b, v in busy[i] if when == at]
-            return sum(terms) <= size[i].slots * m.a[i] if terms else pyo.Constraint.Skip
-
-        m.slots = pyo.Constraint(I, range(t.bins + 1), rule=slots)
+            c = d.instances[i][0]
+            for b, _ in d.starts(r, c):
+                for at in range(b, min(b + d.busy[r, c].shape[1], t.bins + 1)):
+                    for what in resources:
+                        busy.setdefault((what, i, at), []).append(float(d.busy[r, c][what, at - b]) * m.z[r, i, b])
+        m.slots = pyo.Constraint(
+            busy, rule=lambda m, what, i, at: sum(busy[what, i, at])
+            <= float(t.capacity[what, d.instances[i][0]]) * m.a[i],
+        )  # fmt: skip
         count = {k: float(q.count[q.model == k].sum()) for k in range(len(problem.models))}
         m.attainment = pyo.Constraint(
             [k for k, x in enumerate(problem.models) if x.attainment_at_least is not None and count[k] > 0],

@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.flow import Assignment, Metrics, metrics
+from formulations.orchestration.engines import MEMORY, REQUESTS, TIME
+from formulations.orchestration.flow import Assignment, Metrics, metrics, most_running
 from formulations.orchestration.place import place
 from formulations.orchestration.plan import (
     ClassLine,
     ConfigurationLine,
+    EngineLine,
     InstanceLine,
     OrchestrationPlan,
     Prediction,
     ScoreLines,
     Shares,
 )
-from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.points import Configuration, OrchestrationTables
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,12 +30,12 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
         return None
     used = np.flatnonzero(a.counts)
     position = {int(c): i for i, c in enumerate(used)}
-    m = metrics(t, a)
+    m, running = metrics(t, a), np.zeros(len(a.counts)) if t.taken is None else most_running(t, a)
     lines = [
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
             instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
-            requests=float(a.admitted[a.configuration == c].sum()),
+            requests=float(a.admitted[a.configuration == c].sum()), engine=_engine(x, float(running[c])),
         ) for c in used for x in [t.configurations[c]]
     ]  # fmt: skip
     instances = [
@@ -55,6 +57,17 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
         score=ScoreLines(satisfaction=m.satisfaction, throughput=m.throughput, latency=m.latency, changes=m.changes,
                          shortfall=m.shortfall_penalty, total=m.total),
         shortfalls=m.shortfalls, started=m.started, stopped=m.stopped, moved=placed.moved,
+    )  # fmt: skip
+
+
+def _engine(x: Configuration, running: float) -> EngineLine | None:
+    if (e := x.engine) is None:
+        return None
+    return EngineLine(
+        max_num_seqs=e.lets_in(running), max_num_batched_tokens=e.limits.max_num_batched_tokens,
+        chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
+        token_s=e.pace_s,
+        time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]),
     )  # fmt: skip
 
 

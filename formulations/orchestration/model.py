@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, demand, kept_models, weights
+from formulations.orchestration.engines import MEMORY, PROMPTS, REQUESTS, TIME, TOKENS
+from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
@@ -52,13 +53,15 @@ class FlowModel(Model):
         given: the instances are not chosen.
         pooled: a few stocks for each class; otherwise one for each pair.
         bins: T.
-        arrivals, requests, slots, one: (K, T), (K,), (C,) of an instance, in units of `one` requests (`flow.demand`).
+        arrivals, requests, one: (K, T), (K,), in units of `one` requests (`flow.demand`).
+        capacity: (R, C) of an instance, in the same units: slots; or of each of `engines.RESOURCES`.
         weights: of a unit.
         k, c: (P,) class and configuration of the pairs whose requests may be in time.
         pair: (K, C) which of them; −1: none.
         levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
         wait_bins: (K, C) of the exact form, 0 where there is no stock.
-        busy: (P, …) mean slots kept busy by a start, bin by bin; of them busy_bins (P,) are not 0.
+        busy: (R, P, …) mean of each resource that a start takes, bin by bin; of them busy_bins (P,) are not 0.
+        binds: (R, C) whether a resource can be short where no other is.
         m: admitted requests, terms in rows (k, c, t) of the exact form.
         unit, units_of: (C,) GPUs of a unit, units of an instance.
         size_type, size, nested, room: (R,) GPU type and unit size; sizes of the type divide one another; what units so
@@ -73,7 +76,7 @@ class FlowModel(Model):
         super().__init__(p.name or p.formulation)
         self.t, self.bins = t, t.bins
         self.arrivals, self.one = demand(t)
-        self.requests, self.slots = self.arrivals.sum(axis=1), t.slots_of / self.one
+        self.requests, self.capacity = self.arrivals.sum(axis=1), t.capacity / self.one
         w = weights(t)
         self.weights = replace(w, satisfaction=w.satisfaction * self.one, throughput=w.throughput * self.one,
                                first_token=w.first_token * self.one, latency=w.latency * self.one,
@@ -143,11 +146,12 @@ class FlowModel(Model):
             end = np.where(np.arange(T) < T - 1, np.inf, 0.0)
             self.Y = self.variable("Y", ("k", "c", "t"), tuple(part[some] for part in pairs), upper=end[None, None])
             self.m = self.x + self.Y - self.Y.lag("t")  # admitted
-        busy = [busy_shares(s, t.bin_s) for s in t.service_s[k, c].tolist()]
-        self.busy_bins = np.array([len(shares) for shares in busy], dtype=np.int64)
-        self.busy = np.zeros((len(busy), self.busy_bins.max(initial=0)))
+        busy = [t.busy(q, j) for q, j in zip(k.tolist(), c.tolist(), strict=True)]
+        self.busy_bins = np.array([shares.shape[1] for shares in busy], dtype=np.int64)
+        self.busy = np.zeros((len(self.capacity), len(busy), self.busy_bins.max(initial=0)))
         for pair, shares in enumerate(busy):
-            self.busy[pair, : len(shares)] = shares
+            self.busy[:, pair, : shares.shape[1]] = shares
+        self.binds = _binding(self.busy, c, len(t.configurations))
 
     def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
         """(n, T) arrivals of class k in each bin, and in the wait before its start (edge 0) or its end (edge 1)."""
@@ -247,6 +251,23 @@ def _nested(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
         share = t.share[q, c[mine]]
         made += [(q, most, mine[share <= most]) for most in np.unique(share[share < 1 - 1e-9])]
     return Levels.of(made)
+
+
+def _binding(busy: Array, c: Ints, configurations: int) -> npt.NDArray[np.bool_]:
+    """(R, C) whether a resource of c can be short where no other is: not if each start takes no more of it than of one.
+
+    Args:
+        busy: (R, P, …) of what an instance has of it (1 in all), pair by pair.
+        c: (P,) configuration of each pair.
+        configurations: C.
+    """
+    binds = np.ones((len(busy), configurations), dtype=bool)
+    for j in np.unique(c):
+        mine = busy[:, c == j]
+        for r in range(len(mine)):
+            others = [s for s in np.flatnonzero(binds[:, j]) if s != r]
+            binds[r, j] = not any((mine[r] <= mine[s]).all() for s in others)
+    return binds
 
 
 def _each(counts: Ints) -> tuple[Ints, Ints]:
@@ -354,13 +375,45 @@ def expiry(m: FlowModel) -> Rows:
     return at_most(0.0, m.Y - (m.m * part[k, c])[m.wait_bins[k, c] > 0] - later)
 
 
-def occupancy(m: FlowModel) -> Rows:
-    """Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c: mean requests in slots in a bin, the bin after the last one too."""
+def _taken(m: FlowModel, resource: int) -> Rows:
+    """Σ_k Σ_τ busy_rkc(t − τ)·x_kcτ ≤ capacity_rc·n_c, the bin after the last one too."""
     k, c, t = m.x.labels
     pair = m.pair[k, c]
     start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
-    busy = m.x.at(start, (c[start], t[start] + later), m.busy[pair[start], later], ("c", "t"))
-    return at_most(0.0, busy - (m.n * m.slots)[np.unique(m.c)].across(t=m.bins + 1))
+    busy = m.x.at(start, (c[start], t[start] + later), m.busy[resource, pair[start], later], ("c", "t"))
+    binds = m.binds[resource]
+    some = np.unique(m.c[binds[m.c]])
+    return at_most(0.0, busy[binds[busy.labels[0]]] - (m.n * m.capacity[resource])[some].across(t=m.bins + 1))
+
+
+def occupancy(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ busy_kc(t − τ)·x_kcτ ≤ slots_c·n_c: mean requests in slots in a bin, the bin after the last one too."""
+    return _taken(m, 0) if m.t.taken is None else no_rows()
+
+
+def engine_time(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ work_kc(t − τ)·x_kcτ / (1 − a₀_c/t_c) ≤ n_c: of every second what steps leave (S2; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, TIME)
+
+
+def running(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ runs_kc(t − τ)·x_kcτ / C_c ≤ n_c: requests that run in the mean of a bin (S3; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, REQUESTS)
+
+
+def kv_cache(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ kv_kc(t − τ)·x_kcτ / M_c ≤ n_c: tokens in the cache in the mean of a bin (S4; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, MEMORY)
+
+
+def prompt_tokens(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ tokens_kc(t − τ)·x_kcτ / (0.9·room_c) ≤ n_c: prompt tokens of a step (S5; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, TOKENS)
+
+
+def prompt_steps(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ chunks_kc(t − τ)·x_kcτ / f_c ≤ n_c: chunks of a step, where few are to carry any (continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, PROMPTS)
 
 
 def whole(m: FlowModel) -> Rows:
@@ -391,7 +444,7 @@ def throughput_cap(m: FlowModel) -> Rows:
 
 FAMILIES = (
     packing, servers, stock, gpus_of_model, instances_of_model, started, stopped, balance, arrivals, eligible, admitted,
-    expiry, occupancy, whole, attainment, throughput_cap,
+    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, whole, attainment, throughput_cap,
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------

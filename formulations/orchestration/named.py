@@ -94,6 +94,8 @@ def name_requests(t: OrchestrationTables, p: OrchestrationPlan, over: Callable[[
 
     When `over` says so, schedules are not improved further, and no further model is begun: then it is None.
     """
+    if t.taken is not None:
+        return None  # on a shared engine a request's time depends on the others'
     if t.case.trace is None or t.class_of is None or t.deadline_s is None or len(t.case.trace) > MOST_NAMED:
         return None
     key = _digest(t, p)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from optmodels.plan.outcome import Document
 from optmodels.simulation.cluster import Policy, Queue
+from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
@@ -22,6 +23,21 @@ class InstanceLine(Document):
     subcluster: int = Field(default=-1, description="0 strict requests, 1 relaxed ones, -1 both (MaaSO §IV-E)")
 
 
+class EngineLine(Document):
+    """An engine that batches continuously, and the level that it is planned for."""
+
+    max_num_seqs: Count = Field(description="the planned crowd of the busiest time bin is seldom larger")
+    max_num_batched_tokens: Count
+    chunk_tokens: Count | None = None
+    kv_tokens: float = Field(description="that the KV cache holds")
+    step_s: float = Field(description="mean of the steps: the level")
+    token_s: float = Field(description="of a token after the first, as deadlines are planned")
+    fixed_s: float = Field(description="of a step, however little it does")
+    time: float = Field(description="share of the time that requests may take: 1 − fixed_s/step_s")
+    running: float = Field(description="requests that may run in the mean of a time bin")
+    memory_tokens: float = Field(description="KV tokens that may be held in the mean")
+
+
 class ConfigurationLine(Document):
     """A way to run a model that the plan uses."""
 
@@ -34,6 +50,7 @@ class ConfigurationLine(Document):
     instances: Count
     gpus: Count = Field(description="of all its instances")
     requests: float = Field(description="planned for it")
+    engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
 
     @property
     def parallelism(self) -> str:
@@ -76,7 +93,7 @@ class Prediction(Document):
     mean_latency_s: float = Field(description="wait and prefill of requests in time: first token")
     gpus_used: Count
     gpus: Count
-    slot_use: float = Field(description="busy share of the slots over the horizon")
+    slot_use: float = Field(description="busy share of the slots, or of the engines' time, over the horizon")
 
 
 class ScoreLines(Document):
@@ -93,7 +110,7 @@ class ScoreLines(Document):
 class Dispatcher(Document):
     """How requests are sent to instances while the plan runs."""
 
-    policy: Policy | Literal["planned"] = Field(
+    policy: Policy | EnginePolicy | Literal["planned"] = Field(
         default="planned_shares", description="planned: each request as it was named beforehand, all of them known"
     )
     overflow_protection: bool = True

@@ -17,8 +17,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.problem import MOST_BINS, Orchestration, OrchestrationCase
-from formulations.orchestration.rates import Rates, RateSource
+from formulations.orchestration.busy import busy_shares
+from formulations.orchestration.engines import REQUESTS, RESOURCES, Engine, Lengths, Taken
+from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.work import layer_work
@@ -45,6 +47,8 @@ class Configuration:
         tokens_per_s: (slots,) of one request among 1 … slots.
         prefill_s_per_token: of the prompt.
         gib_per_gpu: weights, KV cache of a full batch and activations.
+        engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
+            `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
     """
 
     model: int
@@ -57,6 +61,20 @@ class Configuration:
     tokens_per_s: Array
     prefill_s_per_token: float
     gib_per_gpu: float
+    engine: Engine | None = None
+
+    def first_s(self, prompt: Array) -> Array:
+        """Seconds from a request's start to its first token."""
+        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt)
+
+    def rest_s(self, output: Array) -> Array:
+        """Seconds of decoding after that, when every slot is taken or the engine at its level."""
+        return output / self.worst_rate if self.engine is None else self.engine.rest_s(output)
+
+    @property
+    def most_running(self) -> float:
+        """Requests an instance has at once, in the mean of a time bin."""
+        return self.slots if self.engine is None else self.dp * float(self.engine.capacity[REQUESTS])
 
     @property
     def gpus(self) -> int:
@@ -143,6 +161,8 @@ class OrchestrationTables:
         bin_s: width of a time bin.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
         service_s: (K, C) prefill and decoding at the worst-case rate; inf where the model differs.
+        first_s: (K, C) of it until the first token; 0 where the model differs.
+        taken: by configuration what requests take of its engine; None: MaaSO's slots.
         share: (K, C) of the class's requests that meet their deadline on an unloaded instance.
         wait_s: (K, C) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
@@ -157,11 +177,13 @@ class OrchestrationTables:
     bin_s: float
     t_slice_s: Array
     service_s: Array
+    first_s: Array
     share: Array
     wait_s: Array
     class_of: Ints | None
     deadline_s: Array | None
     most_tokens: Array
+    taken: tuple[Taken, ...] | None = None
 
     def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
         """Codes of the models asked for, −1 where no candidate can hold so many tokens."""
@@ -197,6 +219,20 @@ class OrchestrationTables:
     def gpus_of(self) -> Ints:
         """(C,) GPUs of one instance."""
         return np.array([c.gpus for c in self.configurations], dtype=np.int64)
+
+    @cached_property
+    def capacity(self) -> Array:
+        """(R, C) what an instance has of each resource: slots; or with continuous serving 1 of each of `RESOURCES`."""
+        shape = (1 if self.taken is None else len(RESOURCES), len(self.configurations))
+        return np.ones(shape) if self.taken is not None else self.slots_of[None, :].astype(float)
+
+    def busy(self, k: int, c: int) -> Array:
+        """(R, L) what a start of class k takes of c's capacities, in the bin of its start and those after it."""
+        if self.taken is None:
+            return busy_shares(float(self.service_s[k, c]), self.bin_s)[None, :]
+        x = self.configurations[c]
+        assert x.engine is not None
+        return self.taken[c].shares(x.engine, k, self.bin_s) / x.dp
 
     @cached_property
     def slots_of(self) -> Ints:
@@ -236,10 +272,10 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
     classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice, most)
-    service, share, wait = _service(case, configurations, classes, class_of, deadline, most)
+    service, first, share, wait, taken = _service(case, configurations, classes, class_of, deadline, most)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
-        service, share, wait, class_of, deadline, most,
+        service, first, share, wait, class_of, deadline, most, taken,
     )  # fmt: skip
 
 
@@ -253,6 +289,9 @@ def most_tokens(case: OrchestrationCase) -> Array:
         work = layer_work(case.architectures[m], served.weights, served.kv)
         choose = served.candidates or p.candidates
         for g, gib in enumerate(case.vram_gib):
+            if p.continuous is not None:
+                most[m] = max([most[m], *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= case.free_gpus[g])])
+                continue
             for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
                 room = tp * pp * p.memory.vram_usable * gib * GIB - float(weight_bytes(work, tp))
                 most[m] = max(most[m], longest_request(work, tp, room))
@@ -313,9 +352,11 @@ def _candidates(
         else np.full(len(prompt), float(rule))
     )
     largest = [max((len(s.free) for s in case.servers if s.gpu == g), default=0) for g in range(len(case.gpu_types))]
+    limits = p.continuous
     for m, served in enumerate(p.models):
         choose = served.candidates or p.candidates
         work = layer_work(case.architectures[m], served.weights, served.kv)
+        lengths = None if limits is None else _lengths(case, m, most)
         for g, kind in enumerate(case.gpu_types):
             for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
                 rates = source.rates(m, g, tp, pp, max(choose.batch))
@@ -323,10 +364,17 @@ def _candidates(
                     1 if p.cluster.tensor_groups_cross_servers else tp if p.cluster.pipelines_cross_servers else tp * pp
                 )
                 for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
+                    if lengths is not None and limits is not None:
+                        yield _engine(case, source, lengths, limits, (m, g, tp, pp, dp, batch), unit, largest[g])
+                        continue
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
                     gib = (share + float(pass_bytes(work, tp, min(prompt[m], CHUNK_TOKENS), 1)) / tp) / GIB
-                    reason = _unusable(case, rates, batch, unit, largest[g], tp * pp * dp, g, gib)
+                    reason = _misfit(case, unit, largest[g], tp * pp * dp, g)
+                    if not np.isfinite(rates.tokens_per_s[:batch]).all():
+                        reason = rates.reason
+                    elif not reason and gib > (usable := p.memory.vram_usable * case.vram_gib[g]):
+                        reason = f"{gib:.1f} GiB per GPU and {usable:.1f} GiB usable"
                     if reason:
                         yield Discarded(served.model, kind, tp, pp, dp, batch, reason)
                         continue
@@ -336,19 +384,52 @@ def _candidates(
                     )
 
 
-def _unusable(
-    case: OrchestrationCase, rates: Rates, batch: int, unit: int, largest: int, gpus: int, g: int, gib: float
-) -> str:
-    """Why a candidate cannot be used; empty if it can."""
-    usable = case.problem.memory.vram_usable * case.vram_gib[g]
-    if not np.isfinite(rates.tokens_per_s[:batch]).all():
-        return rates.reason
+def _engine(
+    case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
+    largest: int,
+) -> Configuration | Discarded:  # fmt: skip
+    """A candidate of continuous serving: an engine at the level of a batch, or why there is none."""
+    m, g, tp, pp, dp, batch = key
+    steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
+    reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * dp, g)
+    if not reason and kv < (least := float((lengths.prompt + lengths.output).min())):
+        reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
+    if not reason and not isinstance(steps, str):
+        engine = Engine.at(steps, limits, kv, lengths, batch)
+        if batch <= engine.capacity[REQUESTS]:
+            prompt = float(lengths.weight @ lengths.prompt)
+            rate = np.repeat(engine.tokens_per_s(batch), dp)
+            return Configuration(
+                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
+                case.problem.memory.vram_usable * case.vram_gib[g], engine,
+            )  # fmt: skip
+        reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
+    return Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason))
+
+
+def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
+    """Of a model's requests that can be held; one of a token each where it has none."""
+    if case.trace is not None:
+        mine = _held(case, case.trace, most) & (case.request_model == m)
+        prompt, output = (v[mine].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
+        weight = np.ones(len(prompt))
+    else:
+        rows = [c for c in case.problem.requests.classes or () if case.models.index(c.model) == m
+                and c.prompt_tokens + c.output_tokens <= most[m] * HELD]  # fmt: skip
+        prompt = np.array([max(1.0, c.prompt_tokens) for c in rows])
+        output = np.array([max(1.0, c.output_tokens) for c in rows])
+        weight = np.array([float(np.mean(c.requests_per_s)) for c in rows])
+    if not weight.sum() > 0:
+        return Lengths(np.ones(1), np.ones(1), np.ones(1))
+    return Lengths(prompt, output, weight / weight.sum())
+
+
+def _misfit(case: OrchestrationCase, unit: int, largest: int, gpus: int, g: int) -> str:
+    """Why a candidate does not fit the servers; empty if it does."""
     if unit > largest:
         return f"{unit} GPUs must share a server and the largest has {largest} that work"
     if gpus > case.free_gpus[g]:
         return f"{gpus} GPUs and {case.free_gpus[g]} work"
-    if gib > usable:
-        return f"{gib:.1f} GiB per GPU and {usable:.1f} GiB usable"
     return ""
 
 
@@ -359,10 +440,10 @@ def _t_slice(case: OrchestrationCase, source: RateSource) -> Array:
         if served.t_slice_s is not None:
             found[m] = served.t_slice_s
             continue
-        rates = [source.rates(m, g, 1, 1, 1).tokens_per_s[0] for g in range(len(case.gpu_types))]
-        known = [r for r in rates if np.isfinite(r)]
+        idle = [source.idle_s(m, g) for g in range(len(case.gpu_types))]
+        known = [s for s in idle if np.isfinite(s)]
         if known:
-            found[m] = 1.0 / known[0]
+            found[m] = known[0]
         else:
             expected = "seconds per token of an idle one-GPU instance: the latencies say nothing about tp 1, pp 1"
             wrong.add(f"models[{m}].t_slice_s", None, expected)
@@ -414,7 +495,7 @@ def _few_bins(T: int) -> None:
 def _from_trace(
     case: OrchestrationCase, trace: Trace, configurations: tuple[Configuration, ...], t_slice: Array, most: Array
 ) -> tuple[RequestClasses, float, Ints, Array]:
-    bins = case.problem.bins
+    bins, groups = case.problem.bins, case.problem.bins.groups(len(trace))
     per_token = case.slo_factor * t_slice[case.request_model]
     deadline = per_token * trace.output_tokens
     code = np.zeros(len(trace), dtype=np.int64)
@@ -428,10 +509,14 @@ def _from_trace(
         mine = np.flatnonzero((case.request_model == m) & held)
         if not len(mine):
             continue
-        length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], bins.lengths))
-        knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
-        allowed = np.digitize(per_token[mine], _snapped(per_token[mine], bins.slo, knees))
-        _, local = np.unique(length * (bins.slo + 1) + allowed, return_inverse=True)
+        if groups is None:
+            local = np.arange(len(mine))
+        else:
+            lengths, slo = groups
+            length = np.digitize(trace.output_tokens[mine], _quantile_edges(trace.output_tokens[mine], lengths))
+            knees = np.array([1.0 / c.worst_rate for c in configurations if c.model == m])
+            allowed = np.digitize(per_token[mine], _snapped(per_token[mine], slo, knees))
+            _, local = np.unique(length * (slo + 1) + allowed, return_inverse=True)
         code[mine] = used + local
         used += int(local.max()) + 1
     n = np.bincount(code, minlength=used).astype(float)
@@ -510,37 +595,45 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
 def _service(
     case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses,
     class_of: Ints | None, deadline: Array | None, most: Array,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """Seconds of prefill and decoding, the share that can be in time, and its longest wait; class by configuration."""
+) -> tuple[Array, Array, Array, Array, tuple[Taken, ...] | None]:  # fmt: skip
+    """Seconds in service, of them to the first token, the share that can be in time, and its longest wait; (K, C).
+
+    And what requests take of every configuration's engine.
+    """
     K, C = len(classes), len(configurations)
-    service, share, wait = np.full((K, C), np.inf), np.zeros((K, C)), np.full((K, C), -np.inf)
+    service, first = np.full((K, C), np.inf), np.zeros((K, C))
+    share, wait = np.zeros((K, C)), np.full((K, C), -np.inf)
     limit = np.inf if case.problem.slo.ttft_s is None else case.problem.slo.ttft_s
-    for m in range(len(case.models)):
-        mine, of = np.flatnonzero(classes.model == m), [c for c, x in enumerate(configurations) if x.model == m]
-        if class_of is not None and deadline is not None and case.trace is not None and of:
-            r = np.flatnonzero(case.request_model == m)
-            prompt, output, due, k = (
-                v[r] for v in (case.trace.prompt_tokens, case.trace.output_tokens, deadline, class_of)
-            )
+    taken: list[Taken] = []
+    for c, x in enumerate(configurations):
+        mine = np.flatnonzero(classes.model == x.model)
+        if class_of is not None and deadline is not None and case.trace is not None:
+            r = np.flatnonzero(case.request_model == x.model)
+            prompt, output = (v[r].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
+            due, k = deadline[r], class_of[r]
         else:
-            prompt, output, due, k = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens,
-                                                        classes.deadline_s, np.arange(K)))  # fmt: skip
+            prompt, output, due = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens, classes.deadline_s))
+            k = mine
         count = np.bincount(k, minlength=K)[mine]
-        for c in of:
-            x = configurations[c]
-            service[mine, c] = (
-                x.prefill_s_per_token * classes.prompt_tokens[mine] + classes.output_tokens[mine] / x.worst_rate
-            )
-            first = x.prefill_s_per_token * prompt
-            slack = np.minimum(due - first - output / x.worst_rate, limit - first)
-            can = slack >= 0
-            able = np.bincount(k, can, K)[mine]
-            share[mine, c] = able / np.maximum(count, 1)
-            longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)
-            wait[mine, c] = np.where(able > 0, longest, -np.inf)
+        if x.engine is None:
+            first[mine, c] = x.first_s(classes.prompt_tokens[mine])
+            service[mine, c] = first[mine, c] + x.rest_s(classes.output_tokens[mine])
+        else:
+            prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
+            taken.append(Taken.by(x.engine, prompt, output, k, K))
+            first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]
+        begun = x.first_s(prompt)
+        slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
+        can = slack >= 0
+        if x.engine is not None:
+            can &= prompt + output <= x.engine.kv_tokens * HELD
+        able = np.bincount(k, can, K)[mine]
+        share[mine, c] = able / np.maximum(count, 1)
+        longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)
+        wait[mine, c] = np.where(able > 0, longest, -np.inf)
     beyond = classes.prompt_tokens + classes.output_tokens > most[classes.model] * HELD
     share[beyond], wait[beyond] = 0.0, -np.inf
-    return service, share, wait
+    return service, first, share, wait, tuple(taken) if case.problem.continuous is not None else None
 
 
 def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) -> dict[int, int]:
@@ -548,10 +641,10 @@ def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) 
 
     r copies of c' do the work of c if they fit where c stands (unit by unit), have as many slots together, decode at
     least as fast and prefill at least as fast: every request may then wait as long, is done no later, and keeps a slot
-    busy no longer. With a limit on a model's instances only r = 1 counts; nothing is cut while changes have a price.
+    busy no longer. With a limit on a model's instances only r = 1 counts; nothing is cut while changes have a price,
+    nor of engines' levels, of which each keeps other promises.
     """
-    change = case.problem.change
-    if change.running:
+    if case.problem.change.running or case.problem.continuous is not None:
         return {}
     cut: dict[int, int] = {}
     for i, c in enumerate(configurations):

@@ -15,6 +15,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
+from optmodels.latency.resolve import Engine, ModelChoice, read_source
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
@@ -33,6 +34,7 @@ MOST_GPUS = 1_000_000
 MOST_BINS = 2_000
 MOST_ROWS = 100_000  # requests written into a plan file
 MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
+ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
 
 
 class Servers(Entry):
@@ -106,8 +108,10 @@ class DecayRow(Entry):
 
 
 class Latency(Entry):
-    """Where tokens per second come from: exactly one of decay, fitted, measured and roofline."""
+    """Where latencies come from: exactly one of model, decay, fitted, measured and roofline."""
 
+    model: ModelChoice | None = None
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
     decay: tuple[DecayRow, ...] | None = None
     fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
     measured: str | None = Field(
@@ -115,13 +119,17 @@ class Latency(Entry):
     )
     measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same, inline")
     roofline: Variant | None = None
-    safety: Fraction | None = Field(default=None, description="of fitted models: plan with this residual quantile")
+    safety: Fraction | None = Field(
+        default=None, description="of model and fitted: plan with this quantile of measured over predicted"
+    )
 
     @model_validator(mode="after")
     def _one(self) -> Latency:
-        given = [self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
+        given = [self.model, self.decay, self.fitted, self.measured, self.measured_rows, self.roofline]
         if sum(v is not None for v in given) != 1:
-            raise ValueError("exactly one of decay, fitted, measured, measured_rows and roofline")
+            raise ValueError("exactly one of model, decay, fitted, measured, measured_rows and roofline")
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
         return self
 
 
@@ -266,6 +274,35 @@ class Memory(Entry):
     )
 
 
+class Continuous(Entry):
+    """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
+
+    max_num_seqs: PositiveInt = Field(default=256, description="requests that run on an engine at once, at most")
+    max_num_batched_tokens: PositiveInt = Field(default=8192, description="tokens of a step, at most")
+    chunk_tokens: PositiveInt | None = Field(
+        default=None, description="of one prompt in a step, at most; default: what the step has room for"
+    )
+    quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
+        default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
+    )
+
+    @model_validator(mode="after")
+    def _room(self) -> Continuous:
+        if self.max_num_batched_tokens <= self.max_num_seqs:
+            raise ValueError(f"max_num_batched_tokens above max_num_seqs ({self.max_num_seqs}): room for prompts")
+        return self
+
+    @property
+    def room(self) -> int:
+        """Prompt tokens of a step, beside one of each running request."""
+        return self.max_num_batched_tokens - self.max_num_seqs
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of one prompt in a step."""
+        return min(self.room, self.chunk_tokens or self.room)
+
+
 class Running(Entry):
     """Instances already up."""
 
@@ -293,8 +330,20 @@ class Bins(Entry):
     seconds: Annotated[float, Unit("s"), Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="width of a time bin; default: about a quarter of a mean service time"
     )
-    lengths: PositiveInt = Field(default=3, description="groups by output length, of each model")
-    slo: PositiveInt = Field(default=4, description="groups by seconds allowed per token, of each model")
+    lengths: PositiveInt | None = Field(
+        default=None,
+        description="groups by output length, of each model; default: 3, or every request by itself in a trace of at"
+        f" most {ONE_BY_ONE} where slo is not given either",
+    )
+    slo: PositiveInt | None = Field(
+        default=None, description="groups by seconds allowed per token, of each model; default: 4, or as with lengths"
+    )
+
+    def groups(self, requests: int) -> tuple[int, int] | None:
+        """Groups by length and by allowance of a trace of so many requests; None: every request by itself."""
+        if self.lengths is None and self.slo is None and requests <= ONE_BY_ONE:
+            return None
+        return self.lengths or 3, self.slo or 4
 
 
 class Orchestration(Problem):
@@ -306,6 +355,10 @@ class Orchestration(Problem):
     models: tuple[ServedModel, ...] = Field(min_length=1)
     candidates: Candidates = Candidates()
     latency: Latency
+    serving: Literal["slots", "continuous"] | Continuous = Field(
+        default="slots",
+        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously, with limits",
+    )
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -314,6 +367,19 @@ class Orchestration(Problem):
     bins: Bins = Bins()
 
     _case: OrchestrationCase | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _steps(self) -> Orchestration:
+        if self.continuous is not None and self.latency.model is None:
+            raise ValueError(
+                "latency: {model: default} or another model of engines' steps, which continuous serving has"
+            )
+        return self
+
+    @property
+    def continuous(self) -> Continuous | None:
+        """The engines' limits; None: MaaSO's slots."""
+        return Continuous() if self.serving == "continuous" else None if self.serving == "slots" else self.serving
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.
@@ -325,6 +391,10 @@ class Orchestration(Problem):
             self._case = _resolve(self)
         return self._case
 
+    def own_trace(self) -> Trace | None:
+        """The requests one by one; None where they come as classes."""
+        return self.resolve().trace
+
     def inline(self) -> Orchestration:
         """The same problem with measurements and requests from files written out; very long ones stay in theirs."""
         from formulations.orchestration.rates import measured_rows
@@ -333,6 +403,9 @@ class Orchestration(Problem):
         case = self.resolve()
         if self.latency.measured is not None:
             update["latency"] = self.latency.model_copy(update={"measured": None, "measured_rows": measured_rows(self)})
+        if self.latency.model is not None:
+            documents = read_source(self, self.latency.model, self.latency.engine).documents
+            update["latency"] = self.latency.model_copy(update={"model": documents})
         spec = self.requests.trace
         long = case.trace is not None and (
             len(case.trace) > MOST_ROWS

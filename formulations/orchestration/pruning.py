@@ -59,6 +59,8 @@ def dominated(t: OrchestrationTables) -> Pruned:
         if not useful[:, b].any() and not served.minimum_instances:
             keep[b], cut[b] = False, "no class of requests may use it"
             continue
+        if t.taken is not None:
+            continue  # levels keep other promises each
         single = priced or served.maximum_instances is not None
         rows = useful[:, b]
         for a in np.flatnonzero(keep & (t.model_of == x.model) & (t.gpu_of == x.gpu)):
@@ -136,5 +138,7 @@ def restrict(t: OrchestrationTables, keep: Mask) -> OrchestrationTables:
     case = replace(t.case, problem=p.model_copy(update={"objective": objective}))
     return replace(
         t, case=case, configurations=tuple(t.configurations[c] for c in chosen),
-        service_s=t.service_s[:, chosen], share=t.share[:, chosen], wait_s=t.wait_s[:, chosen],
+        taken=None if t.taken is None else tuple(t.taken[c] for c in chosen),
+        service_s=t.service_s[:, chosen], first_s=t.first_s[:, chosen], share=t.share[:, chosen],
+        wait_s=t.wait_s[:, chosen],
     )  # fmt: skip

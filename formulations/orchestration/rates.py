@@ -11,7 +11,10 @@ import numpy.typing as npt
 from formulations.orchestration.problem import MeasuredRow, Orchestration, OrchestrationCase
 from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
+from optmodels.latency import memory
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
+from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work, peak_flops
 from optmodels.units import GIB
@@ -34,6 +37,23 @@ class Rates:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class Steps:
+    """An engine's steps on one deployment.
+
+    Attributes:
+        costs: with the safety asked for.
+        later: first tokens take so many times as long as these costs say.
+        central: costs without safety.
+        provenance: of all of it.
+    """
+
+    costs: StepCosts
+    later: float
+    central: StepCosts
+    provenance: Provenance
+
+
 def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
     """The measurements of the instance's table.
 
@@ -45,6 +65,18 @@ def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
     return read_table(p.beside(p.latency.measured, "latency.measured"), MeasuredRow)
 
 
+def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
+    """Tokens that the KV cache of an engine on tp GPUs holds; 0 or less: none."""
+    p = case.problem
+    served, limits = p.models[model], p.continuous
+    assert limits is not None
+    work = layer_work(case.architectures[model], served.weights, served.kv)
+    return memory.kv_tokens(
+        work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable, chunk_tokens=limits.room,
+        max_requests=limits.max_num_seqs,
+    )  # fmt: skip
+
+
 class RateSource:
     """Answers for every (model, GPU type, tp, pp); reads files once."""
 
@@ -54,6 +86,8 @@ class RateSource:
         self.measured: dict[tuple[str, str, int, int], list[MeasuredRow]] = {}
         for row in measured_rows(case.problem):
             self.measured.setdefault((row.model, row.gpu, row.tp, row.pp), []).append(row)
+        self.source = None if latency.model is None else read_source(case.problem, latency.model, latency.engine)
+        self._steps: dict[tuple[int, int, int], Steps] = {}
         self.fitted: dict[str, LatencyModel] = {}
         wrong = Mistakes()
         for name, file in (latency.fitted or {}).items():
@@ -71,6 +105,8 @@ class RateSource:
     def rates(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """Rates at loads 1 … `most` of one replica of tp·pp GPUs."""
         latency = self.case.problem.latency
+        if latency.model is not None:
+            return self._stepped(model, gpu, tp, pp, most)
         if latency.decay is not None:
             return self._decay(model, gpu, tp, pp, most)
         if latency.roofline is not None:
@@ -78,6 +114,57 @@ class RateSource:
         if latency.fitted is not None:
             return self._fitted(model, gpu, tp, pp, most)
         return self._measured(model, gpu, tp, pp, most)
+
+    def steps(self, model: int, gpu: int, tp: int, pp: int = 1) -> Steps | str:
+        """Costs of an engine's step on one replica, as `latency.model` has them; why there are none.
+
+        Raises:
+            InputError: nobody has measured the level of safety asked for.
+        """
+        case, name = self.case, self.case.models[model]
+        if pp != 1:
+            return "models of engines' steps know no pipelines"
+        if case.architectures[model].heads % tp:
+            return f"tp {tp} does not divide its {case.architectures[model].heads} heads"
+        if case.gpus[gpu].fp16_flops is None:
+            return f"no compute peak of {case.gpu_types[gpu]}"
+        key = (model, gpu, tp)
+        if key not in self._steps:
+            served, latency = case.problem.models[model], case.problem.latency
+            assert latency.model is not None and self.source is not None
+            d = deployment(
+                self.source, case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu],
+                case.gpu_types[gpu], served.weights, served.kv, tp,
+            )  # fmt: skip
+            costs, provenance = resolve(self.source, d, max(1.0, float(self.prompt[model])))
+            slower, later = provenance.factors(latency.safety)
+            self._steps[key] = Steps(costs.scaled(slower), later / slower, costs, provenance)
+        return self._steps[key]
+
+    def idle_s(self, model: int, gpu: int) -> float:
+        """Seconds per token of one request alone on one GPU (MaaSO's t_slice); NaN where that cannot be told.
+
+        Central, whatever the safety: it says what was promised.
+        """
+        if self.case.problem.latency.model is None:
+            return float(1.0 / self.rates(model, gpu, 1, 1, 1).tokens_per_s[0])
+        found = self.steps(model, gpu, 1)
+        return np.nan if isinstance(found, str) else float(self._decoding(model, found.central, np.ones(1))[0])
+
+    def _decoding(self, model: int, costs: StepCosts, load: Array) -> Array:
+        """Seconds of a step of so many decoding requests half-way through their outputs."""
+        experts = 0.0 if costs.experts is None else costs.experts.seconds(load)
+        context = float(costs.seen(max(1.0, self.prompt[model]) + self.output[model] / 2))
+        return costs.fixed_s + experts + load * (costs.decode_request_s + costs.context_s * context)
+
+    def _stepped(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
+        """Slots on an engine whose steps only decode; a prompt takes the time of its own steps."""
+        found = self.steps(model, gpu, tp, pp)
+        if isinstance(found, str):
+            return _nothing(most, found)
+        prompt = max(1.0, float(self.prompt[model]))
+        first = found.costs.step(np.array([prompt]), np.zeros(1), np.zeros(0)) + found.costs.request_s
+        return Rates(1.0 / self._decoding(model, found.costs, _loads(most)), first * found.later / prompt)
 
     def _decay(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         name, kind = self.case.models[model], self.case.gpu_types[gpu]
@@ -102,7 +189,7 @@ class RateSource:
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * flops), mem_bytes_per_s=np.full(n, tp * g.mem_bytes_per_s),
             vram_bytes=np.full(n, tp * pp * self.case.vram_gib[gpu] * GIB),
-            pcie_bytes_per_s=np.full(n, tp * g.pcie_bytes_per_s), disk_bytes_per_s=np.full(n, np.nan),
+            pcie_bytes_per_s=np.full(n, tp * (g.pcie_bytes_per_s or np.nan)), disk_bytes_per_s=np.full(n, np.nan),
             net_bytes_per_s=np.full(n, np.nan), link_bytes_per_s=np.full(n, g.link_bytes_per_s),
             ram_bytes=np.full(n, np.nan), disk_bytes=np.full(n, np.nan),
         )  # fmt: skip

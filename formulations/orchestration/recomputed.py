@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.problem import MOST_BINS, Orchestration, OrchestrationCase
-from formulations.orchestration.rates import RateSource
+from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.rates import RateSource, kv_tokens
+from formulations.orchestration.recomputed_engines import Level, level
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.work import LayerWork, layer_work
 from optmodels.traces.types import Trace
@@ -43,6 +44,7 @@ class Candidate:
         tokens_per_s: of one request when the batch is full.
         prefill_s_per_token: of the prompt.
         refused: why no plan may use it; empty if one may.
+        level: of its engines, with continuous serving.
     """
 
     model: int
@@ -55,6 +57,15 @@ class Candidate:
     tokens_per_s: float
     prefill_s_per_token: float
     refused: str
+    level: Level | None = None
+
+    def first_s(self, prompt: Array) -> Array:
+        """Seconds from a start to the first token."""
+        return self.prefill_s_per_token * prompt if self.level is None else self.level.first_s(prompt)
+
+    def rest_s(self, output: Array) -> Array:
+        """Seconds from there to the last one."""
+        return output / self.tokens_per_s if self.level is None else self.level.rest_s(output)
 
     @property
     def slots(self) -> int:
@@ -113,11 +124,13 @@ class Recomputed:
     def in_time(self, q: Group, c: Candidate) -> tuple[float, float]:
         """Share of a group in time on an idle instance, and the mean wait, seconds, that this share can afford."""
         limit = self.case.problem.slo.ttft_s
-        first = c.prefill_s_per_token * q.prompt
-        slack = q.due - first - q.output / c.tokens_per_s
+        first = c.first_s(q.prompt)
+        slack = q.due - first - c.rest_s(q.output)
         if limit is not None:
             slack = np.minimum(slack, limit - first)
         able = slack >= 0
+        if c.level is not None:
+            able &= q.prompt + q.output <= c.level.kv_tokens * ROUNDING
         if q.too_long or not able.any():
             return 0.0, -1.0
         return float(able.mean()), float(slack[able].mean())
@@ -134,13 +147,29 @@ class Recomputed:
                     continue
                 share, wait = self.in_time(q, c)
                 if share > 0:
-                    longest = max(longest, wait + c.prefill_s_per_token * q.prompt_tokens)
+                    longest = max(longest, wait + first_s(q, c))
         return longest or 1.0
 
 
+def first_s(q: Group, c: Candidate) -> float:
+    """Seconds from a start to the first token: in a slot of the mean request, on an engine in the mean of them."""
+    if c.level is None:
+        return c.prefill_s_per_token * q.prompt_tokens
+    return float(c.first_s(q.prompt).mean())
+
+
 def service_s(q: Group, c: Candidate) -> float:
-    """Seconds in a slot: prefill and decoding at the rate of the full batch."""
-    return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
+    """Seconds in a slot: prefill and decoding at the rate of the full batch; or on an engine at its level."""
+    if c.level is None:
+        return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
+    return float((c.first_s(q.prompt) + c.rest_s(q.output)).mean())
+
+
+def work_s(q: Group, c: Candidate) -> float:
+    """What a request takes of what `prediction.slot_use` counts: seconds in a slot, or of the engine's time."""
+    if c.level is None:
+        return service_s(q, c)
+    return float((c.level.prompt_s(q.prompt) + c.level.decode_s(q.prompt, q.output)).mean())
 
 
 def recompute(problem: Orchestration) -> Recomputed:
@@ -172,7 +201,10 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
     """Tokens of one request beside the weights on the candidate with most memory; ∞ where none holds the weights."""
     choose = case.problem.models[m].candidates or case.problem.candidates
     most = 0.0
-    for vram_gib, working in zip(case.vram_gib, case.free_gpus.tolist(), strict=True):
+    for g, (vram_gib, working) in enumerate(zip(case.vram_gib, case.free_gpus.tolist(), strict=True)):
+        if case.problem.continuous is not None:
+            most = max([most, *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= working)])
+            continue
         for tp in choose.tp:
             copies, weights = _replicated(work, tp)
             for pp in choose.pp:
@@ -220,9 +252,9 @@ def _t_slice(case: OrchestrationCase, source: RateSource, m: int) -> float:
     if given is not None:
         return given
     for g in range(len(case.gpu_types)):
-        rate = source.rates(m, g, 1, 1, 1).tokens_per_s[0]
-        if np.isfinite(rate):
-            return float(1.0 / rate)
+        seconds = source.idle_s(m, g)
+        if np.isfinite(seconds):
+            return seconds
     raise InputError(Mistake(None, f"models[{m}].t_slice_s", None, "seconds per token of an idle one-GPU instance"))
 
 
@@ -230,6 +262,9 @@ def _candidates(
     case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float]
 ) -> Iterator[Candidate]:
     """Every combination listed for a model, by GPU type, tp, pp, dp and batch."""
+    if case.problem.continuous is not None:
+        yield from _engines(case, source, m, case.problem.continuous)
+        return
     p, (prompt, output, longest) = case.problem, lengths
     choose = p.models[m].candidates or p.candidates
     rule = p.memory.tokens_per_slot
@@ -268,13 +303,59 @@ def _candidates(
                 )  # fmt: skip
 
 
+def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Continuous) -> Iterator[Candidate]:
+    """The same of engines that batch continuously: every batch a level."""
+    p = case.problem
+    choose = p.models[m].candidates or p.candidates
+    held = _most_tokens(case, m, layer_work(case.architectures[m], p.models[m].weights, p.models[m].kv)) * ROUNDING
+    prompt, output, weight = _asked(case, m, held)
+    for g, _ in enumerate(case.gpu_types):
+        largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
+        for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
+            across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
+            unit = 1 if across else tp if stages else tp * pp
+            steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
+            for dp, batch in sorted({(dp, batch) for dp in choose.dp for batch in choose.batch}):
+                refused, of = "", None
+                if isinstance(steps, str):
+                    refused = steps
+                elif unit > largest:
+                    refused = f"units of at most {largest} GPUs"
+                elif tp * pp * dp > case.free_gpus[g]:
+                    refused = f"at most {case.free_gpus[g]} GPUs"
+                elif kv < float((prompt + output).min()):
+                    refused = f"requests of at most {kv:,.0f} tokens of KV cache"
+                else:
+                    of = level(steps, limits, kv, prompt, output, weight, batch)
+                    most = of.limits["running requests"]
+                    refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
+                rate = 1.0 if of is None else 1.0 / of.step_s
+                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of)
+
+
+def _asked(case: OrchestrationCase, m: int, held: float) -> tuple[Array, Array, Array]:
+    """Prompt and output tokens of a model's requests that can be held, and their weights; a token each of none."""
+    if case.trace is not None:
+        mine = (case.request_model == m) & (case.trace.prompt_tokens + case.trace.output_tokens <= held)
+        rows = [(float(a), float(b), 1.0) for a, b in
+                zip(case.trace.prompt_tokens[mine], case.trace.output_tokens[mine], strict=True)]  # fmt: skip
+    else:
+        rows = [(max(1.0, c.prompt_tokens), max(1.0, c.output_tokens), float(np.mean(c.requests_per_s)))
+                for c in case.problem.requests.classes or () if c.model == case.models[m]
+                and c.prompt_tokens + c.output_tokens <= held]  # fmt: skip
+    if not sum(row[2] for row in rows) > 0:
+        rows = [(1.0, 1.0, 1.0)]
+    prompt, output, weight = (np.array(column) for column in zip(*rows, strict=True))
+    return prompt, output, weight / weight.sum()
+
+
 def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator[Candidate]:
     """Those whose work others do on the same GPUs, which no plan uses while changes have no price.
 
     "Does the work of" is transitive, so a candidate stays if all that do its work have their work done by it, too; of
     such equals the last one stays.
     """
-    if case.problem.change.running:
+    if case.problem.change.running or case.problem.continuous is not None:
         return
     alike: dict[tuple[int, int], list[Candidate]] = {}
     for c in possible:
@@ -316,11 +397,16 @@ def _rates(case: OrchestrationCase, t_slice: Array, held: list[float]) -> tuple[
         groups.append(Group(
             model=m, arrivals=np.broadcast_to(np.asarray(c.requests_per_s, dtype=float), T) * bin_s,
             output_tokens=c.output_tokens, prompt_tokens=c.prompt_tokens, deadline_s=due,
-            weight=case.problem.models[m].weight * c.weight, prompt=np.array([c.prompt_tokens]),
-            output=np.array([c.output_tokens]), due=np.array([due]),
+            weight=case.problem.models[m].weight * c.weight, prompt=np.array([_whole(case, c.prompt_tokens)]),
+            output=np.array([_whole(case, c.output_tokens)]), due=np.array([due]),
             too_long=c.prompt_tokens + c.output_tokens > held[m],
         ))  # fmt: skip
     return tuple(groups), bin_s
+
+
+def _whole(case: OrchestrationCase, tokens: float) -> float:
+    """A token at least on engines, which compute one in every step."""
+    return tokens if case.problem.continuous is None else max(1.0, tokens)
 
 
 def _requests(
@@ -363,15 +449,20 @@ def _members(
     r = np.flatnonzero(mine & ~long)
     if not len(r):
         return
-    bins, tokens, allowed = case.problem.bins, trace.output_tokens[r], per_token[r]
-    lengths = np.quantile(tokens, np.arange(1, bins.lengths) / bins.lengths)
+    groups, tokens, allowed = case.problem.bins.groups(len(trace)), trace.output_tokens[r], per_token[r]
+    if groups is None:
+        for one in r:
+            yield np.array([one]), False
+        return
+    by_tokens, by_slo = groups
+    lengths = np.quantile(tokens, np.arange(1, by_tokens) / by_tokens)
     # Groups by allowance end where a candidate becomes able to serve them, if such a knee is near the quantile.
     low, high = allowed.min(), allowed.max()
     knees = [x for x in (1.0 / c.tokens_per_s for c in possible if c.model == m) if low < x <= high]
     edges = []
-    for edge in np.quantile(allowed, np.arange(1, bins.slo) / bins.slo):
+    for edge in np.quantile(allowed, np.arange(1, by_slo) / by_slo):
         nearest = min(knees, key=lambda x: abs(x - edge), default=edge)
-        edges.append(nearest if abs(nearest - edge) <= (high - low) / (2 * bins.slo) else edge)
+        edges.append(nearest if abs(nearest - edge) <= (high - low) / (2 * by_slo) else edge)
     by_length = np.searchsorted(np.unique(lengths), tokens, side="right")
     by_allowance = np.searchsorted(np.unique(np.array(edges, dtype=float)), allowed, side="right")
     order = np.lexsort((by_allowance, by_length))

@@ -17,9 +17,12 @@ from formulations.orchestration.named import Named, figures, name_requests
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
 from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.served import serve
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.simulation.assigned import follow
 from optmodels.simulation.cluster import TOLERANCE, Cluster, Outcomes, Policy, Queue, Requests, Shares, simulate
+from optmodels.simulation.continuous import DISPATCHERS
+from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.reference import simulate_slowly
@@ -28,9 +31,10 @@ from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-Way = Policy | Literal["planned"]
+Way = Policy | EnginePolicy | Literal["planned"]
 WAYS: tuple[Way, ...] = (*get_args(Policy), "planned")
 POLICIES: tuple[Way, ...] = ("planned", "shortest_queue", "maaso", "planned_shares")
+ENGINE_POLICIES: tuple[Way, ...] = ("planned_shares", "earliest_finish", "least_kv", "shortest_queue")
 MOST_DRAWN = 2_000_000
 MOST_REQUESTS, MOST_INSTANCES = 200_000, 2_000  # simulated to choose a dispatcher
 MOST_ADMITTED = 1e100  # in a bin: sums and shares of it stay finite
@@ -43,6 +47,16 @@ ONLINE = (
     Dispatcher(policy="best_fit", queue="deadline"),
 )
 PLANNED = Dispatcher(policy="planned")
+ENGINES_ONLINE = tuple(
+    Dispatcher(policy=policy, queue=queue, refuse_rest=rest)
+    for policy, rest in (
+        ("planned_shares", True),
+        ("planned_shares", False),
+        ("earliest_finish", False),
+        ("least_kv", False),
+    )
+    for queue in ("deadline", "fifo")
+)
 
 
 def replay(
@@ -66,7 +80,7 @@ def replay(
     """
     options = options or ReplayOptions()
     if options.policy is not None:
-        one_of("policy", options.policy, WAYS)
+        one_of("policy", options.policy, WAYS if problem.continuous is None else DISPATCHERS)
     p = OrchestrationPlan.model_validate(plan)
     t = build_tables(problem)
     own = trace is None or _same(t, trace)
@@ -75,7 +89,9 @@ def replay(
     # Names are for batches that keep their limit.
     named = name_requests(t, p) if own and options.controller is None else None
     rows, notes = {}, []
-    for policy in _ways(p, options.policy, named):
+    if t.taken is not None and own:
+        notes.append("requests are not named: on an engine they share each other's steps, so no slot keeps a promise")
+    for policy in _ways(p, options.policy, named, POLICIES if t.taken is None else ENGINE_POLICIES):
         way = _way(p, policy, options)
         if policy == "planned" and named is None:
             way = p.online or FOLLOWED
@@ -106,11 +122,11 @@ def _same(t: OrchestrationTables, trace: Trace) -> bool:
     )
 
 
-def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None) -> list[Way]:
+def _ways(p: OrchestrationPlan, asked: str | None, named: Named | None, others: Sequence[Way]) -> list[Way]:
     """What is replayed: what was asked for, else the plan's own and the usual ones."""
     if asked is not None:
-        return [x for x in WAYS if x == asked]
-    usual: list[Way] = [p.dispatcher.policy, *([p.online.policy] if p.online is not None else []), *POLICIES]
+        return [x for x in (*WAYS, *DISPATCHERS) if x == asked][:1]
+    usual: list[Way] = [p.dispatcher.policy, *([p.online.policy] if p.online is not None else []), *others]
     return [x for x in dict.fromkeys(usual) if x != "planned" or named is not None]
 
 
@@ -133,6 +149,8 @@ def sent(
     way: Dispatcher, options: ReplayOptions, named: Named | None = None,
 ) -> Outcomes:  # fmt: skip
     """One simulation of a plan."""
+    if t.taken is not None:
+        return serve(t, p, requests, shares, way, options)
     if way.policy == "planned":
         assert named is not None
         return follow(requests, cluster, named.instance, named.slot, named.start_s, speed=options.speed)
@@ -185,9 +203,10 @@ def _judged(
     def score(way: Dispatcher, named: Named | None = None) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
 
-    scores = [score(ONLINE[0])]
-    scores += [score(way) for way in ONLINE[1:] if not over()]
-    online = ONLINE[int(np.argmax(scores))]
+    ways = ONLINE if t.taken is None else ENGINES_ONLINE
+    scores = [score(ways[0])]
+    scores += [score(way) for way in ways[1:] if not over()]
+    online = ways[int(np.argmax(scores))]
     named = name_requests(t, p, over)
     if named is not None and (by_name := score(PLANNED, named)) > max(scores):
         return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
@@ -269,13 +288,16 @@ def cluster_of(t: OrchestrationTables, p: OrchestrationPlan) -> Cluster:
     """The plan's instances for the simulator."""
     lines = [t.configurations[c] for c in rows_of(t, p)]
     widest = max((x.slots for x in lines), default=1)
+    if t.taken is not None:  # for the figures only: `served` has the engines
+        widest = max((x.dp * x.engine.limits.max_num_seqs for x in lines if x.engine is not None), default=1)
     rate = np.ones((len(lines), widest))
     for j, x in enumerate(lines):
         rate[j, : x.slots] = x.tokens_per_s
         rate[j, x.slots :] = x.worst_rate
     of = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    slots = [x.slots if x.engine is None else x.dp * x.engine.limits.max_num_seqs for x in lines]
     return Cluster.of(
-        np.array([x.slots for x in lines], dtype=np.int64)[of], rate[of], names=[i.name for i in p.instances],
+        np.array(slots, dtype=np.int64)[of], rate[of], names=[i.name for i in p.instances],
         model=np.array([x.model for x in lines], dtype=np.int64)[of],
         prefill_s_per_token=np.array([x.prefill_s_per_token for x in lines])[of],
         gpus=np.array([x.gpus for x in lines], dtype=np.int64)[of],

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from formulations.orchestration.flow import busy_shares
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import OrchestrationPlan
@@ -70,9 +69,9 @@ def _timeline(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]
         c, total = plan.configurations[j], np.zeros(plan.bins)
         for k in np.unique(kind[of == j]):
             mine = (of == j) & (kind == k)
-            shares = busy_shares(float(t.service_s[k, rows[j]]), plan.bin_s)
+            shares = t.busy(int(k), rows[j])[0]  # slots, or with continuous serving the engines' time
             total += np.convolve(np.bincount(bins[mine], started[mine], plan.bins), shares)[: plan.bins]
-        busy.append({"configuration": j, "share": steps(total, max(c.instances * c.batch * c.dp, 1))})
+        busy.append({"configuration": j, "share": steps(total, max(c.instances * t.capacity[0, rows[j]], 1))})
     arriving = steps(t.classes.arrivals.sum(axis=0), plan.bin_s)
     return {"step_s": size * plan.bin_s, "arriving": arriving, "busy": busy}
 

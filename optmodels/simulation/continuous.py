@@ -9,6 +9,9 @@ An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCo
 3. unless somebody was preempted, waiting requests are admitted by priority and arrival while fewer than
    ``max_num_seqs`` run, tokens are left, and the first of them has room for its whole prompt.
 
+With `overlap` a step is chosen while the one before it runs (vLLM's asynchronous scheduling, the overlap schedulers of
+SGLang and TensorRT-LLM): who is admitted computes nothing in the step that begins then, unless the engine was idle.
+
 A prompt's last chunk makes the first token, every later step one more. Content blocks of prompts (`traces.Prefixes`)
 are shared: those at the head of a prompt that are in the cache are not computed, but at least one token is; blocks
 that nobody uses stay until their room is needed, those unused for longest going first.
@@ -62,6 +65,8 @@ class Engine:
         max_num_batched_tokens: prompt tokens and decodes of a step; at least `max_num_seqs`.
         chunk_tokens: of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its own.
         block_tokens: of a KV block.
+        overlap: whether a step is chosen while the one before it runs.
+        step_s: in predictions, steps after the first token last at least so long (a plan's step time, say).
         pool: requests of the same pool may be sent here (a model, say).
         kind: that planned shares name it by.
         available_from_s: before it nothing is sent here.
@@ -73,6 +78,8 @@ class Engine:
     max_num_batched_tokens: int = 8192
     chunk_tokens: int | None = None
     block_tokens: int = 16
+    overlap: bool = False
+    step_s: float = 0.0
     pool: int = 0
     kind: int = 0
     available_from_s: float = 0.0
@@ -353,6 +360,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
             "slots": slots, "experts_s": e_.all_s if e_ else 0.0,
             "untouched": np.log(active) if active > 0 else -np.inf,
             "window_share": c.window.share if c.window else 0.0, "from_s": e.available_from_s,
+            "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap,
             **{k: v for k, v in vars(c).items() if k.endswith("_s")},
         }.items():  # fmt: skip
             x[j][name] = value
@@ -366,8 +374,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     slot["newer"] = np.concatenate(slot_links) if slots else 0
     prioritised = bool(n and np.ptp(a.priority) > 0)
     return kernel.State(
-        r, x, np.full(len(engines), np.inf), np.zeros(heap, kernel.ENTRY), np.zeros(residues, np.int64), cell, slot,
-        np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
+        r, x, np.full(len(engines), np.inf), np.zeros(len(engines), np.int64), np.zeros(heap, kernel.ENTRY),
+        np.zeros(residues, np.int64), cell, slot, np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
         np.zeros((len(engines), bins), kernel.BIN), bin_s,
     )  # fmt: skip
 

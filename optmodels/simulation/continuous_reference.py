@@ -196,6 +196,7 @@ class _Simulation:
         for r in filling:
             budget = e.advance_prompt(r, budget)
         limit = e.limit()
+        later = e.engine.overlap and bool(e.running)
         while e.waiting and not preempted and len(e.running) < limit and budget > 0:
             r = min(e.waiting, key=lambda r: r.urgency)
             shared = e.found(r, r.tokens)
@@ -218,8 +219,13 @@ class _Simulation:
                 e.decoding.append(r)
                 budget -= 1
             else:
-                filling.append(r)
-                budget = e.advance_prompt(r, budget)
+                chunk = min(r.target - r.context, e.engine.chunk_tokens or budget, budget)
+                if later:
+                    r.chunk = 0
+                else:
+                    filling.append(r)
+                    e.advance_prompt(r, budget)
+                budget -= chunk
         if not e.running:
             e.step_end = math.inf
             return
@@ -287,7 +293,7 @@ class _Simulation:
             first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + c.prompt_token_s * (ahead + own)
             first += c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
         first += c.request_s
-        return first, first + (r.expected - 1) * step
+        return first, first + (r.expected - 1) * max(step, engine.step_s)
 
     def asked(self, e: _Instance) -> int:
         """Blocks in use and of the prompts that wait."""
@@ -342,7 +348,7 @@ class _Simulation:
     def rank(self, how: str, j: int, i: int, now: float, mine: list[int]) -> float:
         e = self.instances[j]
         if how == "least_kv":
-            return self.asked(e) / e.engine.blocks
+            return self.asked(e) * (1.0 / e.engine.blocks)
         if how == "earliest_finish":
             return self.predicted(e, i, now)[1]
         lengths = [self.length(k) for k in mine]

@@ -20,7 +20,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
-from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
@@ -33,6 +33,12 @@ LEFT_OUT = {
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
     "TraceSpec.generated": _GENERATED,
+    "TraceSpec.columns": "names of a file's columns: the tests of reading",
+    "TraceSpec.columns=str": "names of a file's columns: the tests of reading",
+    **dict.fromkeys(
+        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed"),
+        "for replays alone, which plans do not see",
+    ),
     **{
         f"Generated.{f}": _GENERATED
         for f in (
@@ -379,7 +385,7 @@ def _requests(
     data: Instance, names: list[str], trace: list[Request], slices: list[float], held: list[float],
     candidates: list[Candidate], lengths: list[tuple[float, float, float]],
 ) -> tuple[list[Group], int, float]:  # fmt: skip
-    """A trace: one group a model, or one for every length (as generated); bins to the last arrival and longest wait."""
+    """A trace: one group a model, a length or a request (as generated); bins to the last arrival and longest wait."""
     dues = [r.factor * slices[r.model] * r.output for r in trace]
     long = [r.prompt + r.output > held[r.model] for r in trace]
     last = trace[-1].at
@@ -396,13 +402,16 @@ def _requests(
             wait = max(wait, due - r.output / best)
     ttft = data.get("slo", {}).get("ttft_s")
     T += math.ceil((wait if ttft is None else min(wait, ttft)) / bin_s)
-    by_length = data.get("bins", {}).get("lengths", 3) > 1
+    bins = data.get("bins", {})
+    alone, by_length = not {"lengths", "slo"} & bins.keys(), bins.get("lengths", 3) > 1
     groups = []
     for m in range(len(names)):
-        keys = sorted({(x, r.output if by_length and not x else 0) for r, x in zip(trace, long, strict=True)
-                       if r.model == m})  # fmt: skip
-        for key in keys:
-            mine = [i for i, r in enumerate(trace) if r.model == m and long[i] == key[0] and key[1] in (0, r.output)]
+        keys = {
+            i: (x, 0 if x else i + 1 if alone else r.output if by_length else 0)
+            for i, (r, x) in enumerate(zip(trace, long, strict=True)) if r.model == m
+        }  # fmt: skip
+        for key in sorted(set(keys.values())):
+            mine = [i for i, own in keys.items() if own == key]
             arrivals = np.zeros(T)
             for i in mine:
                 arrivals[min(int(trace[i].at / bin_s), T - 1)] += 1
@@ -684,6 +693,7 @@ class _Making:
             "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": self.d.one((16.0, 24.0, 80.0)),
             "pcie_bytes_per_s": 3e10, "link_bytes_per_s": 3e10,
         }  # fmt: skip
+        gpu |= {"fp4_flops": 4e14} if self.d.chance(0.3) else {}
         return gpu | ({"fp8_flops": 2e14} if self.d.chance(0.3) else {})
 
     def cluster(self) -> dict[str, Any]:
@@ -719,9 +729,12 @@ class _Making:
 
     def model(self, name: str) -> dict[str, Any]:
         d = self.d
-        model: dict[str, Any] = {"model": name, "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, "llama-3.2-3b"))}
+        model: dict[str, Any] = {
+            "model": name,
+            "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, HYBRID, "llama-3.2-3b")),
+        }
         if self.on("memory") or d.chance(0.2):
-            model |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            model |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
             model["architecture"] = d.one((OWN_MODEL, "llama-3.1-8b", "qwen2.5-14b"))
         if d.chance(0.4):
             model["t_slice_s"] = d.number(0.02, 0.08)
@@ -806,7 +819,7 @@ class _Making:
     def rows(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(requests, slo, bins) of requests one by one.
 
-        Classes are one a model (with factors of their own), or one a length (with one factor).
+        Classes are one a model (with factors of their own), one a length (with one factor), or one a request.
         """
         d = self.d
         n = 70 if self.kind == "crowd" else d.whole(1, 12)
@@ -824,7 +837,10 @@ class _Making:
         slo: dict[str, Any] = {"factor": d.number(0.3, 3.0)}
         # So many groups that every length has its own; of one allowance, whose groups make no difference then.
         bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
-        if not by_length and d.chance(0.7):
+        alone = self.kind != "crowd" and d.chance(0.2)
+        if alone:
+            bins = {}
+        if (alone or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(0.3, 3.0) for _ in range(n)]
             if d.chance(0.5):

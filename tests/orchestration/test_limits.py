@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import optmodels
+from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.clock import Clock
-from formulations.orchestration.flow import busy_shares, ceiling, demand
+from formulations.orchestration.flow import ceiling, demand
 from formulations.orchestration.making import counts_of
 from formulations.orchestration.methods import METHODS, by_model, exact, rounding
 from formulations.orchestration.methods.assign import reserve

@@ -15,7 +15,7 @@ from orchestration_cases import handful, two_models
 
 import optmodels
 from formulations.orchestration import literal
-from formulations.orchestration.flow import busy_shares
+from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.methods import METHODS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.methods.rounding import Fits, scheduled, without_idle

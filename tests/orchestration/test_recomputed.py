@@ -60,6 +60,7 @@ VARIANTS = {
     "plain": {},
     "prefill and TTFT": {"latency": {"decay": PREFILL}, "slo": {"ttft_s": 0.8}},
     "bins by itself": {"bins": {}},
+    "each request by itself": {"bins": {}, "requests": random_requests(9, 30)},
     "unlike servers": {"cluster": UNLIKE, "candidates": {"tp": [1, 2], "dp": [1, 2], "batch": [1, 2, 4, 8, 16]}},
     "pipelines over servers": {
         "cluster": UNLIKE | {"pipelines_cross_servers": True}, "latency": {"roofline": "roofline"},

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,17 @@ from model.golden_files import REST, check_rest, golden_rows, names
 from model.mutants import mutants, survivors
 
 from formulations.orchestration import model
-from formulations.orchestration.model import FAMILIES, FlowModel, balance, eligible, expiry, occupancy, packing
+from formulations.orchestration.model import (
+    FAMILIES,
+    FlowModel,
+    balance,
+    eligible,
+    engine_time,
+    expiry,
+    kv_cache,
+    occupancy,
+    packing,
+)
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import restrict
 from optmodels.model.golden import differences, parse, rows_of, statement
@@ -62,8 +73,33 @@ def tables(b_per_s=(0.1, 0.1, 0.3, 0.0), share=SHARE, wait_s=WAIT_S, **changes):
     t = restrict(t, [(t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp) in CHOSEN for x in t.configurations])
     configurations = tuple(replace(x, prefill_s_per_token=FIRST_TOKEN_S) for x in t.configurations)
     return replace(
-        t, configurations=configurations, service_s=np.array(SERVICE_S), share=np.array(share), wait_s=np.array(wait_s)
+        t,
+        configurations=configurations,
+        first_s=FIRST_TOKEN_S * t.classes.prompt_tokens[:, None] * np.ones(4),
+        service_s=np.array(SERVICE_S),
+        share=np.array(share),
+        wait_s=np.array(wait_s),
     )
+
+
+def on_engines(**changes):
+    """The same on engines: of each resource a start takes other shares on every configuration."""
+    t = tables(**changes)
+    engine = SimpleNamespace(capacity=np.array([4.0, 2.0, 1000.0, 50.0, 0.5]))
+    configurations = tuple(replace(x, engine=engine) for x in t.configurations)
+    return replace(t, configurations=configurations, taken=tuple(Shares(c) for c in range(4)))
+
+
+class Shares:
+    """What a start of class k takes on configuration c, in three bins: five resources, none implied by another."""
+
+    def __init__(self, c):
+        self.c = c
+
+    def shares(self, engine, k, bin_s):
+        first = 2.0 ** -np.arange(1, 6) * (k + 1) / 8
+        later = first[::-1] / (self.c + 1)
+        return np.column_stack((first, later, later / 2))
 
 
 LIMITED = {
@@ -84,6 +120,7 @@ CASES = {
     "pooled": FlowModel(tables()),
     "pooled, with limits": FlowModel(tables(share=CLOSE_SHARE, wait_s=CLOSE_WAIT_S, **LIMITED)),
     "exact": FlowModel(tables((0.04, 0.0, 0.01, 0.0), **ATTAINED), pooled=False),
+    "engines": FlowModel(on_engines()),
     "exact, instances given": FlowModel(
         tables((0.0, 0.0, 0.0, 0.0), share=ALL_BUT_NONE, **LIMITED), np.array([1, 0, 2, 1])
     ),
@@ -98,7 +135,10 @@ EQUIVALENT = {
     },
     "_requests": {
         "line 21: end[None, None] → end[None, None]": "the same text",
+        "line 23: True → False": "lengths are equal",
+        "line 24: 1 → -1": "the last of two dimensions",
         "line 25: 0 → 1": "a table larger than needed",
+        "line 27: 1 → -1": "the last of two dimensions",
     },
     "_arrived": {"line 6: True → False": "lengths are equal"},
     "_scores": {"line 14: 0.0 → 1.0": "without a penalty there is no shortfall to multiply"},
@@ -137,6 +177,15 @@ BY_HAND = {
         occupancy[2,2]: 0.5 x[2,2,2] + 0.68 x[2,2,1] + 0.02 x[2,2,0] - 2 n[2] <= 0
         occupancy[2,3]: 0.5 x[2,2,3] + 0.68 x[2,2,2] + 0.02 x[2,2,1] - 2 n[2] <= 0
         occupancy[2,4]: 0.68 x[2,2,3] + 0.02 x[2,2,2] - 2 n[2] <= 0
+    """,
+    # Of the time of configuration 3's two engines a start of class 2 takes ½·3/8·½, then ½·3/8·1/32 by 4, then half.
+    (engine_time, "engines"): """
+        engine_time[3,0]: 0.09375 x[2,3,0] - n[3] <= 0
+        engine_time[3,2]: 0.09375 x[2,3,2] + 0.00146484375 x[2,3,1] + 0.000732421875 x[2,3,0] - n[3] <= 0
+    """,
+    # Of their cache ½·3/8·⅛, then a fourth of that, then half of it.
+    (kv_cache, "engines"): """
+        kv_cache[3,4]: 0.005859375 x[2,3,3] + 0.0029296875 x[2,3,2] - n[3] <= 0
     """,
     # A wait of 22.5 s is 2 bins and a quarter. Of those waiting at the end of t, all but a quarter of the ones
     # admitted in t start in the two bins after it: Y_t − ¼(x_t + Y_t − Y_t−1) ≤ x_t+1 + x_t+2.

@@ -41,6 +41,11 @@ def test_decodes_come_first_and_prompts_get_what_is_left():
     assert short.first_s.tolist() == [2, 4]
 
 
+def test_with_overlap_who_is_admitted_waits_a_step_unless_the_engine_was_idle():
+    seen = simulate(Arrivals.of([0, 0.5], [8, 10], [3, 2]), [engine(overlap=True)])
+    assert seen.start_s.tolist() == [0, 1] and seen.first_s.tolist() == [1, 3] and seen.finish_s.tolist() == [3, 4]
+
+
 def test_the_last_to_come_is_preempted_and_computed_anew():
     # 5 blocks of 4: both prompts take 2 each; the 5th block goes to the first, then the second has to go.
     a = Arrivals.of([0, 0], [8, 8], [6, 6])
@@ -120,8 +125,8 @@ def drawn(seed):
         return Engine(
             StepCosts(*rng.uniform(0, 1, 9) * scale, experts=experts, window=window),
             int(rng.integers(60, 300)), seqs, seqs + int(rng.integers(0, 40)),
-            int(rng.integers(1, 20)) if rng.random() < 0.5 else None, block, j % pools, int(rng.integers(0, 2)),
-            float(rng.choice([0, 0, 0, 0.5])),
+            int(rng.integers(1, 20)) if rng.random() < 0.5 else None, block, bool(rng.random() < 0.5),
+            float(rng.choice([0, 0, 0.05])), j % pools, int(rng.integers(0, 2)), float(rng.choice([0, 0, 0, 0.5])),
         )  # fmt: skip
 
     engines = [one(j) for j in range(count)]

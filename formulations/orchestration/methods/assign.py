@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import njit
 
 from formulations.orchestration.clock import Clock
-from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, busy_shares, demand, weights
+from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, weights
 from formulations.orchestration.points import OrchestrationTables
 
 Array = npt.NDArray[np.float64]
@@ -44,11 +44,11 @@ class _Reservations:
         allowed = t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]
         self.k, self.c = k, c = np.nonzero(allowed)
         self.here = np.unique(k)
-        shares = [busy_shares(float(t.service_s[a, b]), t.bin_s) for a, b in zip(k, c, strict=True)]
-        self.length = np.array([len(s) for s in shares], dtype=np.int64)
-        self.share = np.zeros((len(k), int(self.length.max(initial=1))))
+        shares = [t.busy(a, b) for a, b in zip(k.tolist(), c.tolist(), strict=True)]
+        self.length = np.array([s.shape[1] for s in shares], dtype=np.int64)
+        self.share = np.zeros((len(k), int(self.length.max(initial=1)), len(t.capacity)))
         for i, s in enumerate(shares):
-            self.share[i, : len(s)] = s
+            self.share[i, : s.shape[1]] = s.T
         self.eligible = t.share[k, c]
         wait = t.wait_s[k, c] / t.bin_s
         some = wait >= NO_WAIT_BINS
@@ -64,7 +64,7 @@ class _Reservations:
         self.preferences = (slowest, fastest)
         self.first = np.searchsorted(k[slowest], np.arange(len(t.classes) + 1))
         self.arrivals, self.one = demand(t)
-        self.room = counts * t.slots_of / self.one
+        self.room = (counts * t.capacity / self.one).T  # (C, R)
 
     def run(self, blocks: Ints, preference: int) -> tuple[Array, Array, Array]:
         """Starts, stocks, and what each class gains."""
@@ -73,8 +73,8 @@ class _Reservations:
         gained = np.zeros(len(self.t.classes))
         _reserve(
             blocks, self.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
-            self.whole, self.part, self.eligible, np.repeat(self.room[:, None], T + 1, axis=1), self.value, self.late,
-            gained, started, waiting,
+            self.whole, self.part, self.eligible, np.repeat(self.room[:, None, :], T + 1, axis=1), self.value,
+            self.late, gained, started, waiting,
         )  # fmt: skip
         return started, waiting, gained
 
@@ -146,7 +146,7 @@ def _reserve(  # type: ignore[no-untyped-def]
 ):
     """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
 
-    `free` holds the slots left of every configuration in every bin.
+    `free` holds what is left of every configuration's resources in every bin.
     """
     T = arrivals.shape[1]
     admitted = np.zeros(len(order))  # of the arrivals of one bin, by pair
@@ -185,14 +185,16 @@ def _reserve(  # type: ignore[no-untyped-def]
                     for o in range(length[pair]):
                         if s + o > T or amount <= 0:
                             break
-                        if share[pair, o] > 0:
-                            amount = min(amount, free[conf, s + o] / share[pair, o])
+                        for r in range(share.shape[2]):
+                            if share[pair, o, r] > 0:
+                                amount = min(amount, free[conf, s + o, r] / share[pair, o, r])
                     if amount <= 1e-12:
                         continue
                     for o in range(length[pair]):
                         if s + o > T:
                             break
-                        free[conf, s + o] = max(0.0, free[conf, s + o] - amount * share[pair, o])
+                        for r in range(share.shape[2]):
+                            free[conf, s + o, r] = max(0.0, free[conf, s + o, r] - amount * share[pair, o, r])
                     gained[k] += amount * (value[pair] - late * later)
                     started[pair, s] += amount
                     admitted[pair] += amount

@@ -1,0 +1,214 @@
+"""Engines that batch continuously, as configurations: a level's step, what it takes, and what requests take of it.
+
+A configuration carries a *level*: the step time t at which, in the mean over the model's requests, `batch` of them run,
+
+    t = a₀ + batch·Σ W / Σ steps          (t̄ = a₀/(1 − ρ), ρ = λW, and Little's law, batch = λ·steps·t̄)
+
+with W the seconds that a request adds to its steps over its life and steps = its chunks m + its output tokens − 1. The
+engine keeps to t as long as no more comes in than these capacities of one engine allow (`RESOURCES`, derived in
+`serving.continuous`):
+
+    time      Σ W           ≤ 1 − a₀/t, a share of every second
+    requests  running       ≤ C, the mean crowd that seldom (0.5 %) reaches max_num_seqs
+    memory    KV tokens     ≤ M, the mean that seldom fills the cache
+    tokens    of prompts    ≤ 0.9 of a step's room beside running requests
+    prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
+
+A request gets its first token (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t' being
+the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are
+spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows
+from its prompt to all its tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.busy import LEAST, bins_of, growing, held
+from formulations.orchestration.problem import Continuous
+from formulations.orchestration.rates import Steps
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allowed, crowd_quantile
+
+Array = npt.NDArray[np.float64]
+RESOURCES = ("time", "requests", "memory", "tokens", "prompts")
+SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
+BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
+TIME, REQUESTS, MEMORY, TOKENS, PROMPTS = range(len(RESOURCES))
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each."""
+
+    prompt: Array
+    output: Array
+    weight: Array
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine at a level.
+
+    Attributes:
+        costs: of its steps, with the safety asked for.
+        later: first tokens take so many times as long as these say.
+        limits: of the engine.
+        kv_tokens: that its cache holds.
+        crowd_s: work of a running request in a step, in the mean.
+        fixed_s: a₀.
+        charged: every chunk pays what a step that carries prompts costs in addition; else a₀ has it. The cheaper one.
+        mixed: f.
+        step_s: t.
+        pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
+        capacity: (R,) of `RESOURCES`; ∞: no limit.
+    """
+
+    costs: StepCosts
+    later: float
+    limits: Continuous
+    kv_tokens: float
+    crowd_s: float
+    fixed_s: float
+    charged: bool
+    mixed: float
+    step_s: float
+    pace_s: float
+    capacity: Array
+
+    @classmethod
+    def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
+        """The engine at the level at which `batch` requests run in the mean."""
+        c = Coefficients.of(steps.costs)
+        chunks = np.ceil(lengths.prompt / limits.chunk)
+        run = float(lengths.weight @ (chunks + lengths.output - 1))
+        # Twice the share of the mean mixture, so that times with more prompts have room.
+        often = min(1.0, 2.0 * batch * float(lengths.weight @ chunks) / run)
+        mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
+
+        def level(charged: bool) -> tuple[float, float, float, bool]:
+            fixed = float(c.step_fixed_s(limits.max_num_seqs, min(mixed, BELOW_ONE)))
+            fixed += 0.0 if charged else steps.costs.prompt_step_s
+            prompts = _prompt_work(c, limits, charged, lengths.prompt)
+            each = float(lengths.weight @ (prompts + c.decode_work_s(lengths.prompt, lengths.output, mixed))) / run
+            return fixed + batch * each, fixed, each, charged
+
+        step, fixed, crowd_s, charged = min(level(True), level(False))
+        load = np.array(1.0 - fixed / step)
+        # Never above the crowd that the engine lets in, nor below the mean.
+        crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
+        pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
+        size = lengths.prompt + lengths.output / 2
+        held = lengths.weight * (chunks + lengths.output - 1) * size  # token-steps
+        typical = float(held @ size) / float(held.sum())
+        capacity = np.array([
+            load, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
+            typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room,
+            mixed if mixed < 1.0 else np.inf,
+        ])  # fmt: skip
+        return cls(steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, capacity)
+
+    @cached_property
+    def _of(self) -> Coefficients:
+        return Coefficients.of(self.costs)
+
+    def chunks(self, prompt: Array) -> Array:
+        """m: steps that a prompt takes."""
+        found: Array = np.ceil(prompt / self.limits.chunk)
+        return found
+
+    def prompt_work_s(self, prompt: Array) -> Array:
+        """Seconds that prompts add to their steps."""
+        return _prompt_work(self._of, self.limits, self.charged, prompt)
+
+    def decode_work_s(self, prompt: Array, output: Array) -> Array:
+        """Seconds that the output tokens after the first add to theirs."""
+        return self._of.decode_work_s(prompt, output, self.mixed)
+
+    def first_s(self, prompt: Array) -> Array:
+        """From the start to the first token."""
+        own = (0.5 + self.chunks(prompt)) * self.step_s + self.prompt_work_s(prompt) + self.costs.request_s
+        return self.later * own
+
+    def rest_s(self, output: Array) -> Array:
+        """From the first token to the last."""
+        return (output - 1.0) * self.pace_s
+
+    def lets_in(self, running: float) -> int:
+        """max_num_seqs of an engine on which so many run in the mean of its busiest bin: crowds are seldom larger."""
+        load = np.array(1.0 - self.fixed_s / self.step_s)
+        crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
+        return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
+
+    def tokens_per_s(self, most: int) -> Array:
+        """(most,) of a request among 1, 2, … in the mean."""
+        return np.asarray(1.0 / (self.fixed_s + self.crowd_s * np.arange(1, most + 1)))
+
+
+def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:
+    return c.prefill_work_s(prompt, 0.0, np.full(prompt.shape, float(limits.chunk)), float(charged))
+
+
+# ------------------------------------------------------------------------------ what a request takes over its bins
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What requests take of an engine at its level, in the mean of each class; (K,) each.
+
+    Attributes:
+        first_s: to the first token.
+        service_s: to the last.
+        prompt_work_s, decode_work_s: added to steps.
+        prompt_tokens, chunks: to prefill.
+        kv_token_s: token-seconds of KV.
+        output_tokens: to decode.
+    """
+
+    first_s: Array
+    service_s: Array
+    prompt_work_s: Array
+    decode_work_s: Array
+    prompt_tokens: Array
+    chunks: Array
+    kv_token_s: Array
+    output_tokens: Array
+
+    @classmethod
+    def by(cls, e: Engine, prompt: Array, output: Array, klass: npt.NDArray[np.int64], classes: int) -> Taken:
+        """Means over requests by class (0 where a class has none)."""
+        count = np.maximum(np.bincount(klass, minlength=classes), 1)
+
+        def mean(values: Array) -> Array:
+            found: Array = np.bincount(klass, values, classes) / count
+            return found
+
+        first, rest = e.first_s(prompt), e.rest_s(output)
+        return cls(
+            mean(first), mean(first + rest), mean(e.prompt_work_s(prompt)), mean(e.decode_work_s(prompt, output)),
+            mean(prompt), mean(e.chunks(prompt)), mean((first + rest) * prompt + rest * output / 2), mean(output),
+        )  # fmt: skip
+
+    def shares(self, e: Engine, k: int, bin_s: float) -> Array:
+        """(R, L) mean share of each capacity that a start of class k takes, in its bin and those after it."""
+        first, service = float(self.first_s[k]), float(self.service_s[k])
+        bins = bins_of(service, bin_s)
+        until_first, until_last = held(first, bin_s, bins), held(service, bin_s, bins)
+        after = until_last - until_first
+        rest = service - first
+        kv = self.prompt_tokens[k] * until_last + self.output_tokens[k] * growing(first, service, bin_s, bins)
+        whole = first * self.prompt_tokens[k] + rest * (self.prompt_tokens[k] + self.output_tokens[k] / 2)
+        taken = np.array([
+            until_first * (self.prompt_work_s[k] / first) + after * (self.decode_work_s[k] / rest if rest > 0 else 0.0),
+            until_last,
+            kv * (self.kv_token_s[k] / whole),
+            until_first * (self.prompt_tokens[k] * e.step_s / first),
+            until_first * (self.chunks[k] * e.step_s / first),
+        ])  # fmt: skip
+        found: Array = taken / e.capacity[:, None]
+        found[found <= LEAST] = 0.0
+        return found

@@ -1,0 +1,218 @@
+"""Engines that batch continuously, recomputed for the check: their levels, and what requests take of them.
+
+Written from the mathematics (README.md), request by request, with sums of its own; shares no code with engines.py,
+busy.py or `optmodels.serving.continuous`. Both read the same costs of steps and tokens of cache (rates.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import betainc
+
+from formulations.orchestration.problem import Continuous
+from formulations.orchestration.rates import Steps
+from optmodels.latency.steps import StepCosts
+
+Array = npt.NDArray[np.float64]
+FULL = 0.005  # probability that running requests or their KV do not fit
+FILLED = 0.9  # of the room for prompts in a step
+
+
+@dataclass(frozen=True)
+class Level:
+    """One engine at the step time at which `batch` requests run in the mean.
+
+    Attributes:
+        fixed_s, step_s, token_s: of a step that does little; t; of a token after the first.
+        charged: every chunk pays `prompt_step_s`.
+        slope_s: of a token of a decoding request's context.
+        limits: resource → most of it on one engine.
+    """
+
+    costs: StepCosts
+    later: float
+    engine: Continuous
+    kv_tokens: float
+    fixed_s: float
+    step_s: float
+    token_s: float
+    charged: bool
+    slope_s: float
+    limits: dict[str, float]
+
+    def prompt_s(self, prompt: Array) -> Array:
+        """Seconds that prompts add to steps."""
+        return _prompt_s(self.costs, self.engine, prompt, self.charged)
+
+    def decode_s(self, prompt: Array, output: Array) -> Array:
+        """Seconds that the tokens after the first add to steps."""
+        return _decode_s(self.costs, prompt, output, self.slope_s)
+
+    def first_s(self, prompt: Array) -> Array:
+        """Seconds from a start to the first token."""
+        steps = np.ceil(prompt / self.engine.chunk) + 0.5
+        found: Array = self.later * (steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s)
+        return found
+
+    def rest_s(self, output: Array) -> Array:
+        """Seconds from the first token to the last."""
+        found: Array = (output - 1) * self.token_s
+        return found
+
+
+def level(
+    steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int
+) -> Level:
+    """The level of a batch for requests of these lengths, each as often as `weight` (sum 1) says."""
+    costs = steps.costs
+    chunks = np.ceil(prompt / engine.chunk)
+    turns = float((weight * (chunks + output - 1)).sum())
+    unlike = costs.experts is not None or costs.mixed_context_s > costs.context_s
+    mixed = min(1.0, 2 * batch * float((weight * chunks).sum()) / turns) if unlike else 1.0
+    experts = 0.0
+    if costs.experts is not None:
+        touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** engine.max_num_seqs
+        experts = costs.experts.all_s * (touched + mixed * (1 - touched))
+    slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
+    ways = []
+    for charged in (False, True):
+        fixed = costs.fixed_s + experts + (0.0 if charged else costs.prompt_step_s)
+        work = _prompt_s(costs, engine, prompt, charged) + _decode_s(costs, prompt, output, slope)
+        each = float((weight * work).sum()) / turns
+        ways.append((fixed + batch * each, fixed, each, charged))
+    step, fixed, each, charged = min(ways)
+    load = 1 - fixed / step
+    size = prompt + output / 2
+    lasting = weight * (chunks + output - 1) * size
+    typical = float((lasting * size).sum() / lasting.sum())
+    crowd = _crowd(engine.quantile, batch, load)
+    limits = {
+        "time": load,
+        "running requests": _mean_below(engine.max_num_seqs, load),
+        "KV tokens": typical * _mean_below(kv_tokens / typical, load),
+        "prompt tokens of a step": FILLED * engine.room,
+    }
+    if mixed < 1:
+        limits["chunks of a step"] = mixed
+    token = max(step, fixed + each * min(crowd, engine.max_num_seqs))
+    return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, slope, limits)
+
+
+def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
+    chunks = np.ceil(prompt / engine.chunk)
+    share, width = (0.0, math.inf) if costs.window is None else (costs.window.share, costs.window.tokens)
+    pairs = (prompt**2 - share * np.maximum(prompt - width, 0.0) ** 2) / 2
+    again = np.zeros_like(prompt)
+    for i in range(1, int(chunks.max(initial=0.0))):
+        again += np.where(i < chunks, costs.seen(i * engine.chunk), 0.0)
+    own = costs.prompt_token_s * prompt + costs.prompt_pair_s * pairs + costs.prompt_context_s * again
+    found: Array = own + (costs.prompt_step_s * chunks if charged else 0.0)
+    return found
+
+
+def _decode_s(costs: StepCosts, prompt: Array, output: Array, slope_s: float) -> Array:
+    n = output - 1
+    contexts = n * prompt + n * (n - 1) / 2
+    if costs.window is not None:  # less what lies before the window in those layers that have one
+        beyond = prompt - costs.window.tokens
+        inside = np.clip(np.ceil(-beyond), 0.0, n)
+        contexts = contexts - costs.window.share * (
+            (n - inside) * beyond + (n * (n - 1) - inside * (inside - 1)) / 2
+        )  # fmt: skip
+    found: Array = costs.decode_request_s * n + slope_s * contexts
+    return found
+
+
+def _above(count: float, mean: float, load: float) -> float:
+    """P(N ≥ count) where N₀/(1 − load) = mean: negative binomial with r = N₀/load + 1."""
+    return float(betainc(max(count, 1e-12), mean * (1 - load) / load + 1, load))
+
+
+def _mean_below(most: float, load: float) -> float:
+    """The largest mean crowd that reaches `most` with probability 0.5 % at most; 0: none."""
+    if _above(most, 0.0, load) > FULL:
+        return 0.0
+    if _above(most, most, load) <= FULL:
+        return most
+    return float(brentq(lambda mean: _above(most, mean, load) - FULL, 0.0, most, xtol=1e-10 * most))
+
+
+def _crowd(quantile: float, mean: float, load: float) -> float:
+    """The crowd that is exceeded with probability 1 − quantile."""
+    if _above(0.5, mean, load) <= 1 - quantile:
+        return 0.0
+    high = 1.0
+    while _above(high + 0.5, mean, load) > 1 - quantile:
+        high *= 2
+    return float(brentq(lambda n: _above(n + 0.5, mean, load) - (1 - quantile), 0.0, high, xtol=1e-10))
+
+
+# ------------------------------------------------------------------------------------------ what is taken over time
+
+
+def started_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:
+    """Mean over each bin and the two after the last of how many started between `until_s` and `since_s` before.
+
+    The curve of starts is linear in every bin, so its integral is quadratic.
+    """
+    edges = np.arange(len(x) + 1) * bin_s
+    begun = np.concatenate(([0.0], np.cumsum(x)))
+    area = np.concatenate(([0.0], np.cumsum((begun[1:] + begun[:-1]) / 2 * bin_s)))
+
+    def integral(at: Array) -> Array:
+        at = np.maximum(at, 0.0)
+        i = np.minimum((at / bin_s).astype(np.int64), len(x))
+        inside = np.where(i < len(x), x[np.minimum(i, len(x) - 1)] / bin_s, 0.0)
+        rest = at - edges[i]
+        total: Array = area[i] + begun[i] * rest + inside * rest**2 / 2
+        return total
+
+    a = bin_s * np.arange(len(x) + 2, dtype=np.float64)
+    found: Array = (
+        integral(a + bin_s - since_s) - integral(a - since_s) - integral(a + bin_s - until_s) + integral(a - until_s)
+    ) / bin_s
+    return found
+
+
+def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> Array:
+    """The same of what every start grows to 1, from `since_s` after it to `until_s`.
+
+    It is the mean over s of those that started between `until_s` and s before, which is quadratic in s between
+    multiples of the bin: two points of Gauss a piece are exact.
+    """
+    if until_s <= since_s:
+        return np.zeros(len(x) + 2)
+    first, last = math.floor(since_s / bin_s) + 1, math.ceil(until_s / bin_s)
+    pieces = np.array([since_s, *(bin_s * np.arange(first, last)), until_s])
+    total = np.zeros(len(x) + 2)
+    for low, high in pairwise(pieces):
+        for at in (-1 / math.sqrt(3), 1 / math.sqrt(3)):
+            s = (low + high) / 2 + at * (high - low) / 2
+            total += (high - low) / 2 * started_between(x, s, until_s, bin_s)
+    return total / (until_s - since_s)
+
+
+def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float) -> dict[str, Array]:
+    """What requests of these lengths, started along x, take of one resource after the other; bins and two more."""
+    first, rest = of.first_s(prompt), of.rest_s(output)
+    until_first, until_last = float(first.mean()), float((first + rest).mean())
+    held = float((first * prompt + rest * (prompt + output / 2)).mean())
+    flat = until_first * prompt.mean() + (until_last - until_first) * (prompt.mean() + output.mean() / 2)
+    prompts = started_between(x, 0.0, until_first, bin_s)
+    runs = started_between(x, 0.0, until_last, bin_s)
+    decoding = until_last - until_first
+    kv = prompt.mean() * runs + output.mean() * growing_between(x, until_first, until_last, bin_s)
+    decode = float(of.decode_s(prompt, output).mean()) / decoding if decoding > 0 else 0.0
+    return {
+        "time": prompts * float(of.prompt_s(prompt).mean()) / until_first + (runs - prompts) * decode,
+        "running requests": runs,
+        "KV tokens": kv * held / flat,
+        "prompt tokens of a step": prompts * prompt.mean() * of.step_s / until_first,
+        "chunks of a step": prompts * float(np.ceil(prompt / of.engine.chunk).mean()) * of.step_s / until_first,
+    }

@@ -1,0 +1,264 @@
+"""Engines that batch continuously: levels by hand, what requests take by a slow reference, plans, check, replay."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pyomo.environ as pyo
+import pytest
+from orchestration_cases import handful, two_models
+from tampering import leaves, other_values, replaced, value_at
+
+import optmodels
+from formulations.orchestration import literal
+from formulations.orchestration.check import check
+from formulations.orchestration.engines import RESOURCES, Engine, Lengths, Taken
+from formulations.orchestration.flow import latency_threshold
+from formulations.orchestration.methods.exact import exact
+from formulations.orchestration.model import FlowModel
+from formulations.orchestration.points import build_tables
+from formulations.orchestration.problem import Continuous
+from formulations.orchestration.rates import Steps
+from formulations.orchestration.recomputed import first_s, recompute, service_s
+from formulations.orchestration.recomputed_engines import taken
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
+from optmodels.loading import load
+from optmodels.simulation.options import ReplayOptions
+from optmodels.solver.compile import compile_model
+from optmodels.solver.highs import solve_compiled
+
+ENGINES = {"latency": {"model": "default"}, "serving": "continuous"}
+H100 = {"cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 4}]}}
+SMALL = {"candidates": {"tp": [1, 2], "batch": [2, 16]}}
+PLAIN = StepCosts(0.010, prompt_token_s=10e-6, decode_request_s=100e-6)
+RICH = StepCosts(
+    0.004, prompt_step_s=0.002, prompt_token_s=8e-6, prompt_pair_s=1e-9, prompt_context_s=2e-9, decode_request_s=30e-6,
+    context_s=5e-8, mixed_context_s=9e-8, request_s=0.02, experts=Experts(0.006, 16, 2), window=Window(0.5, 300),
+)  # fmt: skip
+
+
+def at(costs, limits, prompt, output, batch, kv_tokens=100_000.0):
+    n = len(prompt)
+    lengths = Lengths(np.array(prompt, dtype=float), np.array(output, dtype=float), np.full(n, 1 / n))
+    return Engine.at(Steps(costs, 1.0, costs, Provenance("", "")), limits, kv_tokens, lengths, batch)
+
+
+def test_a_level_by_hand():
+    """A prompt of 1,000 tokens adds 10 ms in one step, 100 tokens after the first 0.1 ms each: 20 ms in 101 steps."""
+    e = at(PLAIN, Continuous(max_num_seqs=64, max_num_batched_tokens=1064), [1000], [101], 8)
+    t = 0.010 + 8 * 0.020 / 101
+    assert e.step_s == pytest.approx(t)
+    assert e.capacity[0] == pytest.approx(1 - 0.010 / t)
+    assert e.capacity[3] == pytest.approx(0.9 * 1000)
+    assert e.capacity[4] == np.inf  # contexts and experts cost the same in every step
+    assert e.first_s(np.array([1000.0]))[0] == pytest.approx(1.5 * t + 0.010)
+    assert e.first_s(np.array([1001.0]))[0] == pytest.approx(2.5 * t + 0.01001)  # two chunks
+    assert e.rest_s(np.array([1.0, 11.0])) == pytest.approx([0.0, 10 * e.pace_s])
+    assert 1.0 < e.pace_s / t < 1.1  # beside more than 8, which 20 % of crowds are
+    assert 8 < e.lets_in(8.0) <= 64
+    # By (S2) and Little's law 8 requests run in the mean where the time is used up.
+    assert e.capacity[0] / 0.020 * 101 * t == pytest.approx(8)
+
+
+def test_a_step_with_prompts_is_paid_by_chunks_or_by_every_step_whichever_is_less():
+    costs = StepCosts(0.010, prompt_step_s=0.005, prompt_token_s=10e-6, decode_request_s=100e-6)
+    limits = Continuous(max_num_seqs=64, max_num_batched_tokens=1064)
+    few, many = at(costs, limits, [1000], [101], 8), at(costs, limits, [1000], [2], 8)
+    assert (few.charged, many.charged) == (True, False)
+    assert few.fixed_s == pytest.approx(0.010)
+    assert many.fixed_s == pytest.approx(0.015)
+
+
+@pytest.mark.parametrize("costs", [PLAIN, RICH])
+@pytest.mark.parametrize(("prompt", "output", "bin_s"), [(700.0, 90.0, 1.5), (2500.0, 1.0, 0.2), (10.0, 400.0, 0.7)])
+def test_what_a_start_takes_is_the_mean_over_starts_in_its_bin(costs, prompt, output, bin_s):
+    """The use of a request at every age, averaged over 2,000 starts and 200 moments of each bin."""
+    e = at(costs, Continuous(max_num_seqs=32, max_num_batched_tokens=544), [prompt], [output], 4)
+    one = Taken.by(e, np.array([prompt]), np.array([output]), np.zeros(1, dtype=np.int64), 1)
+    rows = np.isfinite(e.capacity)
+    found = one.shares(e, 0, bin_s)[rows] * e.capacity[rows, None]
+    first, last = float(e.first_s(np.array([prompt]))[0]), float(one.service_s[0])
+    work = e.prompt_work_s(np.array([prompt]))[0], e.decode_work_s(np.array([prompt]), np.array([output]))[0]
+    starts = (np.arange(2000) + 0.5) / 2000 * bin_s
+    for i in range(found.shape[1]):
+        age = (i + (np.arange(200) + 0.5)[:, None] / 200) * bin_s - starts
+        filling, running = (age >= 0) & (age < first), (age >= 0) & (age < last)
+        grown = np.clip((age - first) / max(last - first, 1e-9), 0, 1)
+        expected = [
+            (filling * work[0] / first + (running & ~filling) * work[1] / max(last - first, 1e-9)).mean(),
+            running.mean(),
+            (running * (prompt + output * grown)).mean(), (filling * prompt * e.step_s / first).mean(),
+            (filling * np.ceil(prompt / 512) * e.step_s / first).mean(),
+        ]  # fmt: skip
+        scale = np.array([sum(work), 1, prompt + output, prompt, 5])[rows]
+        np.testing.assert_allclose(found[:, i] / scale, np.array(expected)[rows] / scale, atol=3e-3)
+
+
+VARIANTS = {
+    "two models": {},
+    "chunks, limits, quantile": {
+        "serving": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
+        "slo": {"ttft_s": 0.5}, "bins": {},
+    },
+    "roofline, data parallel": {
+        "latency": {"model": "roofline"}, "candidates": {"tp": [1, 2, 3], "dp": [1, 2], "batch": [1, 8, 64, 300]},
+    },
+    "experts": {
+        "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
+        "latency": {"model": "default", "safety": 0.9},
+    },
+    "rates": {
+        "requests": {"duration_s": 60, "classes": [
+            {"model": "mistral-7b", "output_tokens": 400, "prompt_tokens": 90, "slo_factor": 1.5, "requests_per_s": 2},
+            {"model": "llama-3.2-3b", "output_tokens": 30.5, "slo_factor": 3, "requests_per_s": [3.0], "weight": 2.0},
+        ], "classes_bin_s": 60},
+    },
+}  # fmt: skip
+
+
+def document(name, count=60):
+    rng = np.random.default_rng(len(name))
+    requests = {"rows": {
+        "arrival_s": np.sort(rng.uniform(0, 8, count)).tolist(), "output_tokens": rng.integers(1, 300, count).tolist(),
+        "prompt_tokens": rng.integers(1, 3000, count).tolist(),
+        "model": rng.choice(["mistral-7b", "llama-3.2-3b"], count).tolist(),
+        "slo_factor": rng.uniform(1, 6, count).tolist(),
+    }}  # fmt: skip
+    return two_models(10, **{"requests": requests} | ENGINES | H100 | SMALL | VARIANTS[name])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_recomputed_from_the_instance_as_in_the_tables(name):
+    problem = load(document(name))
+    t, true = build_tables(problem), recompute(problem)
+    usable = [c for c in true.candidates.values() if not c.refused]
+    assert usable
+    assert [(c.model, c.gpu, c.tp, c.dp, c.batch) for c in usable] == [
+        (c.model, c.gpu, c.tp, c.dp, c.batch) for c in t.configurations
+    ]
+    assert (true.bins, true.bin_s) == (t.bins, pytest.approx(t.bin_s))
+    assert true.latency_threshold_s() == pytest.approx(latency_threshold(t))
+    for i, c in enumerate(usable):
+        e = t.configurations[i].engine
+        assert (c.level.step_s, c.level.fixed_s, c.level.token_s) == pytest.approx((e.step_s, e.fixed_s, e.pace_s))
+        found = [c.level.limits.get(x, np.inf) for x in (
+            "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step")]  # fmt: skip
+        np.testing.assert_allclose(found, e.capacity, rtol=1e-9)
+        for k, q in enumerate(true.groups):
+            if c.model != q.model:
+                continue
+            share, wait = true.in_time(q, c)
+            assert share == pytest.approx(t.share[k, i], abs=1e-12)
+            assert wait == pytest.approx(t.wait_s[k, i]) if share > 0 else t.wait_s[k, i] < 0
+            assert (first_s(q, c), service_s(q, c)) == pytest.approx((t.first_s[k, i], t.service_s[k, i]))
+            x = np.zeros(t.bins)
+            x[0] = 1.0  # what one start takes in each bin, from the curve of starts
+            curve = np.array(list(taken(c.level, q.prompt, q.output, x, t.bin_s).values())) / np.array(found)[:, None]
+            shares = np.zeros((len(RESOURCES), max(t.bins + 2, t.busy(k, i).shape[1])))
+            shares[:, : t.busy(k, i).shape[1]] = t.busy(k, i) * c.dp
+            np.testing.assert_allclose(curve, shares[:, : t.bins + 2], rtol=1e-6, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def planned():
+    problem = load(document("two models", 240) | {"slo": {"shortfall_penalty": 0.1}})
+    plan = exact(problem, build_tables(problem), Options(gap=0.05, time_limit=3)).plan.model_dump(mode="json")
+    assert check(problem, plan).violations == []
+    return problem, plan
+
+
+def test_every_figure_of_an_engine_is_recomputed(planned):
+    problem, plan = planned
+    decided = "max_num_seqs"
+    first = [path for path in leaves(plan) if path[:2] == ("configurations", 0) and "engine" in path]
+    paths = [path for path in first if decided not in path] + [("prediction", "slot_use"), ("prediction", "in_time")]
+    assert len(paths) == 11
+    for path in paths:
+        for wrong in other_values(path, value_at(plan, path)):
+            if wrong != value_at(plan, path):
+                assert not check(problem, replaced(plan, path, wrong)).ok, path
+
+
+def test_an_engine_that_is_given_too_much_is_found(planned):
+    problem, plan = planned
+    for j, line in enumerate(plan["configurations"]):
+        tampered = copy.deepcopy(plan)
+        tampered["configurations"][j]["engine"]["max_num_seqs"] = 10**6
+        assert any("max_num_seqs" in v.requirement for v in check(problem, tampered).violations)
+        if line["requests"] > 20:
+            tampered["configurations"][j]["engine"]["max_num_seqs"] = 0
+            assert any("max_num_seqs" in v.requirement for v in check(problem, tampered).violations)
+    crowded = load(document("two models", 240) | {"slo": {"shortfall_penalty": 0.1}, "latency": {"model": "roofline"}})
+    assert not check(crowded, plan).ok
+    tampered = copy.deepcopy(plan)
+    started = tampered["shares"]["started"]
+    b = int(np.argmax(started))
+    for column in ("admitted", "started"):
+        tampered["shares"][column][b] *= 1000
+    assert any(v.requirement.split(" of ")[0] in ("time", "running requests", "KV tokens", "prompt tokens")
+               for v in check(problem, tampered).violations)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_literal_and_column_form_agree_without_aggregation(seed):
+    changes = ENGINES | H100 | {"candidates": {"tp": [1, 2], "batch": [1, 4]}}
+    problem = load(handful(seed=seed) | changes)
+    t = build_tables(problem)
+    assert (t.classes.count == 1).all()
+    model = literal.build(problem, t)
+    for v in model.x.values():
+        v.domain = pyo.NonNegativeReals
+        v.setub(1)
+    relaxed = solve_compiled(compile_model(model))
+    column = exact(problem, t, Options())
+    assert relaxed.objective == pytest.approx(column.plan.score.total, abs=1e-6)
+    assert column.plan.prediction.in_time > 0
+
+
+def test_rows_left_out_are_implied_by_others(monkeypatch):
+    """The bound with every row of every resource is the bound without those that others imply."""
+    t = build_tables(load(document("chunks, limits, quantile", 240)))
+    few = FlowModel(t).compiled()
+    monkeypatch.setattr(
+        "formulations.orchestration.model._binding", lambda busy, c, n: np.ones((len(busy), n), dtype=bool)
+    )
+    every = FlowModel(t).compiled()
+    assert len(few.row_lower) < len(every.row_lower)
+    assert solve_compiled(few).objective == pytest.approx(solve_compiled(every).objective, abs=1e-6)
+
+
+def test_replay_on_engines_keeps_what_is_predicted(planned):
+    problem, plan = planned
+    result = optmodels.formulation.get("orchestration").replay(problem, plan)
+    assert set(result["policies"]) >= {"planned_shares", "earliest_finish", "least_kv"}
+    assert "named" not in result
+    assert any("named" in note for note in result["notes"])
+    best = max(x["attainment"] for x in result["policies"].values())
+    assert best >= result["predicted"]["attainment"] - 0.05
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"), [({"policy": "maaso"}, "policy"), ({"speed": "worst_case"}, "speed"),
+                        ({"controller": "static"}, "controller")],
+)  # fmt: skip
+def test_what_engines_do_not_have_is_refused_in_words(planned, asked, path):
+    problem, plan = planned
+    with pytest.raises(InputError, match=path):
+        optmodels.formulation.get("orchestration").replay(problem, plan, None, ReplayOptions(**asked))
+
+
+def test_continuous_serving_needs_costs_of_steps():
+    with pytest.raises(InputError, match=r"latency: \{model: default\}"):
+        load(two_models(10, serving="continuous"))
+    with pytest.raises(InputError, match="room for prompts"):
+        load(document("two models") | {"serving": {"max_num_seqs": 256, "max_num_batched_tokens": 256}})
+
+
+def test_pipelines_and_levels_beyond_the_engine_are_refused_with_the_reason():
+    t = build_tables(load(document("two models") | {"candidates": {"tp": [1], "pp": [1, 2], "batch": [8, 300]}}))
+    reasons = {d.reason for d in t.discarded}
+    assert any("pipelines" in r for r in reasons)
+    assert any("max_num_seqs 256" in r for r in reasons)
