@@ -290,6 +290,8 @@ class FleetLatency(Entry):
     @model_validator(mode="after")
     def _consistent(self) -> FleetLatency:
         levelled = self.model not in (None, "roofline")
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
         if levelled and self.calibration is not None:
             raise ValueError("either a model or a calibration: each says how long things take")
         if levelled and self.variant != "roofline":
