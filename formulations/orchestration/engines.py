@@ -144,10 +144,6 @@ class Engine:
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
 
-    def tokens_per_s(self, most: int) -> Array:
-        """(most,) of a request among 1, 2, … in the mean."""
-        return np.asarray(1.0 / (self.fixed_s + self.crowd_s * np.arange(1, most + 1)))
-
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:
     return c.prefill_work_s(prompt, 0.0, np.full(prompt.shape, float(limits.chunk)), float(charged))
