@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from formulations.fleet.check_engines import check_engines
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile
 from optmodels.errors import InputError
@@ -25,6 +26,10 @@ TRUSTED = {
     "plan.periods[].deployments[].name": "a label: every fact in it is a field of its own",
     "plan.periods[].deployments[].service_cap_s": "any time at least the longest service may be planned for; the"
     " waiting stated is that of the one stated",
+    "plan.periods[].deployments[].engine.step_s": "any step, wait and kind of wait may be planned for; every capacity,"
+    " latency and setting that follows is recomputed",
+    "plan.periods[].deployments[].engine.wait_s": "as step_s",
+    "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
@@ -166,6 +171,8 @@ def _well_formed(
     """What has to hold before figures can be recomputed at all; False stops the check."""
     before = len(found.violations)
     q, s = problem.queueing, problem.strategies
+    stated = (d.engine is not None) == problem.continuous
+    found.require(f"{where}: engines exactly with continuous batching", stated, d.engine is not None, problem.serving)
     levels = (problem.max_load,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
     found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
     for line in d.serves:
@@ -192,10 +199,13 @@ def _well_formed(
     found.require(f"{where}: no measured point in this instance", d.point is None, d.point, None)
     workloads = {w.name for w in case.workloads}
     found.require(f"{where}: a workload's model is loaded", d.loads in workloads, d.loads, sorted(workloads))
-    found.require(f"{where}: family is allowed", d.family in s.families, d.family, s.families)
     expected = ["main", "ao"] if d.family in ("ao", "ao_parallel", "ao_shared") else ["main"]
     found.require(f"{where}: machines of its family", roles == expected, roles, expected)
-    found.require(f"{where}: batch", d.batch in s.batches, d.batch, s.batches)
+    batches, families = s.batches, s.families
+    if problem.continuous:
+        batches, families = (problem.engine.max_num_seqs,), ("high_end",)
+    found.require(f"{where}: family is allowed", d.family in families, d.family, families)
+    found.require(f"{where}: batch", d.batch in batches, d.batch, batches)
     pool = {(m.machine, m.region): m for m in case.machines}
     for m in d.machines:
         known = pool.get((m.machine, m.region))
@@ -207,6 +217,8 @@ def _well_formed(
     bought = [m.count for m in d.machines]
     k = d.passes if d.family == "multi_pass" else bought[0]
     allowed = s.allowed(d.family) if d.family is not None else ()
+    if problem.continuous:
+        allowed = (1,)
     found.require(f"{where}: k, K, N or replicas allowed", k in allowed, k, allowed)
     right = {"multi_pass": [1], "ao_parallel": [k, k], "ao": [1, 1], "ao_shared": [k, 1]}.get(d.family or "", [k])
     found.require(f"{where}: number of machines", bought == right, bought, right)
@@ -275,6 +287,9 @@ def _deployment(
             )
             each += m.count * (price or 0.0)
     found.close(f"{where}: cost of one", d.usd_per_hour_each, each, "USD/h")
+    if d.engine is not None:
+        check_engines(found, problem, case, demands, models, t, d, where)
+        return each
     load = 0.0
     longest = 0.0
     loaded = {models[d.loads]} if d.loads is not None else set()
@@ -367,8 +382,9 @@ def _slo(
         found.at_most(f"{where}: {label} of {s.demand}", value, seconds * up_to, "s")
     if not measured:
         if w.slo.tbt_s is not None and tbt is not None:
-            worst = max(worst, tbt / w.slo.tbt_s)
-            found.at_most(f"{where}: TBT of {s.demand}", tbt, w.slo.tbt_s * up_to, "s")
+            seconds = w.slo.tbt_s.at_most if isinstance(w.slo.tbt_s, Percentile) else w.slo.tbt_s
+            worst = max(worst, tbt / seconds)
+            found.at_most(f"{where}: TBT of {s.demand}", tbt, seconds * up_to, "s")
         if w.slo.tps is not None:
             tps = d.batch * demand.tokens / e2e
             worst = max(worst, w.slo.tps / tps)

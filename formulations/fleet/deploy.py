@@ -49,7 +49,9 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             checkpoint=architecture.checkpoint if architecture else "", region=main.region, machine=main.machine,
             market=main.market, machines=main.count * d.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
             tensor_parallel=d.tensor_parallel or 1, replicas_per_machine=d.replicas_per_machine or 1,
-            max_num_seqs=d.batch, max_model_len=int(longest) if longest > 1 else None,
+            max_num_seqs=d.batch, max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
+            chunk_tokens=d.engine.chunk_tokens if d.engine else None,
+            max_model_len=int(longest) if longest > 1 else None,
             kv_offload_gib=host,
             weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
         ))  # fmt: skip

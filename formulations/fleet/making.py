@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
+from formulations.fleet.engines import EngineKind, source_of
+from formulations.fleet.plan import DeploymentLine, EngineLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Percentile
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.serving.continuous import ROWS
 from optmodels.serving.points import NONE
 from optmodels.serving.queueing import variability, waiting
 
@@ -39,10 +42,24 @@ class Choice:
         return served
 
     def used(self, tables: FleetTables) -> Array:
-        """Load in deployments, (T, P)."""
+        """Load in deployments of the scarcest capacity, (T, P)."""
+        scarcest: Array = self.used_of_each(tables).max(axis=0)
+        return scarcest
+
+    def used_of_each(self, tables: FleetTables) -> Array:
+        """Load in deployments on each capacity, (K, T, P)."""
+        every = tables.load[None] if tables.capacities is None else tables.capacities
+        load = np.zeros((len(every), *self.n.shape))
+        requests = tables.rates[self.t, self.w] * self.value
+        for k, each in enumerate(every):
+            np.add.at(load[k], (self.t, self.p), requests * each[self.w, self.p])
+        return load
+
+    def used_alone(self, tables: FleetTables) -> Array:
+        """Load in deployments if every share had its scarcest capacity, which no other need be scarce of; (T, P)."""
         load = np.zeros(self.n.shape)
-        rates = tables.rates
-        np.add.at(load, (self.t, self.p), rates[self.t, self.w] * tables.load[self.w, self.p] * self.value)
+        requests = tables.rates[self.t, self.w] * self.value
+        np.add.at(load, (self.t, self.p), requests * tables.load[self.w, self.p])
         return load
 
 
@@ -90,7 +107,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
     choice = _without_noise(tables, choice)
-    used = choice.used(tables)
+    used = choice.used_of_each(tables)
     served = np.minimum(choice.served(tables), 1.0)
     starts, stops = changes(tables, choice.n)
     hours = np.array([q.hours for q in case.periods])
@@ -119,7 +136,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     top = np.array([case.workload(d.workload).priority == first for d in tables.demands])
     bought = points.usd_per_hour[(choice.n > 0).any(axis=0)]
     cheapest = float(bought.min(initial=np.inf))
-    lines = [_period(tables, choice, t, used[t], served[t], machine_usd[t], starts[t], stops[t], cheapest)
+    lines = [_period(tables, choice, t, used[:, t], served[t], machine_usd[t], starts[t], stops[t], cheapest)
              for t in range(len(hours))]  # fmt: skip
     demanded = float(share @ rates.sum(axis=1))
     return FleetPlan(
@@ -130,7 +147,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
         tokens_per_usd=weighted_tokens / total if total > 0 else 0.0,
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
-        survival_probability=_survival(tables, choice, used),
+        survival_probability=_survival(tables, choice, choice.used_alone(tables)),
     )  # fmt: skip
 
 
@@ -175,7 +192,8 @@ def _period(
     for k in mine:
         by_point.setdefault(int(choice.p[k]), []).append(int(k))
     lines = [
-        _deployment(tables, choice, t, int(p), by_point.get(int(p), []), used[p]) for p in np.flatnonzero(choice.n[t])
+        _deployment(tables, choice, t, int(p), by_point.get(int(p), []), used[:, p])
+        for p in np.flatnonzero(choice.n[t])
     ]
     unserved = []
     for w, d in enumerate(tables.demands):
@@ -193,8 +211,10 @@ def _period(
 
 
 def _deployment(
-    tables: FleetTables, choice: Choice, t: int, p: int, shares: list[int], used: float
+    tables: FleetTables, choice: Choice, t: int, p: int, shares: list[int], used_of_each: Array
 ) -> DeploymentLine:  # fmt: skip
+    """One line of a plan; `used_of_each` (Q,) is the load of all its deployments on each capacity."""
+    used = float(used_of_each.max())
     case, x, rates = tables.case, tables.points, tables.rates[t]
     count = int(choice.n[t, p])
     q = case.problem.queueing
@@ -247,20 +267,40 @@ def _deployment(
             gpus_per_machine=m.gpu_count if m is not None else 1, market=market, count=number,
             usd_per_hour_each=each if each is not None else float(x.usd_per_hour[p]) / number,
         ))  # fmt: skip
+    if case.problem.continuous:
+        details["engine"] = _engine(tables, p, machines[0], details, used_of_each / count)
     if "name" not in details:
         models = {d.demand.split("/")[0] for d in serves}
         bought = " + ".join(f"{m.count}× {m.machine} ({m.market})" if m.count > 1 else f"{m.machine} ({m.market})"
                             for m in machines)  # fmt: skip
         how = FAMILY_TITLES[details["family"]] + (f", TP={details['tensor_parallel']}"
                                                   if details["tensor_parallel"] > 1 else "")  # fmt: skip
-        details["name"] = f"{bought}: {how}, batch {int(x.slots[p])}" + (
-            f", for {', '.join(sorted(models))}" if models else ""
-        )
+        batch = f"batch {int(x.slots[p])}"
+        if "engine" in details:
+            how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} at a time")
+            batch = f"steps of {details['engine'].step_s * 1e3:.3g} ms"
+        details["name"] = f"{bought}: {how}, {batch}" + (f", for {', '.join(sorted(models))}" if models else "")
     rho = float(x.rho[p])
     return DeploymentLine(
         count=count, usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines, batch=int(x.slots[p]),
         load_level=rho, service_cap_s=cap if np.isfinite(cap) else None, serves=serves,
         utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count, **details,
+    )  # fmt: skip
+
+
+def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
+    """How the engines of a point batch; `used` (Q,) of each capacity."""
+    case, limits = tables.case, tables.case.problem.engine
+    step_s, wait_s, most_of_wait, batched, kv_tokens = tables.points.level[p].tolist()
+    mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
+    first = case.workload(tables.demands[mine[0]].workload)
+    listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
+    kind = EngineKind(machine.gpu or "", details["tensor_parallel"], listed.vram_gib / listed.gpu_count)
+    return EngineLine(
+        step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
+        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(batched), chunk_tokens=limits.chunk_tokens,
+        kv_tokens=kv_tokens, latency=source_of(case, first, kind),
+        capacities={name: max(float(v), 0.0) for name, v in zip(ROWS, used, strict=True)},
     )  # fmt: skip
 
 

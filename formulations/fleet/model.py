@@ -218,9 +218,29 @@ def demand_met(m: Parameters) -> Rows:
 
 def capacity(m: FleetModel) -> Rows:
     """Σ_w λ_tw·l_wp/S_tp·x_twp ≤ n_tp with S_tp = min(1, Σ_w λ_tw·l_wp): a deployment carries a load of one, or all."""
+    if m.tables.capacities is not None:
+        return no_rows()
     t, _, p = m.x.labels
     used = (m.x * (m.load_of(m.x) / m.full[t, p])).by("t", "p")
     return at_most(0.0, used - m.n.among(used))
+
+
+def capacities(m: FleetModel) -> Rows:
+    """Σ_w λ_tw·l_qwp/S_qtp·x_twp ≤ n_tp: the same for each capacity q of engines that batch continuously.
+
+    S_qtp = min(1, Σ_w λ_tw·l_qwp). Capacities that no mixture of demands can have as the scarcest have no row.
+    """
+    if m.tables.capacities is None:
+        return no_rows()
+    t, w, p = m.x.labels
+    each = m.tables.each_load
+    load = m.rates[t, w] * each[:, w, p]  # (Q, entries of x)
+    full = np.zeros((len(each), *m.full.shape))
+    np.add.at(full, (slice(None), t, p), load)
+    q, i = np.nonzero(load)
+    scaled = load[q, i] / np.minimum(full[q, t[i], p[i]], 1.0)
+    used = m.x.at(i, (t[i], p[i], q), scaled, sets=("t", "p", "q"))
+    return at_most(0.0, used - m.n.across(q=len(each)).among(used))
 
 
 def small_shares(m: FleetModel) -> Rows:
@@ -315,8 +335,8 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, capacity, small_shares, stock, within_budget, spot_share, min_replicas, one_level, pool_size, survives,
-    small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
+    demand_met, capacity, capacities, small_shares, stock, within_budget, spot_share, min_replicas, one_level,
+    pool_size, survives, small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
 
 

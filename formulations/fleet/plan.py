@@ -15,8 +15,26 @@ Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares inclu
 Machines = dict[str, Count]
 
 
+class EngineLine(Document):
+    """How the engines of a deployment batch, and what of each of their capacities is in use."""
+
+    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
+    wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
+    most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
+    chunk_tokens: Count | None = None
+    kv_tokens: Amount
+    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
+    latency: str = Field(description="where the step's seconds come from")
+
+
 class ShareLine(Document):
-    """A share of one demand on one deployment, with what its requests see."""
+    """A share of one demand on one deployment, with what its requests see.
+
+    With continuous batching latencies are bounds at the percentile that the SLO names (none: the mean), waiting
+    included; the load is that on the capacity of which the share takes most.
+    """
 
     demand: str
     share: Share
@@ -45,6 +63,7 @@ class DeploymentLine(Document):
     batch: Count
     load_level: float = Field(gt=0, le=1, description="share of its capacity that is planned")
     service_cap_s: Amount | None = Field(default=None, description="longest service time that waiting is planned for")
+    engine: EngineLine | None = Field(default=None, description="None: static batches")
     point: str | None = Field(default=None, description="name of the measured point")
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")

@@ -4,6 +4,9 @@ A *point* is a deployment: model, machine set with its markets, strategy, parall
 is one. A demand w (a bucket of a workload) puts `load[w, p]` on it per request/s: deployment-seconds per request,
 E2E/batch at the best α within the SLO, divided by the load ρ at which the point is planned. Waiting at ρ counts
 against the SLO, so a point planned fuller serves fewer demands. Infinite load: p cannot serve w within its SLO.
+
+An engine that batches continuously has several capacities (`optmodels.serving.continuous.ROWS`): a demand puts
+`capacities[q, w, p]` on each, and `load` is the scarcest one's.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from formulations.fleet.engines import EngineKind, levels
 from formulations.fleet.problem import (
     Demand,
     Fleet,
@@ -30,6 +34,7 @@ from formulations.fleet.problem import (
 from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
+from optmodels.serving.continuous import ROWS
 from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting
@@ -38,6 +43,8 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
+LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
+MOST_REPLICAS = 16  # engines of a machine
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
@@ -56,6 +63,7 @@ class Points:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
+    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
 
     def __len__(self) -> int:
         return len(self.usd_per_hour)
@@ -99,11 +107,39 @@ class FleetTables:
     limits: Array  # (R,)
     limit_names: tuple[str, ...]
     blocked: dict[str, str]  # demands without any point → why
+    capacities: Array | None = None  # (Q, W, P), loads on each of several; None: `load` is the only one
+    spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
 
     @property
     def demands(self) -> tuple[Demand, ...]:
         """Rows of `load`."""
         return self.case.demands
+
+    @cached_property
+    def each_load(self) -> Array:
+        """Load on each capacity, (Q, W, P); of those of a point that never are the scarcest, 0."""
+        if self.capacities is None:
+            return self.load[None]
+        can = np.isfinite(self.load)
+        each = np.where(can, self.capacities, 0.0)
+        for k in range(len(each)):
+            for other in range(len(each)):
+                if other != k:  # of equal ones the last stays
+                    each[k][:, (each[k] <= each[other]).all(axis=0)] = 0.0
+        return np.where(can, each, np.inf)
+
+    def blended(self) -> FleetTables:
+        """The same tables with one load that never exceeds that of all capacities: of the one scarcest for all demands.
+
+        Any mixture of capacities bounds the deployments needed from below, so a relaxation of these tables is one of
+        the others.
+        """
+        if self.capacities is None:
+            return self
+        can = np.isfinite(self.load)
+        total = np.einsum("w,kwp->kp", self.rates.max(axis=0), np.where(can, self.capacities, 0.0))
+        scarcest = np.take_along_axis(self.capacities, total.argmax(axis=0)[None, None, :], axis=0)[0]
+        return replace(self, load=np.where(can, scarcest, np.inf), capacities=None)
 
     @cached_property
     def rates(self) -> Array:
@@ -126,6 +162,7 @@ class FleetTables:
         index: Index = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp)
         return replace(
             self, points=self.points.take(index), load=self.load[:, index], use=self.use[index],
+            capacities=None if self.capacities is None else self.capacities[:, :, index],
             penalty=None if self.penalty is None else self.penalty[:, index],
             latencies=None if self.latencies is None else self.latencies.take(index),
         )  # fmt: skip
@@ -138,6 +175,7 @@ class FleetTables:
         return replace(
             self, case=case, load=self.load[rows], penalty=None if self.penalty is None else self.penalty[rows],
             latencies=None if self.latencies is None else self.latencies.rows(rows),
+            capacities=None if self.capacities is None else self.capacities[:, rows],
         )  # fmt: skip
 
     def usd_per_share(self, period: int) -> Array:
@@ -229,12 +267,22 @@ class _Rows:
     load: Array  # (D, n)
     penalty: Array
     latencies: dict[str, Array]  # (D, n)
+    level: Array  # (n, 5)
+    capacities: Array | None = None  # (Q, D, n)
+    spread: float = 1.0
 
     def take(self, keep: Index) -> _Rows:
         return _Rows(
             self.block[keep], self.configuration[keep], self.slots[keep], self.rho[keep], self.cap_s[keep],
             self.load[:, keep], self.penalty[:, keep], {k: v[:, keep] for k, v in self.latencies.items()},
+            self.level[keep], None if self.capacities is None else self.capacities[:, :, keep],
+            self.spread,
         )  # fmt: skip
+
+    def keys(self, reserve: bool) -> Array:
+        """What the points of one machine set are compared by, (n, keys)."""
+        each = [self.load.T] if self.capacities is None else list(self.capacities.transpose(0, 2, 1))
+        return np.concatenate([*each, self.penalty.T, *([self.load.T * self.rho[:, None]] if reserve else [])], axis=1)
 
 
 def _modelled(case: FleetCase) -> FleetTables:
@@ -248,7 +296,8 @@ def _modelled(case: FleetCase) -> FleetTables:
             continue
         why: dict[int, tuple[float, str]] = {}
         for region in regions:
-            rows = _region_rows(case, rows_of, region, blocks, why)
+            made = _engine_rows if case.problem.continuous else _region_rows
+            rows = made(case, rows_of, region, blocks, why)
             if rows is not None:
                 found.append((rows_of, rows, *_markets(rows, blocks)))
         served = {i for mine, rows, *_ in found if mine == rows_of for k, i in enumerate(mine)
@@ -300,10 +349,15 @@ def _region_rows(
     joined |= {f: np.concatenate([getattr(r, f) for r in parts], axis=1) for f in ("load", "penalty")}
     rows = _Rows(
         **joined,
+        level=np.full((len(joined["rho"]), len(LEVEL)), np.nan),
         latencies={k: np.concatenate([r.latencies[k] for r in parts], axis=1) for k in parts[0].latencies},
     )
+    return _cut(case, rows, blocks)
+
+
+def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | None:
+    """Rows that serve something and that no other one of an equal machine set beats; None where there is none."""
     rows = rows.take(np.flatnonzero(np.isfinite(rows.load).any(axis=0)))
-    # Cut within equal machine sets.
     sets = np.array([_machine_set(blocks[b], c) for b, c in zip(rows.block, rows.configuration, strict=True)])
     if not len(sets):
         return None
@@ -311,11 +365,46 @@ def _region_rows(
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        keys = [rows.load[:, mine].T, rows.penalty[:, mine].T]
-        if case.problem.reserve is not None:
-            keys.append(rows.load[:, mine].T * rows.rho[mine][:, None])
-        keep += mine[nondominated(np.concatenate(keys, axis=1))].tolist()
+        keep += mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))].tolist()
     return rows.take(np.array(sorted(keep), dtype=np.intp))
+
+
+def _engine_rows(
+    case: FleetCase, demands: list[int], region: str, blocks: list[StaticTables], why: dict[int, tuple[float, str]]
+) -> _Rows | None:
+    """Every machine and tensor parallelism of one model in one region, at every level of its engines."""
+    first = case.demands[demands[0]]
+    one = case.single(case.workload(first.workload), first, region, MOST_REPLICAS)
+    alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
+    tables = build_single(one.model_copy(update={"strategies": alone}))
+    c = tables.configurations
+    kinds = [
+        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count)
+        for m, tp in zip((tables.machines[i] for i in c.main), c.tp, strict=True)
+    ]
+    distinct = list(dict.fromkeys(kinds))
+    found, spread, reasons = levels(case, demands, distinct)
+    why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why}
+    of = {kind: np.flatnonzero(found.engine == e) for e, kind in enumerate(distinct)}
+    row = np.concatenate([np.zeros(0, dtype=np.intp), *(of[kind] for kind in kinds)])
+    configuration = np.repeat(np.arange(len(kinds)), [len(of[kind]) for kind in kinds])
+    blocks.append(tables)
+    n, full = len(row), case.problem.max_load
+    capacities = found.capacities[:, :, row] / (c.dp[configuration] * full)
+    dollars = np.array([0.0 if (s := case.workload(case.demands[i].workload).soft) is None
+                        else s.usd_per_1000_requests / 1000.0 for i in demands])  # fmt: skip
+    rows = _Rows(
+        block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
+        slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
+        cap_s=np.full(n, np.inf), load=capacities.max(axis=0),
+        penalty=found.late[:, row] * dollars[:, None],
+        latencies={
+            "alpha": np.zeros((len(demands), n)), "ttft_s": found.ttft_s[:, row], "tbt_s": found.tpot_s[:, row],
+            "e2e_s": found.e2e_s[:, row],
+        },
+        level=np.stack([getattr(found, f)[row] for f in LEVEL], axis=1), capacities=capacities, spread=spread,
+    )  # fmt: skip
+    return _cut(case, rows, blocks)
 
 
 def _machine_set(tables: StaticTables, c: int) -> tuple[int, int, int, int]:
@@ -383,8 +472,7 @@ def _levels(
                 if np.isfinite(seconds):
                     wait = 0.0 if q.model == "none" else waiting(batch, rho, factor, percentile) * cap
                     excess = np.fmax(excess, (base + wait) / seconds)
-            if w.slo.tbt_s is not None:
-                excess = np.fmax(excess, latencies["tbt_s"][k] / w.slo.tbt_s)
+            excess = np.fmax(excess, latencies["tbt_s"][k] / _limit(w.slo.tbt_s)[0])
             if w.slo.tps is not None:
                 d = case.demands[demands[k]]
                 excess = np.fmax(excess, w.slo.tps * e2e[k] / (batch * d.tokens))
@@ -394,7 +482,7 @@ def _levels(
                 penalty[k] = np.where(excess > 1 + 1e-9, w.soft.usd_per_1000_requests / 1000.0, 0.0)
         yield _Rows(
             np.full(n, block, dtype=np.intp), np.arange(n), np.full(n, batch, dtype=np.intp), np.full(n, rho),
-            cap, load, penalty, latencies,
+            cap, load, penalty, latencies, np.full((n, len(LEVEL)), np.nan),
         )  # fmt: skip
 
 
@@ -471,6 +559,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     W = len(case.demands)
     total = sum(len(row) for _, _, row, *_ in found)
     load, penalty = np.full((W, total), np.inf), np.zeros((W, total))
+    capacities = np.full((len(ROWS), W, total), np.inf) if case.problem.continuous else None
     latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
     columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
     every: list[tuple[tuple[Resource, int], ...]] = []
@@ -480,6 +569,8 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         here = slice(at, at + len(row))
         load[mine, here] = rows.load[:, row]
         penalty[mine, here] = rows.penalty[:, row]
+        if capacities is not None:
+            capacities[:, mine, here] = rows.capacities[:, :, row]
         for k, v in rows.latencies.items():
             latencies[k][mine, here] = v[:, row]
         block = rows.block[row]
@@ -489,7 +580,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         ]
         part = {
             "usd_per_hour": cost, "rho": rows.rho[row], "slots": rows.slots[row], "service_cap_s": rows.cap_s[row],
-            "block": block, "configuration": rows.configuration[row],
+            "block": block, "configuration": rows.configuration[row], "level": rows.level[row],
             "main_market": np.array([a for a, _ in markets], dtype=np.intp),
             "ao_market": np.array([b for _, b in markets], dtype=np.intp),
             "pool": np.array([pools.setdefault((model, m), len(pools)) for m in machines], dtype=np.intp),
@@ -503,7 +594,13 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     if not found:
         empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(Points)}
         index = ("slots", "pool", "block", "configuration", "main_market", "ao_market")
-        points = Points(**(empty | {k: np.zeros(0, dtype=np.intp) for k in index} | {"spot": np.zeros(0, dtype=bool)}))
+        points = Points(
+            **(
+                empty
+                | {k: np.zeros(0, dtype=np.intp) for k in index}
+                | {"spot": np.zeros(0, dtype=bool), "level": np.zeros((0, len(LEVEL)))}
+            )
+        )
     else:
         joined: dict[str, Any] = {k: np.concatenate(v) for k, v in columns.items()}
         points = Points(**joined)
@@ -512,7 +609,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
         case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
-        weights, limits, names, blocked,
+        weights, limits, names, blocked, capacities, max((rows.spread for _, rows, *_ in found), default=1.0),
     )  # fmt: skip
 
 
@@ -641,7 +738,7 @@ def _measured(case: FleetCase) -> FleetTables:
         pool=index.astype(np.intp),
         block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
-        ao_market=np.full(len(index), NONE, dtype=np.intp),
+        ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(index), len(LEVEL)), np.nan),
     )  # fmt: skip
     load = np.concatenate(loads, axis=1)
     blocked = {d.name: "no point sustains it" for i, d in enumerate(case.demands) if not np.isfinite(load[i]).any()}
@@ -699,7 +796,8 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     can = np.isfinite(tables.load).any(axis=0)
     problem = tables.case.problem
     same: list[Array] = []  # columns that must agree
-    keys = [p.usd_per_hour[:, None], tables.load.T, tables.consumption]
+    each = [tables.load] if tables.capacities is None else list(tables.capacities)
+    keys = [p.usd_per_hour[:, None], *(load.T for load in each), tables.consumption]
     if tables.penalty is not None:
         keys.append(tables.penalty.T)
     spot_limited = any(w.spot_share_max < 1 for w in tables.case.workloads)

@@ -19,9 +19,11 @@ from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_model
 from optmodels.latency.calibration import Calibration
+from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
+from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -87,11 +89,13 @@ class FleetSlo(Entry):
     """Limits of one workload: a number bounds the mean, ``{at_most: 1.0, percentile: 0.95}`` a percentile.
 
     TTFT and the deadline include waiting; TBT has none (requests wait before their first token). `tps` is the
-    throughput of one deployment at its batch, as in LLM-Pilot eq 6.
+    throughput of one deployment at its batch, as in LLM-Pilot eq 6; continuous batching has no such batch.
     """
 
     ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = None
-    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s")] = None
+    tbt_s: Annotated[LatencyLimit | None, Limit("TBT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
+        default=None, description="time per output token (TPOT); percentiles with serving: continuous"
+    )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = None
     deadline_s: Annotated[
         LatencyLimit | None, Limit("time of a request", "most", "s", inner="at_most", detail=OF_REQUESTS)
@@ -112,6 +116,9 @@ class FleetWorkload(Entry):
     model: str | Architecture | None = Field(default=None, description="not needed with measured points")
     precision: PrecisionChoice = PrecisionChoice()
     requests_per_s: Rate | None = Field(default=None, description="of all buckets together, where they have shares")
+    prefix_hit_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
+        default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
+    )
     buckets: tuple[Bucket, ...] | None = None
     trace: Trace | None = None
     slo: FleetSlo = FleetSlo()
@@ -268,6 +275,23 @@ class FleetLatency(Entry):
 
     variant: Variant = "roofline"
     calibration: str | Calibration | None = None
+    model: ModelChoice | None = Field(
+        default=None, description="of engines' steps; default: default with serving: continuous, else none"
+    )
+    engine: Engine = Field(default="vllm", description="that deployments run")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
+        default=None, gt=0, lt=1, allow_inf_nan=False,
+        description="probability that measured latencies stay below what the model says",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FleetLatency:
+        levelled = self.model not in (None, "roofline")
+        if levelled and self.calibration is not None:
+            raise ValueError("either a model or a calibration: each says how long things take")
+        if levelled and self.variant != "roofline":
+            raise ValueError(f"variant: roofline beside a model, whose curves it corrects (not {self.variant})")
+        return self
 
 
 class FleetPoint(Entry):
@@ -304,6 +328,10 @@ class Fleet(Problem):
     pool: PoolChoice | tuple[PoolChoice, ...] | None = None
     markets: Markets = Markets()
     strategies: FleetStrategies = FleetStrategies()
+    serving: Literal["static", "continuous"] = Field(
+        default="static", description="batches of one size that start and end together, or engines as they run"
+    )
+    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
     points: tuple[FleetPoint, ...] | None = None
@@ -340,6 +368,11 @@ class Fleet(Problem):
         """Share of every bucket that must be served where `serve_at_least` is not given."""
         return 1.0 if self.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
 
+    @property
+    def continuous(self) -> bool:
+        """Whether deployments batch continuously."""
+        return self.serving == "continuous"
+
     _resolved: FleetCase | None = None
 
     def inline(self) -> Fleet:
@@ -355,7 +388,8 @@ class Fleet(Problem):
         update: dict[str, object] = {"workloads": workloads, "gpus": dict(case.gpus)}
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines)
-        update["latency"] = self.latency.model_copy(update={"calibration": case.calibration})
+        model = self.latency.model if case.source is None else case.source.documents
+        update["latency"] = self.latency.model_copy(update={"calibration": case.calibration, "model": model})
         if case.points is not None and sum(len(q.requests_per_s) for q in case.points) <= MAX_INLINE:
             update |= {"points": case.points, "points_table": None}
             update["melange"] = self.melange.model_copy(update={"file": None, "slice_factor": case.slice_factor})
@@ -420,6 +454,7 @@ class FleetCase:
     points: tuple[FleetPoint, ...] | None
     periods: tuple[Period, ...]
     slice_factor: int
+    source: Source | None = None  # of engines' step latencies, with serving: continuous
 
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:
@@ -435,6 +470,15 @@ class FleetCase:
             return w.serve_at_least
         return self.problem.served_unless_said(w)
 
+    @property
+    def static_latency(self) -> Latency:
+        """The section that the serving of one bucket in static batches has."""
+        latency, source = self.problem.latency, None if self.problem.continuous else self.source
+        return Latency(
+            model=None if source is None else source.documents, engine=latency.engine, variant=latency.variant,
+            calibration=self.calibration, safety=None if self.problem.continuous else latency.safety,
+        )  # fmt: skip
+
     def single(
         self, workload: FleetWorkload, demand: Demand, region: str | None, batch: int, slack: float = 1.0
     ) -> StaticBatch:
@@ -446,7 +490,7 @@ class FleetCase:
         lengths = Workload(batch=batch, input_tokens=demand.input_tokens or 1, output_tokens=demand.output_tokens or 1)
         tokens = batch * (lengths.input_tokens + lengths.output_tokens)
         tps = max(slo.tps or 0.0, tokens / (_seconds(slo.deadline_s) or 1e9)) / slack
-        latencies = {"ttft_s": _seconds(slo.ttft_s), "tbt_s": slo.tbt_s}
+        latencies = {"ttft_s": _seconds(slo.ttft_s), "tbt_s": _seconds(slo.tbt_s)}
         limits: RealTime | Batch
         if any(v is not None for v in latencies.values()):
             limits = RealTime(kind="real_time", tps=tps, **{k: (v or 1e9) * slack for k, v in latencies.items()})
@@ -462,7 +506,7 @@ class FleetCase:
                 families=s.families, replicas=s.replicas, multi_pass=s.multi_pass, parallel=s.parallel,
                 shared=s.shared, tensor_parallel=s.tensor_parallel, alpha=s.alpha,
             ),
-            latency=Latency(variant=p.latency.variant, calibration=self.calibration), memory=p.memory,
+            latency=self.static_latency, memory=p.memory,
         )  # fmt: skip
         one._folder = p._folder
         return one
@@ -514,6 +558,8 @@ def _resolve(p: Fleet) -> FleetCase:
             rows = read_points_table(p.beside(p.points_table, "points_table"), _named(workloads, demands))
             points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
     architectures: dict[str, Architecture] = {}
+    if p.continuous:
+        _continuous(p, workloads, points, wrong)
     if points is None:
         _modelled(p, workloads, demands, architectures, wrong)
     else:
@@ -531,6 +577,9 @@ def _resolve(p: Fleet) -> FleetCase:
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
             wrong.unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
+    source, chosen = None, p.latency.model or ("default" if p.continuous else None)
+    if chosen is not None and points is None:
+        source = wrong.collect(read_source, p, chosen, p.latency.engine)
     calibration = None
     if not wrong and points is None and workloads:
         calibration = _calibration(p, workloads[0], architectures, machines, gpus, wrong)
@@ -540,7 +589,7 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, architectures, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor,
+        calibration, points, periods, slice_factor, source,
     )  # fmt: skip
 
 
@@ -596,6 +645,26 @@ def _modelled(
             elif longest is not None and d.tokens > longest:
                 expected = f"input_tokens + output_tokens at most the model's context of {longest} tokens"
                 wrong.add(f"workloads[{i}].buckets ({d.bucket})", d.tokens, expected)
+
+
+def _continuous(
+    p: Fleet, workloads: tuple[FleetWorkload, ...], points: tuple[FleetPoint, ...] | None, wrong: Mistakes
+) -> None:
+    """What says nothing where deployments batch continuously is not there."""
+    if points is not None:
+        wrong.add("serving", "continuous", "static where points are measured: they are what they are")
+    if p.queueing.model != "none":
+        wrong.add(
+            "queueing.model", p.queueing.model, "none with serving: continuous, whose levels have waits of their own"
+        )
+    if "high_end" not in p.strategies.families:
+        expected = "high_end among them: with serving: continuous the KV cache is on the GPUs"
+        wrong.add("strategies.families", list(p.strategies.families), expected)
+    if p.latency.calibration is not None:
+        wrong.add("latency.calibration", "a calibration of batches", "none with serving: continuous; latency.model")
+    for i, w in enumerate(workloads):
+        if w.slo.tps is not None:
+            wrong.add(f"workloads[{i}].slo.tps", w.slo.tps, "none with serving: continuous, which has no batch")
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

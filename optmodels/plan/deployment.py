@@ -35,6 +35,8 @@ class Deployment(Document):
     pipeline_parallel: Count = 1
     replicas_per_machine: Count = 1
     max_num_seqs: int | None = Field(default=None, ge=1, description="requests in a replica at a time")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step of a replica")
+    chunk_tokens: int | None = Field(default=None, ge=1, description="tokens of one prompt in a step")
     max_model_len: int | None = Field(default=None, ge=1, description="input and output tokens of the longest request")
     weights: str = Field(default="fp16", description="precision: fp16, fp8 or int4")
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")

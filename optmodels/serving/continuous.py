@@ -13,34 +13,49 @@ sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
     running   Σ λ·steps·t     ≤ C,  the largest mean crowd whose P(N ≥ max_num_seqs) ≤ 0.5 %                (S3)
     memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ 0.5 %                                      (S4)
     tokens    Σ λ·u·t         ≤ 0.9·B of prompt tokens a step                                               (S5)
-    chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S5')
-    waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S6)
+    chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
+    waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S7)
 
-with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s = u·t/B + prefill work.
+with u the prompt tokens that no prefix cache has, m = ⌈u/B⌉ chunks, steps = m + S_out − 1 and s the time that a prompt
+keeps others from prefill.
 
-*Crowd.* With Poisson arrivals the number of running requests is a birth–death chain with rates λ and n/(steps·(a₀ + cn)),
-c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows with N₀
-and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below it. *KV* is a compound of it: its variance is at most
-Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are such that it
-is exact where every request is as large as the mean one (weighted by size).
+*Crowd.* With Poisson arrivals the running requests are a birth–death chain with rates λ and n/(steps·(a₀ + cn)), where
+c = ρ/(λ·steps): N ~ NegBin(N₀/ρ + 1, 1 − ρ) with N₀ = λ·steps·a₀, so that P(N ≥ k) = I_ρ(k, N₀/ρ + 1). It grows with
+N₀ and with ρ, hence the bound at the level's ρ = 1 − a₀/t holds below it. *KV* is a compound of it: its variance is at
+most Σ n_w E[K_w²]/(1 − ρ), and mean + z·√v ≤ mean + z·(v/σ + σ)/2 for every σ > 0, which is linear; z and σ are such
+that it is exact where every request is as large as the mean one (weighted by size).
 
-*a₀* holds what is no sum over requests at its largest: experts that the level's largest crowd touches, and, where most
-steps carry a prompt (φ = 1), `prompt_step` and the slope of contexts in mixed steps; where few do (φ < 1), every chunk
-pays `prompt_step` and contexts the mean of both slopes at φ. So t̄ ≤ t for all rates within the rows.
+*Prefill* is one server: while prompts wait every step has B tokens of them and lasts a₀ + D + their work, D being the
+decodes' δ·t with δ = Σ λ·decode. So s = u/B·(a₀ + δt) + prefill, and with U = Σ λ·u·t/B
 
-*Quantiles* are the formulas of `ttft_s` and `tpot_s`, checked against simulation by ``benchmarks/continuous.py``.
+    Σ λs = U·a₀/t + U·δ + Σ λ·prefill,   U·δ ≤ ρ(1 − v)²·U + (ρv²/γ)·δ   for each 0 ≤ v ≤ 1
+
+where γU ≤ Σ λ·prefill: tight on γU + δ = ρ at γU = vρ, and below that line because the left side is quadratic. v is
+the mixture's share of prefill; in s² and in quantiles δ is ρ times the class's own share of decodes or the mixture's.
+
+*a₀* holds what is no sum over requests at its largest. Every chunk pays `prompt_step`, or a₀ has it where most steps
+carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts, φ < 1 bounds the steps that have them
+(S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
+contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
+
+*Quantiles* are the formulas of `Points.ttft_s` and `Points.tpot_s`, checked by ``benchmarks/continuous.py``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betainc
+from pydantic import Field, model_validator
+from scipy.special import betainc, ndtri
 
+from optmodels.catalog.types import Entry
 from optmodels.latency.steps import StepCosts
+from optmodels.units import PositiveInt
 
 Array = npt.NDArray[np.float64]
 
@@ -49,20 +64,43 @@ TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
 BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
+MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
-MOST_OF_WAIT = 4.0  # a request whose s exceeds so many ω does not use the point: others would wait for it
+MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 # TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
 
 
-@dataclass(frozen=True)
-class EngineLimits:
-    """What the engine is told: vLLM's names."""
+def ttft_form(quantile: float | None) -> tuple[float, float, float]:
+    """Coefficients of TTFT at a quantile; between those of `TTFT_FORM` linear in −ln(1 − quantile).
 
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    chunk_tokens: int | None = None  # of one prompt in a step; None: as many as there is room for
+    None is the mean; it stands for the median too, which lies below it in what is skewed to the right.
+    """
+    if quantile is None or quantile <= 0.5:
+        return 0.5, 1.0, 1.0
+    at = [-math.log(1.0 - q) for q in TTFT_FORM]
+    here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
+    first, own, waits = (float(np.interp(here, at, column)) for column in zip(*TTFT_FORM.values(), strict=True))
+    return first, own, waits
+
+
+class EngineLimits(Entry):
+    """What the engine may do in a step; vLLM's names."""
+
+    max_num_seqs: PositiveInt = Field(default=256, description="requests that run at a time")
+    max_num_batched_tokens: PositiveInt = Field(
+        default=8192, description="tokens of a step, at most: a plan may tell an engine less"
+    )
+    chunk_tokens: PositiveInt | None = Field(
+        default=None, description="of one prompt in a step; default: as many as there is room for"
+    )
+
+    @model_validator(mode="after")
+    def _room_for_prompts(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs + LEAST_ROOM:
+            raise ValueError(f"max_num_batched_tokens at least max_num_seqs + {LEAST_ROOM:g}: room for prompts")
+        return self
 
 
 @dataclass(frozen=True)
@@ -228,14 +266,12 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
 
 
 def crowd_quantile(quantile: float, fixed_crowd: Array, load: Array) -> Array:
-    """The (continuous) count that N exceeds with probability 1 − quantile."""
+    """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher)."""
     mean = (fixed_crowd + load) / (1.0 - load)
-    low, high = np.zeros_like(mean), mean + 12.0 * np.sqrt(mean / (1.0 - load)) + 60.0 / (1.0 - load)
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        above = crowd_above(middle + 0.5, fixed_crowd, load) > 1.0 - quantile
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return high
+    spread, skew = np.sqrt(mean / (1.0 - load)), (1.0 + load) / np.sqrt(fixed_crowd + load)
+    z = float(ndtri(quantile))
+    at: Array = mean + spread * (z + skew * (z * z - 1.0) / 6.0)
+    return at
 
 
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
@@ -254,11 +290,10 @@ def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array
 
 @dataclass(frozen=True)
 class Points:
-    """P deployments × L step times × V waits, and what W classes take of each; `exists` says which levels there are.
+    """P deployments × L step times, and what W classes take of each; `exists` says which levels there are.
 
     Attributes:
         step_s: t, (P, L).
-        wait_s: ω, (V,).
         exists: (P, L).
         fixed_s: a₀, (P, L).
         prompt_room: B: prompt tokens a step, beside one of each decoding request, (P, L).
@@ -266,15 +301,16 @@ class Points:
         prefill_s, work_s: of a request; work W is prefill and decodes, (P, L, W).
         steps: m + S_out − 1, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
-        waiting: the same of waiting, (P, L, V, W).
-        crowd_s: c, mean work of a running request in a step, of the mixture by weight, (P, L).
+        beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
+        turn_s: s, (P, L, W); `mean_turn_s`: the same in Σ λs.
+        crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
+            whichever is larger.
         request_s: seconds of a request outside the steps, (P,).
     """
 
     classes: Classes
     engine: EngineLimits
     step_s: Array
-    wait_s: Array
     exists: npt.NDArray[np.bool_]
     fixed_s: Array
     prompt_room: Array
@@ -283,7 +319,9 @@ class Points:
     work_s: Array
     steps: Array
     load: Array
-    waiting: Array
+    beside_s: Array
+    turn_s: Array
+    mean_turn_s: Array
     crowd_s: Array
     request_s: Array
 
@@ -292,42 +330,70 @@ class Points:
         """What the engine of a level is told, (P, L)."""
         return np.asarray(np.ceil(self.prompt_room) + self.engine.max_num_seqs, dtype=np.int64)
 
+    def spread(self) -> float:
+        """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
+
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
+        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
+        of t in the range of the levels needs less than 1/spread of the deployments.
+        """
+        turns = (self.turn_s**2, self.mean_turn_s)
+        rows = np.concatenate([self.load, np.stack(turns)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = rows[:, :, :-1] / rows[:, :, 1:]
+        known = self.exists[:, :-1] & self.exists[:, 1:]
+        return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
+
+    def waiting(self, wait_s: Array, most: float) -> Array:
+        """One request/s as a share of the waiting that a mean wait ω allows (S7), (P, L, V, W).
+
+        Args:
+            wait_s: ω > 0, (P, L, V).
+            most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
+        """
+        s, omega = self.turn_s[:, :, None, :], wait_s[..., None]
+        fits = self.exists[:, :, None, None] & (s <= most * omega * (1.0 + 1e-12))
+        return np.where(fits, s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
+
     def tpot_s(self, quantile: float | None) -> Array:
-        """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L).
+        """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
         (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + c·N_q at a quantile, with N at the level's ρ = 1 − a₀/t.
         """
-        return _tpot(self.fixed_s, self.crowd_s, 1.0 - self.fixed_s / self.step_s, quantile, self.engine.max_num_seqs)
+        fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
+        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs)
 
-    def ttft_s(self, quantile: float | None) -> Array:
-        """Seconds to the first token at a quantile (None: the mean), at most, (P, L, V, W)."""
-        t, own = self.step_s[..., None, None], (self.chunks * self.step_s[..., None] + self.prefill_s)[:, :, None, :]
-        wait = self.wait_s[:, None]
-        outside = self.request_s[:, None, None, None]
-        if quantile is None or quantile <= 0.5:  # the median of what is skewed to the right is below the mean
-            mean: Array = t * (0.5 + self.chunks)[:, :, None, :] + self.prefill_s[:, :, None, :] + wait + outside
-            return mean
-        first, times, waits = TTFT_FORM[quantile]
-        at: Array = first * t + times * own + waits * wait * longest_wait(quantile) + outside
-        return at
+    def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
+        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
+        first, times, waits = ttft_form(quantile)
+        t = self.step_s[..., None]
+        own = t if quantile is None or quantile <= 0.5 else self.beside_s
+        base = first * t + times * (self.chunks * own + self.prefill_s) + self.request_s[:, None, None]
+        return base, waits * longest_wait(quantile, most)
 
-    def e2e_s(self, quantile: float | None) -> Array:
-        """Seconds to the last token, at most: TTFT, TPOT and output length each at the quantile, (P, L, V, W)."""
-        rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0) * self.tpot_s(quantile)[..., None]
-        total: Array = self.ttft_s(quantile) + rest[:, :, None, :]
-        return total
+    def decoding_s(self, quantile: float | None) -> Array:
+        """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
+        rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
+        return rest * self.tpot_s(quantile)
 
 
-def longest_wait(quantile: float) -> float:
-    """Largest quantile of the wait in units of ω over all mixtures that a point takes.
+def longest_wait(quantile: float | None, most: float) -> float:
+    """Largest quantile of the wait in units of ω over all mixtures that a point takes; 1 for the mean.
 
     A wait is positive with probability ρ_s = Σλs and then exponential with mean θ = W/ρ_s. W ≤ ω, and θ = R/(1 − ρ_s)
-    with the residual R ≤ MOST_OF_WAIT·ω/2. So θ ≤ min(ω/ρ_s, R/(1 − ρ_s)), and the quantile is θ·ln(ρ_s/(1 − q)).
+    with the residual R ≤ most·ω/2. So θ ≤ min(ω/ρ_s, R/(1 − ρ_s)), and the quantile is θ·ln(ρ_s/(1 − q)).
+
+    Args:
+        quantile: q.
+        most: of `MOST_OF_WAIT`.
     """
+    if quantile is None or quantile <= 0.5:
+        return 1.0
+    # The second bound grows with ρ_s and the first falls; times the logarithm the first peaks at e·(1 − q).
     above = 1.0 - quantile
-    rho = np.linspace(above, 1.0, 2001)[1:-1]
-    theta = np.minimum(1.0 / rho, MOST_OF_WAIT / 2.0 / (1.0 - rho))
-    return float((theta * np.log(rho / above)).max())
+    rho = max(1.0 / (1.0 + most / 2.0), math.e * above)
+    theta = 1.0 / rho if math.isinf(most) else min(1.0 / rho, most / 2.0 / (1.0 - rho))
+    return theta * max(math.log(rho / above), 0.0)
 
 
 def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int) -> Array:
@@ -336,16 +402,14 @@ def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, m
         mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
         return mean
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho)
-    at: Array = fixed_s + crowd_s * np.minimum(np.maximum(count, 1.0), most)
+    at: Array = fixed_s + crowd_s * np.clip(count, 1.0, most)
     return at
 
 
-def geometric_levels(costs: Sequence[StepCosts], classes: Classes, loads: Sequence[float]) -> Array:
-    """Step times (P, L) that are a₀/(1 − ρ) of each load ρ, with a₀ at its largest."""
-    del classes
-    c = Coefficients.stack(costs)
-    largest = c.step_fixed_s(np.inf, 1.0)[:, :, 0]
-    return largest / (1.0 - np.asarray(loads, dtype=float))
+def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
+    """Step times (P, L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its largest."""
+    largest = Coefficients.stack(costs).step_fixed_s(np.inf, 1.0)[:, :, 0]
+    return largest / (1.0 - loads)
 
 
 def operating_points(
@@ -354,7 +418,6 @@ def operating_points(
     engine: EngineLimits,
     classes: Classes,
     step_s: Array,
-    wait_s: Array,
 ) -> Points:
     """Capacities and latencies of deployments at levels.
 
@@ -364,7 +427,6 @@ def operating_points(
         engine: its limits.
         classes: W of them.
         step_s: t, (P, L).
-        wait_s: ω > 0, (V,).
     """
     c = Coefficients.stack(costs)
     t = np.asarray(step_s, dtype=float)[:, :, None]  # (P, L, 1)
@@ -372,7 +434,7 @@ def operating_points(
     prompt, u, weight = classes.input_tokens, classes.new_tokens, classes.weight / classes.weight.sum()
     earlier = prompt - u
     decodes = classes.output_tokens.mean(axis=1) - 1.0
-    contexts = Coefficients.stack(costs).seen_in_progression(
+    contexts = c.seen_in_progression(
         np.repeat(prompt, classes.output_tokens.shape[1])[None, None, :], 1.0,
         (classes.output_tokens - 1.0).ravel()[None, None, :],
     ).reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3)  # fmt: skip  # (P, 1, W)
@@ -382,14 +444,13 @@ def operating_points(
         work: Array = c.decode_request_s * decodes + slope * contexts
         return work
 
-    # The share φ of steps that carry a prompt: twice that of the mixture by weight at full load, or all.
-    whole = np.full_like(u, np.inf)
-    alone = c.prefill_work_s(u, earlier, whole, 1.0) + decode_s(0.0)
+    # The share φ of steps that carry a prompt: of the mixture by weight at full load, and room for others.
+    alone = c.prefill_work_s(u, earlier, u, 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
-    phi = 2.0 * np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
-    matters = (c.prompt_step_s > 0) | (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
-    phi = np.where((phi >= 1.0) | ~matters, 1.0, phi)  # (P, L, 1)
+    x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
+    varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
+    phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
 
     # a₀ at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore"):
@@ -397,7 +458,7 @@ def operating_points(
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     a0 = c.step_fixed_s(crowd, phi)
     rho = 1.0 - a0 / t
-    per_token = (weight * c.prefill_work_s(u, earlier, whole, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
+    per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
     with np.errstate(divide="ignore"):
         room = np.minimum(BURST * (t - a0) / per_token, engine.max_num_batched_tokens - engine.max_num_seqs)
     exists = (rho > 0) & (room >= LEAST_ROOM)
@@ -408,22 +469,28 @@ def operating_points(
     work = prefill + decode_s(phi)
     steps = chunks + decodes
 
-    load = np.empty((len(ROWS) - 1, *work.shape))
+    load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         load[MEMORY] = _memory(classes, chunks, t, kv, rho, weight)
         load[TOKENS] = u * t / (TOKENS_FILLED * room)
-        load[CHUNKS] = np.where(phi < 1.0, chunks * t / phi, 0.0)
+        load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
-    s = (u * t / room + prefill)[:, :, None, :]
-    omega = np.asarray(wait_s, dtype=float)[:, None]
-    waiting = np.where(s <= MOST_OF_WAIT * omega, s * s / (2.0 * omega) + s, np.inf)
-    waiting[~exists[:, :, 0]] = np.inf
-    crowd_s = (weight * work).sum(axis=2) / (weight * steps).sum(axis=2)
+
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
+    decoding = work - prefill
+    prefill_share = mixture(prefill) / mixture(work)  # v
+    beside = a0 + rho * t * np.maximum(decoding / work, 1.0 - prefill_share)
+    gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+    mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
+    mean_turn += decoding * rho * prefill_share**2 / gamma
     return Points(
-        classes, engine, t[:, :, 0], np.asarray(wait_s, dtype=float), exists[:, :, 0], a0[:, :, 0], room[:, :, 0],
-        chunks, prefill, work, steps, load, waiting, crowd_s, c.request_s[:, 0, 0],
+        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
+        beside, u * beside / room + prefill, mean_turn, np.maximum(work / steps, mixture(work) / mixture(steps)),
+        c.request_s[:, 0, 0],
     )  # fmt: skip
 
 
@@ -508,7 +575,7 @@ def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float
         if q == 0.5:
             ttft[q] = ttft[None]
             continue
-        first, own, waits = TTFT_FORM[q]
+        first, own, waits = ttft_form(q)
         tail = wait / busy * max(np.log(busy / (1.0 - q)), 0.0)
         ttft[q] = first * step + own * (chunks * short + prefill) + waits * tail + costs.request_s
     return Prediction(load, step, crowd, wait, ttft, tpot)

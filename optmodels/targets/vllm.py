@@ -30,6 +30,10 @@ def arguments(d: Deployment) -> dict[str, Any]:
         found["pipeline-parallel-size"] = d.pipeline_parallel
     if d.max_num_seqs is not None:
         found["max-num-seqs"] = d.max_num_seqs
+    if d.max_num_batched_tokens is not None:
+        found["max-num-batched-tokens"] = d.max_num_batched_tokens
+    if d.chunk_tokens is not None:
+        found["long-prefill-token-threshold"] = d.chunk_tokens
     if d.max_model_len is not None:
         found["max-model-len"] = d.max_model_len
     found["gpu-memory-utilization"] = d.vram_usable

@@ -22,7 +22,6 @@ from formulations.fleet.making import Choice
 from formulations.fleet.model import Parameters, demand_met, spot_share, stock, usd, within_budget
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
-from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.model import Expression, Rows
 from optmodels.plan.outcome import Outcome
@@ -136,7 +135,11 @@ class Master:
 
 
 def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 100) -> Relaxation:
-    """Solve the relaxation of period t by column generation (see the module's docstring)."""
+    """Solve the relaxation of period t by column generation (see the module's docstring).
+
+    Of several capacities one of each point stands for all (`FleetTables.blended`): the bound stays one.
+    """
+    tables = tables.blended()
     coupling = Coupling(problem, tables, t)
     asked = coupling.rates[t] > 0
     W, P = tables.load.shape
@@ -202,10 +205,10 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
     at = np.concatenate([master.positions(family, part) for family, part in families.items()])
     add(value, np.full(W, np.inf))
     done, new = 0, True
-    while new and done < rounds:
+    x = np.zeros(rest.width)
+    x[rest.missing.columns] = 1.0  # serves nothing
+    while new and done < rounds and master.session.run() == "optimal":  # else any prices so far give a bound
         done += 1
-        if master.session.run() != "optimal":
-            raise SolverError(f"the master problem was not solved: {master.session.message}")
         duals = master.session.row_duals()
         pi, gains = duals[:W], np.maximum(-duals, 0.0)
         sigma, tau = gains[at], gains[-W:]

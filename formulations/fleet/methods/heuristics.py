@@ -40,11 +40,11 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
     used = choice.used(tables)
     n = np.ceil(used - 1e-7).astype(np.intp)
     n[t, p] = np.maximum(n[t, p], 1)  # however small the load
-    points = tables.points
+    points, alone = tables.points, choice.used_alone(tables)
     for i in range(T):
         for mine in _protected(problem, tables, n[i]):
             at = mine[n[i, mine] > 0][0]
-            while (short := _short(problem, tables, n[i], used[i], mine)) > EDGE:
+            while (short := _short(problem, tables, n[i], alone[i], mine)) > EDGE:
                 n[i, at] += math.ceil(short - EDGE)  # another deployment may need another spare one
     for i in range(T):
         for work in tables.case.workloads:
@@ -89,7 +89,7 @@ def broken(problem: Fleet, tables: FleetTables, choice: Choice, plan: FleetPlan)
             w = tables.case.workload(u.demand.split("/")[0])
             if tables.case.serve_at_least(w) > 1 - u.share + 1e-7:
                 found.append(f"{u.demand}: {u.share:.1%} not served")
-    r, used = problem.reserve, choice.used(tables)
+    r, used = problem.reserve, choice.used_alone(tables)
     for t, row in enumerate(choice.n):
         lacks = [_short(problem, tables, row, used[t], mine) for mine in _protected(problem, tables, row)]
         found += [f"reserve: a pool is {short:.5g} deployments short" for short in lacks if short > 1e-6]

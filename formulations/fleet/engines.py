@@ -1,0 +1,254 @@
+"""Engines that batch continuously, as operating points of a fleet: the levels at which buckets keep their SLO.
+
+An engine is one model instance on some GPUs. Its levels are step times t (`optmodels.serving.continuous`) and, at each,
+waits ω. A bucket keeps its limits on TTFT and deadline up to a wait of its own, and of buckets that share a deployment
+the least counts, so that the best ω is always one bucket's: `WAITS` of them are offered, at equal ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.fleet.plan import DeploymentLine
+from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
+from optmodels.errors import InputError
+from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.memory import kv_tokens
+from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.steps import Provenance, StepCosts
+from optmodels.latency.work import layer_work
+from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
+from optmodels.units import GIB
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
+WAITS = 3  # waits of a level for each of MOST_OF_WAIT
+LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """One model instance: GPUs of one kind that share it, each with its memory."""
+
+    gpu: str
+    gpus: int
+    vram_gib: float  # of each
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Levels of engines of one model, n rows; capacities of one engine, infinite where a bucket misses its SLO.
+
+    Attributes:
+        engine: row of the engines, (n,).
+        step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for, (n,).
+        max_num_batched_tokens: what the engine is told, (n,).
+        kv_tokens: that the engine holds, (n,).
+        capacities: one request/s as a share of each of `ROWS`, (6, D, n).
+        ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
+        late: 1 where the bucket misses its soft SLO, (D, n).
+    """
+
+    engine: Index
+    step_s: Array
+    wait_s: Array
+    most_of_wait: Array
+    max_num_batched_tokens: Array
+    kv_tokens: Array
+    capacities: Array
+    ttft_s: Array
+    tpot_s: Array
+    e2e_s: Array
+    late: Array
+
+
+def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
+    """Buckets as request classes, weighted by their largest rates."""
+    rows = [case.demands[i] for i in demands]
+    return Classes.of(
+        [float(d.input_tokens or 1) for d in rows], [float(d.output_tokens or 1) for d in rows],
+        cached=np.array([case.workload(d.workload).prefix_hit_share for d in rows]),
+        weight=np.array([max(d.requests_per_s) for d in rows]),
+    )  # fmt: skip
+
+
+def mean_prompt(classes: Classes) -> float:
+    """Tokens of a prompt, mean over the mixture."""
+    return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+
+
+def _resolved(
+    case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
+) -> tuple[StepCosts, Provenance]:
+    assert case.source is not None
+    model = case.architectures[w.name]
+    deployment = Deployment(
+        model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu, case.source.engine,
+        w.precision.weights, w.precision.kv, gpus=kind.gpus,
+    )  # fmt: skip
+    return resolve(case.source, deployment, prompt_tokens)
+
+
+def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
+    """Costs of an engine's steps at the instance's safety, and what TTFT is multiplied by besides.
+
+    Raises:
+        InputError: the deployment cannot be modelled.
+    """
+    costs, provenance = _resolved(case, w, kind, prompt_tokens)
+    tpot, ttft = provenance.factors(case.problem.latency.safety)
+    return costs.scaled(tpot), max(ttft / tpot, 1.0)
+
+
+def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
+    """Where the seconds of an engine's steps come from."""
+    _, provenance = _resolved(case, w, kind, 1.0)
+    unseen = (f"carried over to an unmeasured {', '.join(provenance.transfer)}",) if provenance.transfer else ()
+    return "; ".join((provenance.source, *unseen, *provenance.notes))
+
+
+def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
+    """`step_costs` of a plan's line."""
+    main = d.machines[0]
+    machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
+    w = case.workload(d.loads or "")
+    model = case.architectures[w.name], w.precision
+    alike = [
+        i for i, x in enumerate(case.demands)
+        if (case.architectures[x.workload], case.workload(x.workload).precision) == model
+    ]  # fmt: skip
+    kind = EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
+    return step_costs(case, w, kind, mean_prompt(classes_of(case, alike)))
+
+
+def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
+    """Tokens that an engine's KV cache holds beside weights and a pass; 0 where they do not fit.
+
+    Args:
+        case: the instance.
+        w: a workload of the model.
+        kind: the engine.
+        request_tokens: of the shortest requests; with windows these hold most a token.
+    """
+    limits = case.problem.engine
+    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
+    return kv_tokens(
+        work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
+        runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+    )  # fmt: skip
+
+
+def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
+    if limit is None:
+        return math.inf, None
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+
+
+def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+    """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none."""
+    classes = classes_of(case, demands)
+    works = [case.workload(case.demands[i].workload) for i in demands]
+    prompt = mean_prompt(classes)
+    shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
+    found, index = [], []
+    for e, kind in enumerate(kinds):
+        try:
+            found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest)))
+        except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
+            continue
+        index.append(e)
+    index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
+    found = [f for f in found if f[2] > 0]
+    if not found:
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "the model fits no deployment's memory")
+    costs, slower, kv = zip(*found, strict=True)
+    points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
+    engines = np.array(index, dtype=np.intp)
+    parts = [_with_waits(points, works, np.array(slower), np.array(kv), most, engines) for most in MOST_OF_WAIT]
+    made = Levels(**{
+        f: np.concatenate([getattr(part, f) for part, _ in parts], axis=-1) for f in Levels.__dataclass_fields__
+    })  # fmt: skip
+    served = np.isfinite(made.capacities[0]).any(axis=1)
+    why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
+    return made, points.spread(), why
+
+
+def _with_waits(
+    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index
+) -> tuple[Levels, list[str]]:
+    """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so."""
+    shape, slow = points.work_s.shape, slower[:, None]
+    ttft, e2e, tpot = (np.empty(shape) for _ in range(3))  # without waiting
+    per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
+    allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
+    up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
+    asked = {q for w in works for _, q in map(_limit, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
+    first = {q: points.ttft_s(q, most) for q in asked}
+    each = {q: points.tpot_s(q) for q in asked}
+    rest = {q: points.decoding_s(q) for q in asked}
+    for k, slo in enumerate(w.slo for w in works):
+        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(_limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+        ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
+        e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
+        per_e2e[..., k] = first[q_e2e][1] * slow
+        tpot[..., k] = each[q_tpot][..., k]
+        missed[..., k] = tpot[..., k] / at_tpot
+        for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
+            for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
+                into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
+    fits = np.isfinite(points.load).all(axis=0)
+    able = fits & (missed <= up_to)
+    waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
+    shares = points.waiting(waits, most)
+    rows: list[Levels] = []
+    for v in range(waits.shape[2]):
+        omega = waits[:, :, v, None]
+        keeps = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
+        capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
+        e, level = np.nonzero(keeps.any(axis=2))
+        late: Array = np.logical_or(omega > allowed * (1 + 1e-12), missed > 1 + 1e-12)
+        rows.append(Levels(
+            engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
+            points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),
+            (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
+            late[e, level].T.astype(float),
+        ))  # fmt: skip
+    why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
+    return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
+
+
+def _ranks(*allowed: Array) -> Array:
+    """`WAITS` waits of every level, at equal ranks among those that buckets allow; (P, L, V)."""
+    every = np.concatenate([np.where(a > 0, a, np.nan) for a in allowed], axis=2)
+    every = np.sort(every, axis=2)  # NaN last
+    count = np.isfinite(every).sum(axis=2)
+    at = [np.rint(np.maximum(count - 1, 0) * v / (WAITS - 1)).astype(int) for v in range(WAITS)]
+    picked = np.stack([np.take_along_axis(every, a[:, :, None], axis=2)[:, :, 0] for a in at], axis=2)
+    return np.where(count[:, :, None] > 0, picked, 1.0)
+
+
+def _why(fits: Mask, missed: Array, allowed: Array) -> str:
+    """Why no level serves a bucket."""
+    if not fits.any():
+        return "its KV cache fits no deployment beside the model"
+    if not (fits & (missed <= 1)).any():
+        return f"its time per output token is at least {float(missed[fits].min()):.3g} times its limit at every load"
+    if not (fits & (missed <= 1) & (allowed > 0)).any():
+        return "its time to first token or its deadline is missed at every load, even without waiting"
+    return "its prompt holds others up for longer than its limits allow at every load"
+
+
+def _none(demands: int) -> Levels:
+    empty, table = np.zeros(0), np.zeros((demands, 0))
+    return Levels(
+        np.zeros(0, dtype=np.intp), empty, empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table,
+        table, table,
+    )  # fmt: skip
