@@ -66,6 +66,7 @@ class Engine:
         step_s: t.
         pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
+        source: where the costs come from, in words.
     """
 
     costs: StepCosts
@@ -79,6 +80,7 @@ class Engine:
     step_s: float
     pace_s: float
     capacity: Array
+    source: str = ""
 
     @classmethod
     def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
@@ -110,7 +112,12 @@ class Engine:
             typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room,
             mixed if mixed < 1.0 else np.inf,
         ])  # fmt: skip
-        return cls(steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, capacity)
+        found = steps.provenance
+        unseen = (f"not measured: the {' and the '.join(found.transfer)}",) if found.transfer else ()
+        return cls(
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, capacity,
+            "; ".join((found.source, *unseen, *found.notes)),
+        )  # fmt: skip
 
     @cached_property
     def _of(self) -> Coefficients:

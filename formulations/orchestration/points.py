@@ -31,7 +31,7 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 HELD = 1 + 1e-9  # rounding of what a candidate can hold
-BINS_WANTED = 16
+BINS_WANTED, ENGINE_BINS = 16, 48  # until the last arrival; on engines a burst of prompts delays everybody
 SERVICE_BINS = 1.0
 
 
@@ -531,7 +531,8 @@ def _from_trace(
     asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case, most)
     service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
     typical = float(np.median(service)) if service else 1.0
-    bin_s = bins.seconds or max(typical / SERVICE_BINS, last / BINS_WANTED, 1e-3)
+    wanted = BINS_WANTED if case.problem.continuous is None else ENGINE_BINS
+    bin_s = bins.seconds or max(typical / SERVICE_BINS, last / wanted, 1e-3)
     T = (
         max(1, math.ceil((last + float(deadline[held].max(initial=0.0))) / bin_s))
         if last == 0

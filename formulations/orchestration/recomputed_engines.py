@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc
+from scipy.stats import nbinom, norm
 
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
@@ -144,13 +145,11 @@ def _mean_below(most: float, load: float) -> float:
 
 
 def _crowd(quantile: float, mean: float, load: float) -> float:
-    """The crowd that is exceeded with probability 1 − quantile."""
-    if _above(0.5, mean, load) <= 1 - quantile:
-        return 0.0
-    high = 1.0
-    while _above(high + 0.5, mean, load) > 1 - quantile:
-        high *= 2
-    return float(brentq(lambda n: _above(n + 0.5, mean, load) - (1 - quantile), 0.0, high, xtol=1e-10))
+    """The crowd exceeded with probability 1 − quantile, from mean, variance and skewness (Cornish and Fisher)."""
+    of = nbinom(mean * (1 - load) / load + 1, 1 - load)
+    z = float(norm.ppf(quantile))
+    m, v, skewness = (float(x) for x in of.stats(moments="mvs"))
+    return m + math.sqrt(v) * (z + skewness * (z * z - 1) / 6)
 
 
 # ------------------------------------------------------------------------------------------ what is taken over time

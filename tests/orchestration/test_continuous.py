@@ -100,7 +100,7 @@ def test_what_a_start_takes_is_the_mean_over_starts_in_its_bin(costs, prompt, ou
 VARIANTS = {
     "two models": {},
     "chunks, limits, quantile": {
-        "serving": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
+        "engine": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
         "slo": {"ttft_s": 0.5}, "bins": {},
     },
     "roofline, data parallel": {
@@ -253,8 +253,10 @@ def test_what_engines_do_not_have_is_refused_in_words(planned, asked, path):
 def test_continuous_serving_needs_costs_of_steps():
     with pytest.raises(InputError, match=r"latency: \{model: default\}"):
         load(two_models(10, serving="continuous"))
+    with pytest.raises(InputError, match="slots have no steps"):
+        load(two_models(10, engine={"max_num_seqs": 8}))
     with pytest.raises(InputError, match="room for prompts"):
-        load(document("two models") | {"serving": {"max_num_seqs": 256, "max_num_batched_tokens": 256}})
+        load(document("two models") | {"engine": {"max_num_seqs": 256, "max_num_batched_tokens": 256}})
 
 
 def test_pipelines_and_levels_beyond_the_engine_are_refused_with_the_reason():
