@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
-from formulations.orchestration.engines import REQUESTS, RESOURCES, Engine, Lengths, Taken
+from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
@@ -396,7 +396,7 @@ def _engine(
         reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
     if not reason and not isinstance(steps, str):
         engine = Engine.at(steps, limits, kv, lengths, batch)
-        if batch <= engine.capacity[REQUESTS]:
+        if batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0:
             prompt = float(lengths.weight @ lengths.prompt)
             rate = np.full(batch * dp, 1.0 / engine.pace_s)
             return Configuration(
@@ -404,6 +404,8 @@ def _engine(
                 case.problem.memory.vram_usable * case.vram_gib[g], engine,
             )  # fmt: skip
         reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
+        if batch <= engine.capacity[REQUESTS]:
+            reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
     return Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason))
 
 

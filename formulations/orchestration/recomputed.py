@@ -329,6 +329,7 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     of = level(steps, limits, kv, prompt, output, weight, batch)
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
+                    refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
                 yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of)
 

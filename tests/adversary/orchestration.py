@@ -33,7 +33,15 @@ LEFT_OUT = {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
-    **dict.fromkeys(("Latency.model", "Latency.model=str", "Latency.model=EngineModel", "Latency.model=LatencyModel", "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm", "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous", "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens", "Continuous.chunk_tokens", "Continuous.quantile"), _ENGINES),
+    **dict.fromkeys(
+        (
+            "Latency.model", "Latency.model=str", "Latency.model=EngineModel", "Latency.model=LatencyModel",
+            "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm",
+            "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous",
+            "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens",
+            "Continuous.chunk_tokens", "Continuous.quantile",
+        ), _ENGINES,
+    ),
     "TraceSpec.generated": _GENERATED,
     **{
         f"Generated.{f}": _GENERATED
