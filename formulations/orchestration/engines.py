@@ -37,7 +37,6 @@ from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allo
 
 Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting")
-WAITS = 0.5  # mean wait of a prompt behind others that is planned for, in prompts
 SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
 BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
 TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING = range(len(RESOURCES))
@@ -67,7 +66,7 @@ class Engine:
         mixed: f.
         step_s: t.
         pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
-        wait_s: ω, half of the mean s.
+        wait_s: ω, `Continuous.waits` times the mean s.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
         source: where the costs come from, in words.
     """
@@ -117,7 +116,7 @@ class Engine:
             mixed if mixed < 1.0 else np.inf, 1.0,
         ])  # fmt: skip
         prompts = _prompt_work(c, limits, charged, lengths.prompt)
-        wait = WAITS * float(lengths.weight @ (lengths.prompt * step / limits.room + prompts))
+        wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room + prompts))
         found = steps.provenance
         unseen = (f"not measured: the {' and the '.join(found.transfer)}",) if found.transfer else ()
         return cls(

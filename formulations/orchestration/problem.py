@@ -281,6 +281,10 @@ class Continuous(EngineLimits):
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
     )
+    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        default=0.5,
+        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: more room for bursts",
+    )
 
     @property
     def room(self) -> int:

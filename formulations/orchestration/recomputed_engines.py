@@ -32,7 +32,7 @@ class Level:
     Attributes:
         fixed_s, step_s, token_s: of a step that does little; t; of a token after the first.
         charged: every chunk pays `prompt_step_s`.
-        wait_s: ω, that prompts wait for others in the mean: half of what the mean one occupies.
+        wait_s: ω, that prompts wait for others in the mean: `waits` times what the mean one occupies.
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
     """
@@ -112,7 +112,7 @@ def level(
         limits["chunks of a step"] = mixed
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs))
     occupied = _prompt_s(costs, engine, prompt, charged) + prompt / engine.room * step
-    wait = float((weight * occupied).sum()) / 2
+    wait = engine.waits * float((weight * occupied).sum())
     return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, slope, limits)
 
 

@@ -39,7 +39,7 @@ LEFT_OUT = {
             "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm",
             "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous",
             "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens",
-            "Continuous.chunk_tokens", "Continuous.quantile",
+            "Continuous.chunk_tokens", "Continuous.quantile", "Continuous.waits",
         ), _ENGINES,
     ),
     "TraceSpec.generated": _GENERATED,
