@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test quick coverage fuzz adversary check lint types docs study bench answers lock dist clean
+.PHONY: setup demo test quick coverage fuzz adversary check lint types docs study bench bench-latency answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -69,6 +69,9 @@ bench: setup  ## timings and ratios, each benchmark's docstring says of what
 	$(BIN)/python benchmarks/batch_controllers.py
 	$(BIN)/python -m pip install --quiet 'scikit-learn>=1.5'   # the random forest that attribution is timed against
 	$(BIN)/python benchmarks/latency_models.py
+
+bench-latency: setup  ## how wrong latencies without a measurement are: ROWS=aggregated.csv [H100=FOLDER], docs/latency-models.md
+	$(BIN)/python benchmarks/engine_model.py $(ROWS) $(if $(H100),--h100 $(H100))
 
 answers: setup  ## every shipped instance by every method, compared with what version 0.1 answered
 	rm -f results/answers.csv

@@ -4,8 +4,8 @@
 
 The rows are closed loops of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this
 repository. Each row that is not fitted has its reason; errors on all rows are printed beside those on the rest. Aims
-stand in brackets. Coverage is nested: the quantile of a level is that of the other levels, predicted by fits that know
-neither (hundreds of fits: minutes). ``--h100`` adds the models fitted to one LLM on H100 (`latency_models`).
+stand in brackets. Coverage is nested: the quantile of what is left out is that of other levels, predicted by fits
+that know neither. ``--h100`` adds the models fitted to one LLM on H100 (`latency_models`).
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ import pandas as pd
 import yaml
 
 from optmodels import catalog
-from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, labels
+from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, SPREAD_BY, EngineModel, EngineTarget, labels
 from optmodels.latency.engines.document import deployment as engine_deployment
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Served, pulled
 from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, Deployment, Loads, first_token_terms, step_terms
-from optmodels.latency.fit.document import errors, residual_quantiles
+from optmodels.latency.fit.document import LEVELS, errors, residual_quantiles
 
 AIMS = {
     "workload": {"tpot_s": 0.05, "ttft_s": 0.14}, "gpu": {"tpot_s": 0.10, "ttft_s": 0.22},
     "llm": {"tpot_s": 0.12, "ttft_s": 0.28}, "engine": {"tpot_s": 0.13, "ttft_s": 0.35},
     "own": {"tpot_s": 0.06, "ttft_s": 0.15},
 }  # fmt: skip
+FOLDS = 8
+SHRINK_ROWS = 20.0
 INFLATION = {"tpot_s": 1.2, "ttft_s": 1.6}
 OUT = Path(__file__).parents[1] / "optmodels" / "catalog" / "data" / "engine_models" / "default.yaml"
 LLMS = {
@@ -183,29 +185,37 @@ def left_out(rows: Rows, level: pd.Series) -> dict[str, np.ndarray]:
     return found
 
 
-def covered(rows: Rows, level: pd.Series, one: dict[str, np.ndarray], what: str) -> dict[str, float]:
+def folded(level: pd.Series) -> pd.Series:
+    """Levels in at most `FOLDS` groups, the largest apart from one another."""
+    names = level.value_counts().index
+    if len(names) <= FOLDS:
+        return level
+    return level.map({v: str(i % FOLDS) for i, v in enumerate(names)})
+
+
+def covered(rows: Rows, level: pd.Series, what: str) -> dict[str, float]:
     """Share of fitted rows below the prediction at safety 0.9 where nothing of their level is known in any way.
 
-    The rows of another level u are predicted by a fit without u and v; the quantile over all u inflates the
-    prediction of v by the fit without v. Of two levels nothing is left to fit to: there the predictions of u by a fit
-    that has seen v must do.
+    Levels are left out in `folded` groups. The rows of another group u are predicted by a fit without u and v; the
+    quantile over all u inflates the prediction of v by the fit without v. Of two groups nothing is left to fit to:
+    there the predictions of u by a fit that has seen v must do.
     """
-    names, clean = level.unique(), (rows.frame.why == "").to_numpy()
-    names = [v for v in names if clean[(level == v).to_numpy()].any()]
-    two = {pair: one if len(names) == 2 else without(rows, level, pair) for pair in itertools.combinations(names, 2)}
+    group, clean = folded(level), (rows.frame.why == "").to_numpy()
+    names = [v for v in group.unique() if clean[(group == v).to_numpy()].any()]
+    inside = {v: (group == v).to_numpy() for v in names}
+    one = {v: without(rows, group, (v,)) for v in names}
+    two = {} if len(names) == 2 else {p: without(rows, group, p) for p in itertools.combinations(names, 2)}
     found = {}
     for target in TARGETS:
         measured, below = rows.frame[target].to_numpy(), np.zeros(len(level), dtype=bool)
         for v in names:
-            ratio = np.zeros(len(level))
-            for pair, seconds in two.items():
-                if v in pair:
-                    there = (level == pair[int(pair[0] == v)]).to_numpy()
-                    ratio[there] = (measured / seconds[target])[there]
-            others = clean & (level != v).to_numpy()
-            q = quantiles(ratio[others], level.to_numpy()[others], what)["0.9"]
-            here = (level == v).to_numpy()
-            below[here] = (measured <= q * one[target])[here]
+            ratio = np.ones(len(level))
+            for u in names:
+                if u != v:
+                    known = two.get((u, v), two.get((v, u), one[u]))
+                    ratio[inside[u]] = (measured / known[target])[inside[u]]
+            known, spread = interval(rows, ratio, clean & ~inside[v], level, what)
+            below[inside[v]] = (measured <= known["0.9"] ** powers(rows, spread) * one[v][target])[inside[v]]
         found[target] = float(below[clean].mean())
     return found
 
@@ -240,19 +250,30 @@ def own_rows(rows: Rows, level: pd.Series, count: int, draws: int) -> dict[str, 
     return {t: tuple(np.concatenate(x) for x in zip(*pairs, strict=True)) for t, pairs in found.items()}
 
 
-def quantiles(ratio: np.ndarray, level: np.ndarray, what: str) -> dict[str, float]:
-    """Of measured/predicted: pooled over workloads; of LLMs, GPUs and engines the wider of pooled and worst-but-few.
+def interval(
+    rows: Rows, ratio: np.ndarray, chosen: np.ndarray, level: pd.Series, what: str
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Quantiles of measured/predicted; of workloads to the power 1/spread, and the spread by engine and LLM.
 
-    With few LLMs a pooled quantile is that of the LLM with the most rows: a fresh LLM is one draw among LLMs, so each
-    has one vote, with its own quantile.
+    Of a workload left out, engine and LLM are known, and so is how far their ratios lie apart: a mean |log ratio|,
+    shrunken towards that of all rows. Of G LLMs, GPUs or engines, a fresh one may be worse than all: the share of
+    ratios above the quantile is made smaller by G/(G + 1).
     """
-    pooled = residual_quantiles(ratio, np.ones(len(ratio)))
     if what == "workload":
-        return pooled
-    own = [residual_quantiles(ratio[level == v], np.ones((level == v).sum())) for v in np.unique(level)]
-    levels = [at for at in pooled if any(at in q for q in own)]
-    wider = [max(pooled[at], np.quantile([q[at] for q in own if at in q], float(at))) for at in levels]
-    return dict(zip(levels, np.maximum.accumulate(wider).tolist(), strict=True))
+        size = np.abs(np.log(ratio[chosen]))
+        by = pd.Series(size).groupby(rows.labels[SPREAD_BY][chosen].astype(str))
+        spread = ((by.sum() / size.mean() + SHRINK_ROWS) / (by.size() + SHRINK_ROWS)).to_dict()
+        scaled = ratio[chosen] ** (1.0 / powers(rows, spread)[chosen])
+        return residual_quantiles(scaled, np.ones(len(scaled))), spread
+    groups_seen = level[chosen].nunique()
+    above = {f"{at:g}": (1.0 - at) * groups_seen / (groups_seen + 1.0) for at in LEVELS}
+    found = {at: float(np.quantile(ratio[chosen], 1.0 - share, method="higher")) for at, share in above.items()}
+    return {at: q for at, q in found.items() if above[at] * chosen.sum() >= 1.0}, {}
+
+
+def powers(rows: Rows, spread: dict[str, float]) -> np.ndarray:
+    """The spread of each row, (n,)."""
+    return np.array([spread.get(v, 1.0) for v in rows.labels[SPREAD_BY]])
 
 
 def stated(name: str, measured: np.ndarray, seconds: np.ndarray, aim: float | None = None, beside: str = "") -> None:
@@ -291,16 +312,18 @@ def main() -> None:
     levels = groups(distinct)
     for what, level in levels.items():
         found = left_out(rows, level)
-        share = covered(rows, level, found, what)
+        share = covered(rows, level, what)
         for target, seconds in found.items():
             measured, predicted = seen[target][clean], seconds[clean]
-            q = quantiles(measured / predicted, level.to_numpy()[clean], what)
+            q, spread = interval(rows, seen[target] / seconds, clean, level, what)
+            width = float(np.median(q["0.9"] ** powers(rows, spread)[clean]))
             judged[target]["left_out"][what] = errors(measured, predicted)
             judged[target]["residual_quantiles"][what] = q
+            judged[target].setdefault("spread", spread)
             wide = f" (aim {INFLATION[target]:.1f})" if what == "workload" else ""
             every = np.median(np.abs(seconds / seen[target] - 1))
             stated(f"{target}, a whole {what} left out", measured, predicted, AIMS[what][target],
-                   f"; all rows: median {every:.1%}; safety 0.9 multiplies by {q['0.9']:.2f}{wide} and covers "
+                   f"; all rows: median {every:.1%}; safety 0.9 multiplies by {width:.2f}{wide} and covers "
                    f"{share[target]:.3f} (aim 0.88 to 0.95)")  # fmt: skip
     for what, least in LEAST_OWN.items():
         for target, (measured, predicted) in own_rows(rows, levels["llm"], least, args.draws).items():
@@ -342,10 +365,10 @@ def speed(models: tuple[Fitted, Fitted], points: int = 1_000_000) -> None:
     rng = np.random.default_rng(0)
     loads = Loads(*(rng.integers(low, high, points).astype(float) for low, high in ((1, 256), (64, 8192), (16, 2048))))
     level = {grouping: [name] for grouping, name in labels(d).items()}
-    start = time.perf_counter()
+    start = time.process_time()
     step = models[0].predict(step_terms(d, loads), level)
     models[1].predict(first_token_terms(d, loads, step), level)
-    print(f"TPOT and TTFT of {points / (time.perf_counter() - start):,.0f} operating points a second (aim 1,000,000)")
+    print(f"TPOT and TTFT of {points / (time.process_time() - start):,.0f} operating points a second (aim 1,000,000)")
 
 
 def _short(value):

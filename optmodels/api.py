@@ -30,6 +30,7 @@ from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
+    from optmodels.catalog.types import Machine
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
@@ -58,6 +59,7 @@ def solve(
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
+    on_result: Callable[[Result], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> Result:
     """Find one plan, check it independently, and (with `out`) write it below that folder.
@@ -72,6 +74,7 @@ def solve(
         seed: of the solver or heuristic.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
+        on_result: called with the result once it is checked, before files and pictures are made of it.
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
@@ -93,8 +96,10 @@ def solve(
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
         result.log["left_out"] = left_out
-    result._frames = lambda: form.frames(table, outcome.plan)
+    result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    if on_result is not None:
+        on_result(result)
     if out is not None:
         with keeping(result):
             save(result, form, table, outcome.plan, Path(out))
@@ -450,6 +455,12 @@ def replay(
     controller: str | None = None,
     rate_factor: float = 1.0,
     first_s: float | None = None,
+    columns: Mapping[str, str] | None = None,
+    part: Literal["first", "rest"] | None = None,
+    share: float = 0.5,
+    resample: int | None = None,
+    block_s: float | None = None,
+    predicted_error: float | None = None,
     seed: int = 0,
     out: str | PathLike[str] | None = None,
     requests_as: Literal["csv", "parquet"] = "csv",
@@ -468,6 +479,13 @@ def replay(
             ``static:BATCH``, ``sla:SECONDS_PER_TOKEN``, ``memory:KV_TOKENS``, or several joined by commas.
         rate_factor: the trace arrives so many times as fast.
         first_s: only so many seconds of the trace.
+        columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        part: only the ``first`` `share` of the trace's time, or the ``rest``: a plan made for one is judged on the
+            other.
+        share: of the trace's time in its first part.
+        resample: seed of another trace drawn from this one (the instance's own, if none is given) in blocks.
+        block_s: length of these blocks (`traces.shape.resampled`).
+        predicted_error: dispatchers know output lengths with this error (`traces.shape.predicted`).
         seed: of everything drawn.
         out: folder for results; a new folder is made in it with replay.json and one table of requests a policy.
         requests_as: file format of those tables.
@@ -480,8 +498,8 @@ def replay(
     """
     from optmodels.simulation.cluster import QUEUES, SPEEDS
     from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces import shape
     from optmodels.traces.readers import read_trace
-    from optmodels.traces.shape import part, sped_up
 
     check_folder(None if out is None else Path(out))
     one_of("speed", speed, SPEEDS)
@@ -489,6 +507,8 @@ def replay(
         one_of("queue", queue, QUEUES)
     if requests_as not in ("csv", "parquet"):
         raise InputError(Mistake(None, "requests_as", requests_as, "csv or parquet"))
+    if block_s is not None and resample is None:
+        raise InputError(Mistake(None, "block_s", block_s, "resample, whose blocks are so long"))
     if trace is None and (rate_factor != 1 or first_s is not None):
         raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
     problem, plan, document = _planned(source, instance)
@@ -500,10 +520,21 @@ def replay(
         raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
     checked = checked_options(seed)
     began = time.perf_counter()
-    requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    if columns and not isinstance(trace, str | PathLike):
+        raise InputError(Mistake(None, "columns", dict(columns), "a trace file, whose columns these are"))
+    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    if requests is None and (part is not None or resample is not None or predicted_error is not None):
+        requests = problem.own_trace()
+        if requests is None:
+            raise InputError(Mistake(None, "trace", None, "a trace: the instance has no requests one by one"))
     if requests is not None:
-        requests = part(requests, 0.0, first_s) if first_s is not None else requests
-        requests = sped_up(requests, rate_factor)
+        requests = shape.part(requests, 0.0, first_s) if first_s is not None else requests
+        if part is not None:
+            one_of("part", part, shape.PARTS)
+            requests = shape.halves(requests, share)[shape.PARTS.index(part)]
+        requests = shape.resampled(requests, resample, block_s) if resample is not None else requests
+        requests = shape.sped_up(requests, rate_factor)
+        requests = shape.predicted(requests, predicted_error, seed) if predicted_error is not None else requests
     read = time.perf_counter()
     kept: dict[str, Mapping[str, Any]] = {}
     options = ReplayOptions(
@@ -515,7 +546,9 @@ def replay(
         "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
         "policy": policy, "speed": speed, "overflow_protection": overflow_protection, "queue": queue,
         "controller": controller, "rate_factor": rate_factor,
-        "first_s": first_s, "seed": seed, "report": _replayed(form, problem, plan, requests, options),
+        "first_s": first_s, "part": part, "share": share if part is not None else None, "resample": resample,
+        "predicted_error": predicted_error, "trace_notes": [] if requests is None else list(requests.notes),
+        "seed": seed, "report": _replayed(form, problem, plan, requests, options),
         "seconds": {"read": read - began, "replay": time.perf_counter() - read}, "optmodels_version": version(),
     }  # fmt: skip
     if out is not None:
@@ -551,6 +584,111 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
     return folder
+
+
+def simulate(
+    llm: str,
+    gpu: str,
+    trace: str | PathLike[str] | Trace,
+    *,
+    tp: int = 1,
+    precision: str = "fp16",
+    kv_precision: str = "fp16",
+    engine: str = "vllm",
+    model: str = "default",
+    max_num_seqs: int = 256,
+    max_num_batched_tokens: int = 8192,
+    chunk_tokens: int | None = None,
+    kv_tokens: float | None = None,
+    instances: int = 1,
+    dispatcher: str = "earliest_finish",
+    refuse: bool = False,
+    ttft_limit_s: float | None = None,
+    tpot_limit_s: float | None = None,
+    e2e_limit_s: float | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Simulate one deployment on a trace, step by step, without a plan.
+
+    Args:
+        llm, gpu: of the catalogue.
+        trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
+            LOW-HIGH, drawn evenly.
+        tp: GPUs of an instance.
+        precision, kv_precision: of weights and cache.
+        engine: vllm, sglang or trtllm.
+        model: ``default``, ``roofline``, or a model file that ``calibrate --model steps`` wrote.
+        max_num_seqs, max_num_batched_tokens, chunk_tokens: `simulation.continuous.Engine`'s.
+        kv_tokens: that the cache holds; None: what the GPUs' memory leaves.
+        instances: alike, behind one dispatcher.
+        dispatcher: one of `simulation.continuous.DISPATCHERS`, but for planned shares.
+        refuse: refuse what is predicted to exceed the limits.
+        ttft_limit_s, tpot_limit_s, e2e_limit_s: what goodput counts.
+        rate_factor, first_s: of the trace, as in `replay`.
+        seed: of a trace that is drawn.
+        out: folder for results; a new folder is made in it with simulate.json and a table of requests.
+
+    Raises:
+        InputError: a name, a file or an argument is wrong, or the weights do not fit.
+    """
+    from optmodels.simulation.continuous import DISPATCHERS, Engine
+    from optmodels.simulation.deployment import Limits, costs_of, kv_room, named, serve
+    from optmodels.traces.generated import poisson
+    from optmodels.traces.readers import read_trace
+    from optmodels.traces.shape import part, sped_up
+
+    check_folder(None if out is None else Path(out))
+    able = [d for d in DISPATCHERS if d != "planned_shares"]
+    one_of("dispatcher", dispatcher, able)
+    for name, value in (("tp", tp), ("instances", instances)):
+        if value < 1:
+            raise InputError(Mistake(None, name, value, "at least 1"))
+    for name, seconds in (("ttft_limit", ttft_limit_s), ("tpot_limit", tpot_limit_s), ("e2e_limit", e2e_limit_s)):
+        if seconds is not None and not seconds > 0:
+            raise InputError(Mistake(None, name, seconds, "seconds > 0"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    seed = checked_options(seed).seed
+    if isinstance(trace, str) and trace.startswith("poisson:"):
+        requests = poisson(trace, seed)
+    else:
+        requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+    requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
+    began = time.perf_counter()
+    deployed = named(llm, gpu, tp, precision, kv_precision, engine)
+    costs, provenance = costs_of(model, deployed, float(requests.prompt_tokens.mean()))
+    room = kv_room(deployed, max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
+    one = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
+    report, columns = serve(
+        requests, one, instances, dispatcher, refuse,  # type: ignore[arg-type]
+        Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s),
+    )  # fmt: skip
+    found: dict[str, Any] = {
+        "deployment": {
+            "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
+            "instances": instances, "dispatcher": dispatcher, "refuse": refuse, "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens, "kv_tokens": one.kv_tokens,
+        },
+        "latency": {
+            "model": provenance.model, "source": provenance.source, "transfer": list(provenance.transfer),
+            "notes": list(provenance.notes),
+        },
+        "limits": {"ttft_s": ttft_limit_s, "tpot_s": tpot_limit_s, "e2e_s": e2e_limit_s},
+        "trace": requests.name, "rate_factor": rate_factor, "first_s": first_s, "seed": seed, "report": report,
+        "seconds": time.perf_counter() - began, "optmodels_version": version(),
+    }  # fmt: skip
+    if out is not None:
+        with keeping(found):
+            folder = new_folder(Path(out), safe_name(f"{llm}-{gpu}-simulate"))
+            found["folder"] = str(folder)
+            import pandas as pd
+
+            write_text(folder / "simulate.json", to_json(found))
+            write_frame(folder / "requests.csv", pd.DataFrame(columns))
+    return found
 
 
 def _read_result(path: Path) -> Mapping[str, Any]:
@@ -598,7 +736,9 @@ def new_formulation(name: str, folder: str | PathLike[str] = ".") -> Path:
 
 
 def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`) or ``catalog``."""
+    """What there is: ``formulations``, ``methods``, ``instances`` (shipped, or files below `folder`), ``catalog`` or
+    ``machines``, every one with its prices in USD per hour, their date and source.
+    """
     from optmodels import catalog
 
     match what:
@@ -622,8 +762,23 @@ def listing(what: str, folder: str | PathLike[str] | None = None) -> list[dict[s
             rows += [{"kind": "gpu", "name": k, "title": g.title} for k, g in catalog.gpus().items()]
             return rows + [{"kind": "calibration", "name": k, "title": catalog.calibration_document(k).get("title", "")}
                            for k in catalog.calibrations()]  # fmt: skip
+        case "machines":
+            return [_priced(pool, m) for pool in catalog.pools() for m in catalog.machines(pool)]
         case _:
-            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog"))
+            raise InputError(Mistake(None, "what", what, "one of formulations, methods, instances, catalog, machines"))
+
+
+def _priced(pool: str, m: Machine) -> dict[str, Any]:
+    from optmodels import catalog
+    from optmodels.catalog.types import MARKETS
+
+    about = catalog.pools()[pool]
+    sources = "; ".join(f"{k}: {v}" for k, v in about.price_sources.items() if k in (*MARKETS, "date"))
+    return {
+        "pool": pool, "machine": m.machine, "region": m.region, "gpu": m.gpu, "gpus": m.gpu_count,
+        "vram_gib": m.vram_gib, **{k: m.prices.get(k) for k in MARKETS}, "date": about.retrieved.isoformat(),
+        "source": about.source, "price_sources": sources,
+    }  # fmt: skip
 
 
 def _shipped() -> list[dict[str, Any]]:

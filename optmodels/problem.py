@@ -46,6 +46,10 @@ class Problem(Entry):
     def resolve(self) -> Any:
         """Look up everything the file refers to; the object that tables are built from."""
 
+    def own_trace(self) -> Any:
+        """The requests of the instance one by one (`traces.types.Trace`); None where it has none."""
+        return None
+
     @abstractmethod
     def inline(self) -> Problem:
         """The same problem with everything it refers to written out, so that it stands alone."""

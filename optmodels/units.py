@@ -22,6 +22,14 @@ _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", 
 _NUMBER_UNIT = re.compile(
     r"^\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ$]+(?:/[A-Za-zµ$]+)*)?\s*$"
 )
+# What is written most, (own unit, wanted unit): pint's own factors. Loading pint takes longer than most plans.
+COMMON = {
+    ("us", "s"): 1e-6, ("µs", "s"): 1e-6, ("ms", "s"): 1e-3, ("min", "s"): 60.0, ("h", "s"): 3600.0,
+    ("GB", "GiB"): 0.9313225746154785, ("TB", "GiB"): 931.3225746154785, ("MiB", "GiB"): 2.0**-10,
+    ("TiB", "GiB"): 1024.0, ("GB/s", "Gbps"): 8.0, ("Mbps", "Gbps"): 1e-3, ("MB/s", "B/s"): 1e6, ("GB/s", "B/s"): 1e9,
+    ("TB/s", "B/s"): 1e12, ("GFLOP/s", "FLOP/s"): 1e9, ("TFLOP/s", "FLOP/s"): 1e12, ("PFLOP/s", "FLOP/s"): 1e15,
+    ("tokens/s", "token/s"): 1.0, ("USD/hour", "USD/h"): 1.0,
+}  # fmt: skip
 
 
 @cache
@@ -53,6 +61,8 @@ def convert(value: object, unit: str) -> object:
     number, own = float(match[1]), (match[2] or "").replace("$", "USD")
     if not own or own == unit:
         return number
+    if (factor := COMMON.get((own, unit))) is not None:
+        return number * factor
     import pint
 
     registry = _registry()

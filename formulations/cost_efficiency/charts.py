@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, build_tables, candidate_order
-from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.loading import load
-from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, rule, shortened, tables_of
 from optmodels.reporting.colours import FAMILY_COLOURS, SERIES
 from optmodels.serving.points import NONE, Index, in_memory, optimise
 from optmodels.serving.static import Limits
@@ -28,7 +26,7 @@ def charts(document: Mapping[str, Any]) -> list[Chart]:
     """Charts of a solve document."""
     if not document.get("problem"):
         return []
-    tables = build_tables(cast(CostEfficiency, load(dict(document["problem"]))))
+    tables = tables_of(document, build_tables)
     plan = None if document.get("plan") is None else CostPlan.model_validate(document["plan"])
     found = [_frontier(tables, plan), _decision_map(tables, plan)]
     if plan is not None:

@@ -15,7 +15,8 @@ from typing import Any
 
 from formulations.fleet.check_engines import check_engines
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
-from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile
+from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile, StockLine
+from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.plan.findings import Findings
 from optmodels.plan.latencies import Run, latencies
@@ -424,6 +425,11 @@ def _counted(q: PeriodLine) -> dict[tuple[str, str, str], int]:
     return counts
 
 
+def _has_gpu(machine: Machine | None, line: StockLine) -> bool:
+    """Whether a limit counts a machine, by its GPU; what is no machine has none."""
+    return fnmatch.fnmatchcase("" if machine is None or machine.gpu is None else machine.gpu, line.gpu)
+
+
 def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> None:
     pool = {(m.machine, m.region): m for m in case.machines}
     counts = _counted(q)
@@ -439,7 +445,7 @@ def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> N
             mine = {
                 k: v * size(k, line.unit) for k, v in counts.items()
                 if fnmatch.fnmatchcase(k[0], line.machine) and fnmatch.fnmatchcase(k[1], line.region)
-                and line.market in (None, k[2])
+                and line.market in (None, k[2]) and _has_gpu(pool.get(k[:2]), line)
             }  # fmt: skip
             sums: dict[Any, int] = {}
             for k, v in mine.items():
@@ -588,11 +594,15 @@ def _limits(
                 sums: dict[str, float] = {}
                 if kind == "quota":
                     where = "" if line.region == "*" else f" in {line.region}"
-                    sums[f"quota of {line.machine}{where}{suffix}"] = 0.0
+                    of = {("*", "*"): "*", (line.machine, "*"): line.machine, ("*", line.gpu): line.gpu}
+                    what = of.get((line.machine, line.gpu), f"{line.machine} ({line.gpu})")
+                    sums[f"quota of {what}{where}{suffix}"] = 0.0
                 for machine, region in resources:
                     if not (fnmatch.fnmatchcase(machine, line.machine) and fnmatch.fnmatchcase(region, line.region)):
                         continue
                     m = pool.get((machine, region))
+                    if not _has_gpu(m, line):
+                        continue
                     size = 1 if m is None or line.unit == "machines" else m.gpu_count
                     if m is not None and line.unit == "vcpus":
                         size = m.vcpu or 0

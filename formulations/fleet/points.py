@@ -640,6 +640,7 @@ def _use(machines: list[tuple[tuple[Resource, int], ...]]) -> tuple[tuple[Resour
 def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple[str, ...], Array, Array]:
     """Stock rows (one for every matching machine and region) and quota rows, with weights over resources."""
     by_key = {(m.machine, m.region): m for m in case.machines}
+    gpu = {key: m.gpu or "" for key, m in by_key.items()}
 
     def weight(r: Resource, line: StockLine) -> float:
         m = by_key.get((r[0], r[1]))
@@ -657,7 +658,7 @@ def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple
             match = [
                 g for g, (machine, region, market) in enumerate(resources)
                 if fnmatch.fnmatchcase(machine, line.machine) and fnmatch.fnmatchcase(region, line.region)
-                and line.market in (None, market)
+                and line.market in (None, market) and fnmatch.fnmatchcase(gpu.get((machine, region), ""), line.gpu)
             ]  # fmt: skip
             groups = {None: match} if kind == "quota" else {}
             if kind == "stock":

@@ -6,6 +6,7 @@ curves of the cost-efficiency problem, or measured (``points:``, ``points_table:
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,9 +156,10 @@ class FleetWorkload(Entry):
 
 
 class StockLine(Entry):
-    """A limit on machines by name pattern, region pattern and market (none: all markets together)."""
+    """A limit on machines by patterns of name, GPU and region, and by market (none: all markets together)."""
 
     machine: Name = "*"
+    gpu: Name = Field(default="*", description="of the machine, as the catalogue names it")
     region: str = "*"
     market: Market | None = None
     at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)]
@@ -167,7 +169,8 @@ class StockLine(Entry):
     def label(self) -> str:
         """Its name in plans and messages."""
         where = "" if self.region == "*" else f" in {self.region}"
-        return f"{self.machine}{where}{'' if self.market is None else f' ({self.market})'}"
+        what = self.machine if self.gpu == "*" else self.gpu if self.machine == "*" else f"{self.machine} ({self.gpu})"
+        return f"{what}{where}{'' if self.market is None else f' ({self.market})'}"
 
 
 class Interruption(Entry):
@@ -573,6 +576,8 @@ def _resolve(p: Fleet) -> FleetCase:
         where = f"stock[{i}]" if i < len(p.stock) else f"quota[{i - len(p.stock)}]"
         if line.unit == "vcpus" and any(m.vcpu is None for m in machines):
             wrong.add(f"{where}.unit", "vcpus", "machines with known vcpu in the pool")
+        if line.gpu != "*" and not any(fnmatch.fnmatchcase(m.gpu or "", line.gpu) for m in machines):
+            wrong.unknown(f"{where}.gpu", line.gpu, "a GPU of the pool's machines", {m.gpu for m in machines if m.gpu})
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:

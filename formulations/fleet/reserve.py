@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scipy.special import bdtrc
-
 MOST_SPARES = 20_000  # of a pool; a reserve that needs more is refused, not cut
 
 
@@ -12,6 +10,8 @@ def spares(size: int, unavailable: float, miss: float) -> int:
 
     Deployments are lost independently, each a share `unavailable` of the time, so the losses are binomial.
     """
+    from scipy.special import bdtrc
+
     low, high = 0, size
     while low < high:
         middle = (low + high) // 2
@@ -35,6 +35,8 @@ def largest_pools(unavailable: float, miss: float, load: int) -> list[tuple[int,
     """
     if unavailable <= 0 or load <= 0:
         return [(0, load)]
+    from scipy.special import bdtrc
+
     table: list[tuple[int, int]] = []
     size = 0
     for k in range(MOST_SPARES + 1):

@@ -16,6 +16,7 @@ from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
 
 MAX_ROWS = 5000
+PROMISES_SHOWN = 12
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -34,9 +35,10 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     """Rich renderables of a solve document."""
     out: list[Any] = []
     if result.get("plan") is not None:
-        out += _plan(FleetPlan.model_validate(result["plan"]))
         problem = result.get("problem", {})
-        if problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0:
+        out += _plan(FleetPlan.model_validate(result["plan"]), problem)
+        unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
+        if unqueued and problem.get("serving") != "continuous":
             advice = "add queueing: (or max_load:) to keep the plan under load"
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
     conflict = result.get("log", {}).get("conflict")
@@ -50,13 +52,60 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     return out
 
 
-def _plan(p: FleetPlan) -> list[Any]:
+def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
+    """What requests see at worst against what they are promised, tightest first; None: measured points do not say."""
+    limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
+    continuous = problem.get("serving") == "continuous"
+    rows: dict[str, dict[str, float]] = {}
+    for share in (s for q in p.periods for d in q.deployments for s in d.serves):
+        wait = 0.0 if continuous else share.wait_s
+        seen = (("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait))
+        row = rows.setdefault(share.demand, {})
+        for key, value, more in seen:
+            if value is not None:
+                row[key] = max(row.get(key, 0.0), value + more)
+    lines: list[tuple[float, list[str]]] = []
+    for demand, row in rows.items():
+        slo, tight = limits.get(demand.partition("/")[0], {}), 0.0
+        cells = [plain(demand)]
+        for key in ("ttft_s", "tbt_s", "deadline_s"):
+            limit, at = slo.get(key), ""
+            if isinstance(limit, Mapping):
+                limit, at = limit["at_most"], f" (p{100 * limit['percentile']:g})"
+            value = row.get(key)
+            text = "" if value is None else _seconds(value)
+            if value is not None and limit is not None:
+                colour = "green" if value <= limit * (1 + 1e-6) else "red"
+                text, tight = f"[{colour}]{text}[/{colour}] of {_seconds(limit)}{at}", max(tight, value / limit)
+            cells.append(text)
+        if any(cells[1:]):
+            lines.append((tight, cells))
+    if not lines:
+        return None
+    lines.sort(key=lambda line: -line[0])
+    left_out = len(lines) - PROMISES_SHOWN
+    title = "What requests see, of what they may" + (f" ({left_out} looser ones left out)" if left_out > 0 else "")
+    table = titled(title, "requests", "TTFT", "TPOT", "whole request")
+    for _, cells in lines[:PROMISES_SHOWN]:
+        table.add_row(*cells)
+    return table
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
     out: list[Any] = [f"[bold]{plain(p.headline())}[/bold]"]
-    million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4f} USD per million tokens"
-    out.append(
-        f"  {p.total_usd_per_hour:.4f} USD/h (machines {p.usd_per_hour:.4f}, penalties {p.penalty_usd_per_hour:.4f},"
-        f" changes {p.change_usd_per_hour:.4f}){million}; {p.served_share:.2%} of requests served"
-    )
+    million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4g} USD per million tokens"
+    parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
+    of = ", ".join(f"{name} {value:,.4f}" for name, value in parts.items() if value)
+    of = f" ({of})" if p.penalty_usd_per_hour or p.change_usd_per_hour else ""
+    served = f"{p.served_share:.2%} of requests served" if p.served_share < 1 else "all requests served"
+    out.append(f"  {p.total_usd_per_hour:,.4f} USD/h{of}{million}; {served}")
+    promises = _promises(p, problem)
+    if promises is not None:
+        out += ["", promises]
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:

@@ -385,6 +385,10 @@ class Orchestration(Problem):
             self._case = _resolve(self)
         return self._case
 
+    def own_trace(self) -> Trace | None:
+        """The requests one by one; None where they come as classes."""
+        return self.resolve().trace
+
     def inline(self) -> Orchestration:
         """The same problem with measurements and requests from files written out; very long ones stay in theirs."""
         from formulations.orchestration.rates import measured_rows

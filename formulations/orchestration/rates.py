@@ -189,7 +189,7 @@ class RateSource:
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * flops), mem_bytes_per_s=np.full(n, tp * g.mem_bytes_per_s),
             vram_bytes=np.full(n, tp * pp * self.case.vram_gib[gpu] * GIB),
-            pcie_bytes_per_s=np.full(n, tp * g.pcie_bytes_per_s), disk_bytes_per_s=np.full(n, np.nan),
+            pcie_bytes_per_s=np.full(n, tp * (g.pcie_bytes_per_s or np.nan)), disk_bytes_per_s=np.full(n, np.nan),
             net_bytes_per_s=np.full(n, np.nan), link_bytes_per_s=np.full(n, g.link_bytes_per_s),
             ram_bytes=np.full(n, np.nan), disk_bytes=np.full(n, np.nan),
         )  # fmt: skip

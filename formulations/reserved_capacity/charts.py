@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
-from formulations.reserved_capacity.problem import ReservedCapacity
 from formulations.reserved_capacity.show import COMPARED, frames
 from optmodels.catalog import geography
-from optmodels.loading import load
-from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named
+from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, tables_of
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
 Array = npt.NDArray[np.float64]
@@ -28,7 +26,7 @@ def charts(document: Mapping[str, Any]) -> list[Chart]:
     """Charts of a solve document."""
     if document.get("plan") is None or not document.get("problem"):
         return []
-    tables = build_tables(cast(ReservedCapacity, load(dict(document["problem"]))))
+    tables = tables_of(document, build_tables)
     plan = ReservedPlan.model_validate(document["plan"])
     hours = _Hours(tables, plan)
     comparisons = document.get("report", {}).get("comparisons") or {}

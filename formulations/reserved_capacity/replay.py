@@ -22,6 +22,7 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
 from optmodels.traces.types import Floats, Ints, Label, Programs, Trace
+from optmodels.units import GIB
 
 WINDOW_S, SHORTEST_S = 600.0, 90.0
 LONGEST_S = 31 * 86400.0  # of a trace
@@ -303,7 +304,8 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
     per_token = layers * (w.linear_flops_per_token + w.head_flops_per_token) / found.flops
-    room = found.vram_bytes * problem_workload.vram_usable - float(weight_bytes(w, found.tp))
+    room = found.vram_bytes * problem_workload.vram_usable - found.tp * problem_workload.runtime_gib * GIB
+    room -= float(weight_bytes(w, found.tp))
     kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
     if found.costs is not None:
         c, none = found.costs, np.zeros(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
-from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
+from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
 
 PROMPT_TOKENS_A_STEP = 8192
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
@@ -32,6 +32,9 @@ class Workload(Entry):
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
     variant: Variant = "roofline"
     vram_usable: PositiveFraction = 0.9
+    runtime_gib: NonNegativeGib = Field(
+        default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
+    )
 
 
 @dataclass(frozen=True)
@@ -122,15 +125,18 @@ def choice_of(
         return None
     vram = (vram_gib or gpu.vram_gib * gpu_count) / gpu_count
     prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
-    model = Model(layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable)
-    short = Model(model.work, prompt, w.output_tokens, w.variant, w.vram_usable)
+    model = Model(
+        layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable,
+        runtime_bytes=w.runtime_gib * GIB,
+    )  # fmt: skip
+    short = replace(model, input_tokens=prompt)
     best: Choice | None = None
     for tp in (d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0):
         n = len(BATCHES)
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * flops),
             mem_bytes_per_s=np.full(n, tp * gpu.mem_bytes_per_s),
-            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * gpu.pcie_bytes_per_s),
+            vram_bytes=np.full(n, tp * vram * GIB), pcie_bytes_per_s=np.full(n, tp * (gpu.pcie_bytes_per_s or np.nan)),
             disk_bytes_per_s=np.full(n, np.nan), net_bytes_per_s=np.full(n, np.nan),
             link_bytes_per_s=np.full(n, gpu.link_bytes_per_s), ram_bytes=np.full(n, np.nan),
             disk_bytes=np.full(n, np.nan),

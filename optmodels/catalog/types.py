@@ -37,7 +37,9 @@ class Gpu(Entry):
     fp4_flops: FlopsPerSecond | None = Field(default=None, description="None: fp4 weights are computed in 16 bit")
     mem_bytes_per_s: BytesPerSecond
     vram_gib: Gib
-    pcie_bytes_per_s: BytesPerSecond
+    pcie_bytes_per_s: BytesPerSecond | None = Field(
+        default=None, description="to the host, one direction; None: not published, so no KV offload to RAM is planned"
+    )
     link_bytes_per_s: BytesPerSecond = Field(
         description="to the other GPUs of the same machine, one direction: NVLink or PCIe"
     )
@@ -73,6 +75,8 @@ class Mla(Entry):
     qk_nope_head_dim: PositiveInt
     qk_rope_head_dim: PositiveInt
     v_head_dim: PositiveInt
+    index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
+    index_head_dim: int = Field(default=0, ge=0)
 
 
 class Window(Entry):
@@ -105,7 +109,10 @@ class Architecture(Entry):
     ffn_matrices: Literal[2, 3] = Field(description="2: plain feed-forward, 3: gated (SwiGLU)")
     vocab: PositiveInt
     tied_embeddings: bool = False
-    max_positions: PositiveInt
+    attention_gate: bool = Field(
+        default=False, description="attention's result is gated by a second projection, as wide as the queries"
+    )
+    max_positions: Annotated[int, Field(strict=True, ge=1, le=10**9)]
     learned_positions: int = Field(default=0, ge=0)
     params: float | None = Field(default=None, gt=0, description="published parameter count")
     moe: MoE | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import explaining, latency, measure, planning, replay, reporting, sweeping
+from optmodels.cli import asking, explaining, latency, measure, planning, replay, reporting, simulate, sweeping
 from optmodels.cli.console import ready, report_mistakes
 from optmodels.errors import InputError, printable
 from optmodels.formulation import Formulation, register
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (planning, explaining, replay, sweeping, reporting, latency, measure):
+for verbs in (planning, asking, explaining, replay, simulate, sweeping, reporting, latency, measure):
     verbs.register(app)
 
 
@@ -88,6 +89,9 @@ def _fault(error: Exception) -> int:
 def main() -> None:
     """Entry point of the ``optmodels`` command; SIGTERM stops it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gc.set_threshold(
+        50_000, 20, 50
+    )  # start-up makes objects that stay: looking for garbage among them is a tenth of it
     sys.exit(run())
 
 

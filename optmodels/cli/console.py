@@ -5,8 +5,12 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import math
 import os
+import shutil
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,23 +68,54 @@ def show(items: list[Any]) -> None:
         console.print(printable(item) if isinstance(item, str) else item)
 
 
-@contextmanager
-def progress(enabled: bool) -> Iterator[Any]:
-    """Live incumbent and bound on stderr where it is a terminal; yields the callback, or None."""
-    from rich.console import Console
+class Progress:
+    """One live line on stderr: seconds, incumbent, bound and gap, from `AFTER_S` on and every `EVERY_S`."""
 
-    console = Console(stderr=True, highlight=False)
-    if not enabled or not console.is_terminal:
+    AFTER_S, EVERY_S = 1.0, 0.25
+
+    def __init__(self) -> None:
+        self._began, self._last, self._done = time.perf_counter(), "tables …", threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+        self._thread.start()
+
+    def __call__(self, event: Event) -> None:
+        """What a solver has found so far; a callback of `api.solve`."""
+        from optmodels.solver.highs import relative_gap
+
+        incumbent = "none" if event.objective is None else f"{event.objective:.6g}"
+        bound = "none" if event.bound is None or not math.isfinite(event.bound) else f"{event.bound:.6g}"
+        gap = relative_gap(event.objective, event.bound)
+        within = "" if gap is None or not math.isfinite(gap) else f"  gap {gap:.2%}"
+        self._last = f"incumbent {incumbent}  bound {bound}{within}  nodes {event.nodes}"
+
+    def _tick(self) -> None:
+        wait = self.AFTER_S
+        while not self._done.wait(wait):
+            text = f"{time.perf_counter() - self._began:.0f} s  {self._last}  (Ctrl-C: the best so far)"
+            sys.stderr.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            sys.stderr.flush()
+            wait = self.EVERY_S
+
+    def stop(self) -> None:
+        """Take the line away; once is enough."""
+        if not self._done.is_set():
+            self._done.set()
+            self._thread.join()
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+@contextmanager
+def progress(enabled: bool) -> Iterator[Progress | None]:
+    """A live line on stderr where that is a terminal, else None."""
+    if not enabled or not sys.stderr.isatty():
         yield None
         return
-    with console.status("tables …") as status:
-
-        def on_event(event: Event) -> None:
-            incumbent = "none" if event.objective is None else f"{event.objective:.6g}"
-            bound = "none" if event.bound is None else f"{event.bound:.6g}"
-            status.update(f"{event.seconds:.1f} s  incumbent {incumbent}  bound {bound}  nodes {event.nodes}")
-
-        yield on_event
+    shown = Progress()
+    try:
+        yield shown
+    finally:
+        shown.stop()
 
 
 @contextmanager

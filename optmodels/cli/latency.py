@@ -47,7 +47,7 @@ def calibrate(
     model: Annotated[
         str,
         typer.Option(
-            help="auto, scaled, two_segment, additive, decay or linear_batch; default: the engines' global "
+            help="auto, scaled, two_segment, additive, steps, decay or linear_batch; default: the engines' global "
             "coefficients, pulled by a few served rows of --engine, --gpu and --llm."
         ),
     ] = "auto",

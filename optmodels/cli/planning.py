@@ -45,23 +45,40 @@ def solve(
     as_json: Json = False,
 ) -> int:
     """One plan: a readable summary, and files under results/."""
+    target = out if out is not None else (None if as_json else Path("results"))
+    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed)
+    return int(result.exit_status)
+
+
+def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
+    """The result of `api.solve`, shown as soon as it is found and before files are made of it.
+
+    Raises:
+        NotWrittenError: the result was shown and could not be written.
+    """
     from optmodels import api, formulation
     from optmodels.cli.console import attempted, progress, show
+    from optmodels.reporting.text import plain
 
-    target = out if out is not None else (None if as_json else Path("results"))
     with progress(not as_json) as on_event:
+
+        def on_result(result: Any) -> None:
+            if on_event is not None:
+                on_event.stop()
+            summary = formulation.get(result.formulation).summary(result.document())
+            show([*_headline(result), *summary, *_certificate(result)])
+            sys.stdout.flush()
+
         result, unwritten = attempted(lambda: api.solve(
-            instance, method, time_limit=time_limit, gap=gap, seed=seed, out=target, on_event=on_event
+            source, out=target, on_event=on_event, on_result=None if as_json else on_result, **how
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
-    else:
-        form = formulation.get(result.formulation)
-        found = result.model_dump(mode="json", by_alias=True)
-        show([*_headline(result), *form.summary(found), *_certificate(result)])
+    elif "folder" in result.log:
+        show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
     if unwritten is not None:
         raise unwritten
-    return int(result.exit_status)
+    return result
 
 
 def _headline(result: Any) -> list[Any]:
@@ -104,12 +121,9 @@ def _certificate(result: Any) -> list[Any]:
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if result.status == "error":
-        file = Path(result.log["folder"]) / "plan.json" if "folder" in result.log else "the document (--out writes it)"
-        lines.append(f"[red]Nothing is proved.[/red] Please report this with {plain(str(file))}")
+        lines.append("[red]Nothing is proved.[/red] Please report this with plan.json (--out writes it)")
     if left_out := result.log.get("left_out"):
         lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
-    if "folder" in result.log:
-        lines.append(f"[dim]Files: {plain(str(result.log['folder']))}[/dim]")
     return lines
 
 
@@ -286,16 +300,30 @@ def schema(
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="formulations, methods, instances or catalog")] = "formulations",
+    what: Annotated[
+        str, typer.Argument(help="formulations, methods, instances, catalog or machines (with prices)")
+    ] = "formulations",
     folder: Annotated[
         Path | None, typer.Option(help="Instance files in it and below, in place of the instances shipped.")
     ] = None,
+    pool: Annotated[str | None, typer.Option(help="Of machines: those of one list of the catalogue.")] = None,
+    region: Annotated[str | None, typer.Option(help="Of machines: those of one region.")] = None,
     as_json: Json = False,
 ) -> int:
-    """What there is: formulations, methods, instances, catalog."""
+    """What there is: formulations, methods, instances, catalog, machines."""
     from optmodels import api
+    from optmodels.errors import InputError, Mistake
 
     found = api.listing(what, folder)
+    for column, wanted in (("pool", pool), ("region", region)):
+        if wanted is None:
+            continue
+        if what != "machines":
+            raise InputError(Mistake(None, f"--{column}", wanted, "machines to list: optmodels list machines"))
+        known = list(dict.fromkeys(row[column] for row in found))
+        found = [row for row in found if row[column] == wanted]
+        if not found:
+            raise InputError(Mistake(None, f"--{column}", wanted, f"one of {', '.join(known)}"))
     if as_json:
         sys.stdout.write(api.to_json(found) + "\n")
         return 0
@@ -305,9 +333,12 @@ def list_(
     from optmodels.reporting.text import plain
 
     if found:
-        columns = list(dict.fromkeys(k for row in found for k in row))
+        sources = {row["pool"]: row for row in found} if what == "machines" else {}
+        columns = [k for k in dict.fromkeys(k for row in found for k in row) if not sources or "source" not in k]
         table = Table(*columns, box=None)
         for row in found:
-            table.add_row(*(plain(str(row.get(c, ""))) for c in columns))
+            table.add_row(*(plain("" if row.get(c) is None else str(row[c])) for c in columns))
         show([table])
+        for name, row in sources.items():
+            show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
     return 0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from optmodels.cli.options import Json, PlanFile
+from optmodels.cli.options import Columns, Json, PlanFile
 
 
 def register(app: typer.Typer) -> None:
@@ -19,8 +19,12 @@ def register(app: typer.Typer) -> None:
 def replay(
     plan: PlanFile,
     trace: Annotated[
-        Path | None, typer.Option(help="Azure CSV, Mooncake JSONL, or CSV/Parquet; default: the instance's requests.")
+        Path | None,
+        typer.Option(
+            help="A public trace, a request log, or a table (guide: replay); default: the instance's requests."
+        ),
     ] = None,
+    column: Columns = None,
     policy: Annotated[str | None, typer.Option(help="Who gets a request; default: the formulation's.")] = None,
     speed: Annotated[str, typer.Option(help="Decoding under load, or worst_case: as in a full batch.")] = "load",
     overflow_protection: Annotated[
@@ -39,6 +43,21 @@ def replay(
     ] = None,
     rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
     first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Only the first part of the trace's time, or the rest: first or rest.")
+    ] = None,
+    share: Annotated[float, typer.Option(help="Of the trace's time in its first part.")] = 0.5,
+    resample: Annotated[
+        int | None,
+        typer.Option(help="Out of sample: another trace drawn from this one in blocks of time, with this seed."),
+    ] = None,
+    block_s: Annotated[
+        float | None, typer.Option(help="Seconds of such a block; default: a 24th of the trace.")
+    ] = None,
+    predicted_error: Annotated[
+        float | None,
+        typer.Option(help="Dispatchers know output lengths with this standard deviation of ln(predicted/true)."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
     instance: Annotated[Path | None, typer.Option(help="For this instance, not the one in the file.")] = None,
     out: Annotated[
@@ -50,13 +69,16 @@ def replay(
     """Simulate a plan on a request trace: predicted beside replayed."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
+    from optmodels.cli.latency import pairs
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))
     found, unwritten = attempted(lambda: api.replay(
         plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
         overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
-        rate_factor=rate_factor, first_s=first, seed=seed, out=target,
+        rate_factor=rate_factor, first_s=first, columns=pairs(column, "--column") or None,
+        part=part, share=share, resample=resample, block_s=block_s, predicted_error=predicted_error,  # type: ignore[arg-type]
+        seed=seed, out=target,
         requests_as="parquet" if parquet else "csv",
     ))  # fmt: skip
     if as_json:

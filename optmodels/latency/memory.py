@@ -11,8 +11,8 @@ besides), one GPU holds
 
 within `utilization` of its memory. Engines' defaults of that share: vLLM ``gpu_memory_utilization`` 0.9, since 2026
 0.92 with CUDA graphs counted inside (vllm/config/cache.py); TensorRT-LLM ``free_gpu_memory_fraction`` 0.9 of what
-weights and activations leave free (KvCacheConfig); SGLang ``mem_fraction_static``, for weights and cache alone, by GPU
-and chunk size, 0.8 to 0.9 on GPUs of 80 GB and more (server_args.py).
+weights and activations leave free (KvCacheConfig); SGLang ``mem_fraction_static``, for weights and cache alone,
+computed from the GPU, the chunk and the batches of its CUDA graphs (server_args.py).
 """
 
 from __future__ import annotations

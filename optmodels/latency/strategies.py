@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.latency.memory import kv_copies, pass_bytes, weight_bytes
-from optmodels.latency.stepsum import sum_max_lines
+from optmodels.latency.stepsum import BLOCK, sum_max_lines
 from optmodels.latency.work import LayerWork
 
 Array = npt.NDArray[np.float64]
@@ -168,7 +168,10 @@ class Curves:
 
     def service(self, alpha: Array) -> Array:
         """Mean service time 1/μ of the AO machine per layer and request, seconds (affine in α)."""
-        return self.lines_at_mean(alpha)[:, REMOTE]
+        fixed = self.line[:, REMOTE] + self.line_alpha[:, REMOTE] * alpha
+        per_token = self.line_per_token[:, REMOTE] + self.line_per_token_alpha[:, REMOTE] * alpha
+        service: Array = fixed + per_token * self.mean_context
+        return service
 
     def load(self, alpha: Array) -> Array:
         """ρ = λ/μ of the shared AO machine: N requests per decode time of a layer (LP 16); 0 where not shared."""
@@ -195,11 +198,12 @@ class Curves:
         if self.steps == 0:
             return np.zeros_like(self.base) if self.measured_e2e is None else self.base.copy()
         decode = self.unqueued_decode(alpha)
-        busy = self.sharing * self.service(alpha)
         queued = self.sharing > 0
         if queued.any():
+            service = self.service(alpha)
+            busy = self.sharing * service
             with np.errstate(divide="ignore", invalid="ignore"):
-                wait = busy * self.service(alpha) / (2.0 * (decode - busy))  # = ρ/(2μ(1−ρ))
+                wait = busy * service / (2.0 * (decode - busy))  # = ρ/(2μ(1−ρ))
             decode = decode + np.where(queued, np.where(busy < decode, wait, np.inf), 0.0)
         tbt: Array = self.decode_slope * self.layers * decode + self.decode_intercept
         return tbt
@@ -292,14 +296,18 @@ class Curves:
     def _argmin(self, metric: Literal["tbt", "e2e"], iterations: int = 48) -> Array:
         """Golden section; exact to 1e-10 of the range because the curves are convex on it."""
         best = self.alpha_lo.copy()
-        rows = np.flatnonzero(self.alpha_hi > self.alpha_lo)
-        if not len(rows):
-            return best
-        part = self.take(rows)
+        movable = np.flatnonzero(self.alpha_hi > self.alpha_lo)
+        for start in range(0, len(movable), BLOCK):
+            rows = movable[start : start + BLOCK]
+            best[rows] = self.take(rows)._golden(metric, iterations)
+        return best
+
+    def _golden(self, metric: Literal["tbt", "e2e"], iterations: int) -> Array:
+        """`_argmin` where every row has a range."""
         ratio = (np.sqrt(5.0) - 1) / 2
-        lo, hi = part.alpha_lo.copy(), part.alpha_hi.copy()
+        lo, hi = self.alpha_lo.copy(), self.alpha_hi.copy()
         x, y = hi - ratio * (hi - lo), lo + ratio * (hi - lo)
-        value = getattr(part, metric)
+        value = getattr(self, metric)
         fx, fy = value(x), value(y)
         for _ in range(iterations):
             left = fx <= fy
@@ -309,9 +317,9 @@ class Curves:
             x, y = np.where(left, new, y), np.where(left, x, new)
             fx, fy = np.where(left, fnew, fy), np.where(left, fx, fnew)
         # The minimum may sit at an end of the range, or at the kink the balance point finds exactly.
-        candidates = np.stack([(lo + hi) / 2, part.alpha_lo, part.alpha_hi, part.balance(), part.prefill_kink()])
+        candidates = np.stack([(lo + hi) / 2, self.alpha_lo, self.alpha_hi, self.balance(), self.prefill_kink()])
         values = np.stack([value(c) for c in candidates])
-        best[rows] = candidates[values.argmin(axis=0), np.arange(len(rows))]
+        best: Array = candidates[values.argmin(axis=0), np.arange(len(self))]
         return best
 
     def prefill_kink(self) -> Array:
@@ -329,7 +337,10 @@ class Curves:
             good, bad = inside.copy(), end.copy()
             whole = value(end) <= limit
             good[whole] = end[whole]
+            bad = np.where(ok, bad, good)  # nothing to find there
             for _ in range(50):
+                if (good == bad).all():
+                    break
                 mid = (good + bad) / 2
                 fits = value(mid) <= limit
                 good, bad = np.where(fits, mid, good), np.where(fits, bad, mid)
@@ -400,8 +411,8 @@ class Model:
 
     def _allreduce(self, hw: Hardware, tokens: Array) -> Array:
         """Two ring all-reduces of the hidden state per layer over tp GPUs, seconds (0 for tp = 1)."""
-        volume = 2.0 * 2.0 * (hw.tp - 1.0) / hw.tp * tokens * self.work.allreduce_bytes_per_token
-        return volume / hw.link_bytes_per_s
+        seconds: Array = tokens * self.work.collective_bytes(hw.tp) / hw.link_bytes_per_s
+        return seconds
 
     def _prefill(self, hw: Hardware, B: Array) -> Array:
         """Prefill of one layer without transfers: FLOPs/peak, under `roofline` at least reading the weights."""
@@ -454,14 +465,14 @@ class Model:
         n = len(B)
         line, line_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
         per_token, per_token_alpha = np.zeros((n, LINES)), np.zeros((n, LINES))
-        line[:, LOCAL], line_alpha[:, LOCAL] = p["kv"] + p["state"], -p["kv"]
+        line[:, LOCAL], line_alpha[:, LOCAL] = p["kv"], -p["kv"]
         per_token[:, LOCAL], per_token_alpha[:, LOCAL] = p["kv_l"], -p["kv_l"]
         line_alpha[:, REMOTE], per_token_alpha[:, REMOTE] = a * m, b * m
         base, base_per_token = p["allreduce"], np.zeros(n)
         if self.variant == "paper":  # LP(12): compute, then the slower of the two readings
             base, base_per_token = base + p["linear"] + p["attention"], p["attention_l"]
         else:
-            line[:, LOCAL] += p["weights"]
+            line[:, LOCAL] += p["weights"] + p["state"]
             line[:, COMPUTE], per_token[:, COMPUTE] = p["linear"] + p["attention"], p["attention_l"]
         return self._curves(
             hw, B, prefill=self._prefill(hw, B),

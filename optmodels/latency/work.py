@@ -70,6 +70,7 @@ class LayerWork:
     expert_weight_bytes: float  # all routed experts' weights
     experts: int
     active_experts: int
+    expert_layers: float  # share of the layers
     allreduce_bytes_per_token: float  # hidden state, summed twice a layer under tensor parallelism
     weight_bytes: float  # of the whole model, as stored
     kv_bytes_per_token_all_layers: float
@@ -120,6 +121,19 @@ class LayerWork:
         """D_ao, bytes per layer: `tokens` = S_in in prefill, 1 in decode (Table V)."""
         return B * tokens * self.ao_bytes_per_token
 
+    def collective_bytes(self, tp: Any, attention_ranks: float = 1.0) -> Any:
+        """Bytes that every GPU sends per layer and token of the whole step, on n = tp·attention_ranks GPUs.
+
+        Two ring all-reduces of the hidden state among the tp GPUs of the token's attention rank, 2·2·(tp − 1)/tp times
+        its size; and with several ranks, in layers with experts, an all-to-all to the token's k experts and back, whose
+        2·k hidden states spread over the n GPUs.
+        """
+        reduced = 4.0 * (tp - 1.0) / tp / attention_ranks
+        exchanged = (
+            2.0 * self.active_experts * self.expert_layers / (tp * attention_ranks) if attention_ranks > 1 else 0.0
+        )
+        return (reduced + exchanged) * self.allreduce_bytes_per_token
+
     def weight_bytes_read(self, tokens: Any) -> Any:
         """Weight bytes per layer that a pass over `tokens` tokens reads from device memory.
 
@@ -142,10 +156,10 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     experts of a model that was published so (`MoE.expert_precision`).
     """
     h, q_dim, kv_dim = arch.hidden, arch.heads * arch.head_dim, arch.kv_heads * arch.head_dim
-    kv_params = whole_params = 0.0
+    kv_params = whole_params = index_bytes = 0.0
     if arch.mla is None:
         kv_params = 2.0 * h * kv_dim
-        attention_params = h * q_dim + kv_params + q_dim * h
+        attention_params = (2 if arch.attention_gate else 1) * h * q_dim + kv_params + q_dim * h
         flops_per_pair = prefill_flops_per_pair = 4.0 * q_dim
         kv_elements = 2.0 * kv_dim
         ao_elements = 2.0 * q_dim + 2.0 * kv_dim
@@ -153,17 +167,21 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         m = arch.mla
         qk_dim = m.qk_nope_head_dim + m.qk_rope_head_dim
         q_params = h * m.q_lora_rank + m.q_lora_rank * arch.heads * qk_dim if m.q_lora_rank else h * arch.heads * qk_dim
-        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim))
+        index_dim = m.index_heads * m.index_head_dim
+        index_params = (m.q_lora_rank or h) * index_dim + h * (m.index_head_dim + m.index_heads)
+        index_bytes = (m.index_head_dim + 4.0) if index_dim else 0.0  # a key of 8-bit elements and its scale
+        whole_params = float(h * (m.q_lora_rank + m.kv_lora_rank + m.qk_rope_head_dim) + index_params)
         attention_params = (
             q_params
             + h * (m.kv_lora_rank + m.qk_rope_head_dim)
             + m.kv_lora_rank * arch.heads * (m.qk_nope_head_dim + m.v_head_dim)
             + arch.heads * m.v_head_dim * h
+            + index_params
         )
         # Absorbed form: every head attends over the shared latent, so keys and values are the cached vectors.
         kv_elements = float(m.kv_lora_rank + m.qk_rope_head_dim)
-        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank)
-        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim)
+        flops_per_pair = 2.0 * arch.heads * (kv_elements + m.kv_lora_rank) + 2.0 * index_dim
+        prefill_flops_per_pair = 2.0 * arch.heads * (qk_dim + m.v_head_dim) + 2.0 * index_dim
         ao_elements = arch.heads * (kv_elements + m.kv_lora_rank) + kv_elements
     linear = arch.linear
     state_elements = state_flops = 0.0
@@ -199,7 +217,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
     plain = WEIGHT_BYTES["fp16"]
     expert_bytes = expert_params * expert_w
     body_bytes = (attention_params + ffn_fixed) * w + router * plain
-    kv_bytes = with_attention * kv_elements * KV_BYTES[kv]
+    kv_bytes = with_attention * (kv_elements * KV_BYTES[kv] + index_bytes)
     whole_activations = 2 * h * ACTIVATION_BYTES
     return LayerWork(
         layers=arch.layers,
@@ -214,6 +232,7 @@ def layer_work(arch: Architecture, weights: Precision = "fp16", kv: KvPrecision 
         expert_weight_bytes=expert_bytes,
         experts=experts,
         active_experts=active,
+        expert_layers=1.0 - arch.moe.dense_layers / arch.layers if arch.moe is not None else 0.0,
         allreduce_bytes_per_token=h * ACTIVATION_BYTES,
         weight_bytes=arch.layers * (body_bytes + expert_bytes) + embeddings * plain,
         kv_bytes_per_token_all_layers=arch.layers * kv_bytes,

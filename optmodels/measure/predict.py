@@ -34,7 +34,7 @@ def hardware(machine: Machine, tp: int) -> Hardware:
         flops=tp * one * (g.fp16_flops if g.fp16_flops is not None else np.nan),
         mem_bytes_per_s=tp * one * g.mem_bytes_per_s,
         vram_bytes=np.inf * one,
-        pcie_bytes_per_s=tp * one * g.pcie_bytes_per_s,
+        pcie_bytes_per_s=tp * one * (g.pcie_bytes_per_s or np.nan),
         disk_bytes_per_s=one * machine.disk_bytes_per_s,
         net_bytes_per_s=one * machine.net_bytes_per_s,
         link_bytes_per_s=one * g.link_bytes_per_s,

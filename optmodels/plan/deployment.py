@@ -38,7 +38,7 @@ class Deployment(Document):
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step of a replica")
     chunk_tokens: int | None = Field(default=None, ge=1, description="tokens of one prompt in a step")
     max_model_len: int | None = Field(default=None, ge=1, description="input and output tokens of the longest request")
-    weights: str = Field(default="fp16", description="precision: fp16, fp8 or int4")
+    weights: str = Field(default="fp16", description="precision: fp16, fp8, fp8_block, fp4 (NVFP4), mxfp4 or int4")
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")

@@ -95,7 +95,7 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
     io, net, ao_flops, ao_bandwidth = 1.0, 1.0, 1.0, 1.0
     if p.family in ("kvo_ram", "kvo_disk"):
         if p.family == "kvo_ram":
-            io = tp * gpu.pcie_bytes_per_s
+            io = tp * (gpu.pcie_bytes_per_s or math.nan)
             host = (main.ram_gib or 0.0) / dp * problem.memory.ram_usable
         else:
             io = (main.disk_gbps or 0.0) * BYTES_PER_GBIT / dp

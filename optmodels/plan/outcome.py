@@ -129,6 +129,12 @@ def judged(outcome: Outcome[P], objective: float | None, sense: str, check: Chec
     return outcome
 
 
+class Solved(dict[str, Any]):
+    """A solve document as JSON data that may know the tables it was made from: charts need not build them again."""
+
+    tables: Any = None
+
+
 class Result(Document):
     """A solve document: at least the contract's keys; `report` holds what the formulation adds."""
 
@@ -157,6 +163,7 @@ class Result(Document):
     optmodels_version: str = ""
 
     _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
+    _tables: Any = PrivateAttr(default=None)
 
     def frames(self) -> dict[str, Any]:
         """The result's tables as pandas data frames by name (those written as CSV).
@@ -171,8 +178,14 @@ class Result(Document):
     def __getstate__(self) -> dict[Any, Any]:
         """Without the tables, which are this process' own."""
         state = super().__getstate__()
-        private = dict(state["__pydantic_private__"] or {}) | {"_frames": None}
+        private = dict(state["__pydantic_private__"] or {}) | {"_frames": None, "_tables": None}
         return state | {"__pydantic_private__": private}
+
+    def document(self) -> Solved:
+        """The document as JSON data."""
+        found = Solved(self.model_dump(mode="json", by_alias=True))
+        found.tables = self._tables
+        return found
 
     def to_json(self) -> str:
         """The document as JSON text."""

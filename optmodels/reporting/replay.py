@@ -18,6 +18,7 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
     faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
     asked = f"{found['requests']:,} requests of {found['trace']}{faster}" if found["trace"] else "its own requests"
     lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
+    lines[1:1] = [f"[dim]{plain(note)}[/dim]" for note in found.get("trace_notes", ())]
     policies = report.get("policies")
     if isinstance(policies, Mapping):
         lines += [_beside(report.get("predicted", {}), policies), ""]
@@ -25,15 +26,15 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
         if key in ("predicted", "policies"):
             continue
         if isinstance(value, list) and value and all(isinstance(r, Mapping) for r in value):
-            lines += [f"[bold]{plain(_words(key))}[/bold]", _table(value)]
+            lines += [f"[bold]{plain(words(key))}[/bold]", _table(value)]
         elif isinstance(value, list):
-            lines += [plain(f"{_words(key)}: {v}") for v in value[:MAX_ROWS]]
+            lines += [plain(f"{words(key)}: {v}") for v in value[:MAX_ROWS]]
         elif isinstance(value, Mapping) and len(_flat(value)) > MAX_FIGURES:
-            lines.append(f"{_words(key)}: {len(_flat(value))} figures, see --json or replay.json")
+            lines.append(f"{words(key)}: {len(_flat(value))} figures, see --json or replay.json")
         elif not isinstance(value, Mapping):
-            lines.append(plain(f"{_words(key)}: {_shown(value)}"))
+            lines.append(plain(f"{words(key)}: {shown(value)}"))
         else:
-            lines.append(plain(f"{_words(key)}: " + ", ".join(f"{k} {_shown(v)}" for k, v in _flat(value).items())))
+            lines.append(plain(f"{words(key)}: " + ", ".join(f"{k} {shown(v)}" for k, v in _flat(value).items())))
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
     return lines
@@ -56,9 +57,9 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     }  # fmt: skip
     expected = _flat(predicted)
     metrics = list(dict.fromkeys(k for columns in (expected, *runs.values()) for k in columns))
-    table = Table("", "predicted", *(plain(f"{_words(n)}, replayed") for n in runs), box=None)
+    table = Table("", "predicted", *(plain(f"{words(n)}, replayed") for n in runs), box=None)
     for m in metrics:
-        table.add_row(plain(_words(m)), *(_shown(columns.get(m)) for columns in (expected, *runs.values())))
+        table.add_row(plain(words(m)), *(shown(columns.get(m)) for columns in (expected, *runs.values())))
     return table
 
 
@@ -67,15 +68,15 @@ def _table(rows: list[Mapping[str, Any]]) -> Any:
 
     flat = [_flat(r) for r in rows[:MAX_ROWS]]
     columns = list(dict.fromkeys(k for r in flat for k in r))
-    table = Table(*(plain(_words(c)) for c in columns), box=None)
+    table = Table(*(plain(words(c)) for c in columns), box=None)
     for r in flat:
-        table.add_row(*(plain(_shown(r.get(c))) for c in columns))
+        table.add_row(*(plain(shown(r.get(c))) for c in columns))
     if len(rows) > MAX_ROWS:
         table.add_row(f"… {len(rows) - MAX_ROWS} more in replay.json")
     return table
 
 
-def _words(key: str) -> str:
+def words(key: str) -> str:
     """``throughput_tokens_per_s`` as ``throughput tokens/s``, ``ttft_s p99`` as ``ttft p99, s``."""
     first, _, rest = key.replace("_per_s", "/s").partition(" ")
     seconds = first.endswith("_s")
@@ -83,7 +84,8 @@ def _words(key: str) -> str:
     return f"{words}, s" if seconds else words
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A figure for people: four digits, thousands apart."""
     if value is None:
         return ""
     if isinstance(value, bool):

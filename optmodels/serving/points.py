@@ -270,7 +270,7 @@ def _known(*columns: Array) -> Mask:
 def _family_curves(case: Case, model: Model, family: Family, c: Configurations) -> tuple[Configurations, Curves] | None:
     """Curves of one family's configurations; rows whose machine lacks a needed figure are left out."""
     hw = _hardware(case, c.main, c.tp, c.dp)
-    needs = {"kvo_ram": hw.ram_bytes, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
+    needs = {"kvo_ram": hw.ram_bytes * hw.pcie_bytes_per_s, "kvo_disk": hw.disk_bytes_per_s}.get(family, hw.flops)
     keep = _known(hw.flops, needs)
     if family in AO_FAMILIES:
         one = np.ones_like(c.ao)

@@ -360,7 +360,7 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
             "slots": slots, "experts_s": e_.all_s if e_ else 0.0,
             "untouched": np.log(active) if active > 0 else -np.inf,
             "window_share": c.window.share if c.window else 0.0, "from_s": e.available_from_s,
-            "step_s": e.step_s, "overlap": e.overlap,
+            "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap,
             **{k: v for k, v in vars(c).items() if k.endswith("_s")},
         }.items():  # fmt: skip
             x[j][name] = value
@@ -374,8 +374,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
     slot["newer"] = np.concatenate(slot_links) if slots else 0
     prioritised = bool(n and np.ptp(a.priority) > 0)
     return kernel.State(
-        r, x, np.full(len(engines), np.inf), np.zeros(heap, kernel.ENTRY), np.zeros(residues, np.int64), cell, slot,
-        np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
+        r, x, np.full(len(engines), np.inf), np.zeros(len(engines), np.int64), np.zeros(heap, kernel.ENTRY),
+        np.zeros(residues, np.int64), cell, slot, np.ascontiguousarray(ids, np.int64), unit_tokens, prioritised,
         np.zeros((len(engines), bins), kernel.BIN), bin_s,
     )  # fmt: skip
 

@@ -34,11 +34,11 @@ REQUEST = record(
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
 # `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait.
 INSTANCE = record(
-    "pool kind seqs budget chunk blocks block unit window overlap"
-    " running decoding waiting root steps sum_c sum_w below ahead asked expected orders"
-    " first last filling filled heap residues free cached base mask slot oldest newest slots preempted most",
+    "blocks free asked kind pool seqs budget chunk block unit window overlap"
+    " running decoding waiting root steps sum_c sum_w below ahead expected orders"
+    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " request_s experts_s untouched window_share from_s step_s busy_s",
+    " request_s experts_s untouched window_share from_s step_s busy_s per_block",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -50,6 +50,7 @@ class State(NamedTuple):
     request: Any  # (n,) of REQUEST
     x: Any  # (I,) of INSTANCE
     next: Any  # (I,) end of the step under way; infinity: idle
+    here: Any  # (I,) requests that wait and run
     heap: Any  # of ENTRY, those that decode; of instance j from x[j].heap on
     residue: Any  # of those that decode, how many have each context − steps modulo the block
     cell: Any  # hash tables of prefix blocks, from x[j].base on
@@ -423,7 +424,7 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
     return left
 
 
-@apart
+@compiled
 def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     """Begin the next step, if there is anything to do."""
     x = s.x[j]
@@ -474,7 +475,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
         _record(s, j, t, seconds, tokens + n)
 
 
-@apart
+@compiled
 def _record(s, j, t, seconds, tokens):  # type: ignore[no-untyped-def]
     """Add a step to the bins that it lies in; what comes after the last bin is not kept."""
     x, width = s.x[j], s.bin_s
@@ -497,11 +498,12 @@ def _answered(s, j, i, t):  # type: ignore[no-untyped-def]
     x, r = s.x[j], s.request[i]
     r.finish_s = t
     x.expected -= r.expected
+    s.here[j] -= 1
     _leave(s, x, i)
     _release(s, j, i)
 
 
-@apart
+@compiled
 def _complete(s, j, t):  # type: ignore[no-untyped-def]
     """End a step: a token for everyone who decodes, prompts advance, the last chunk of one gives a token."""
     x = s.x[j]
@@ -545,7 +547,7 @@ def _complete(s, j, t):  # type: ignore[no-untyped-def]
         i = following
 
 
-@apart
+@compiled
 def _advance(s, j, until):  # type: ignore[no-untyped-def]
     """All steps that begin before a time."""
     x = s.x[j]
@@ -559,7 +561,7 @@ def _advance(s, j, until):  # type: ignore[no-untyped-def]
 # ------------------------------------------------------------------------------------------- who gets a request
 
 
-@apart
+@compiled
 def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
     """Seconds from now to the first and the last token, by what an engine's front end can know.
 
@@ -568,15 +570,17 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
     its own, a budget a step; then its own answer in steps without prompts, or the instance's usual ones if longer.
     """
     x, r = s.x[j], s.request[i]
-    here = x.running + x.waiting + 1
-    units, _ = _found(s, j, i, r.input)
-    own = r.input - max(units * s.unit_tokens, r.received)
+    here = s.here[j] + 1
+    own = r.input - r.received
+    if x.unit > 0:
+        units, _ = _found(s, j, i, r.input)
+        own = min(own, r.input - units * s.unit_tokens)
     n = min(here, x.seqs)
     step = x.fixed_s + _experts(x, n) + n * (
         x.decode_request_s + x.context_s * _seen(x, (x.sum_c + x.ahead + r.input) / here)
     )  # fmt: skip
     blocks = x.blocks - x.free + x.asked + (-(-r.input // x.block))
-    load = max(here / x.seqs, blocks / x.blocks)
+    load = max(here / x.seqs, blocks * x.per_block)
     first = s.next[j] - t if s.next[j] < INF else 0.0
     if load > 1.0:
         first += (load - 1.0) * 0.5 * (x.expected + r.expected) / here * step
@@ -600,7 +604,7 @@ def _may(s, j, i, t, refuse):  # type: ignore[no-untyped-def]
     return first <= r.ttft_limit_s and last <= r.deadline_s
 
 
-@compiled
+@apart
 def _pick(s, i, t, low, high, kind, how, refuse):  # type: ignore[no-untyped-def]
     """The instance of the lowest rank (of a kind, if ≥ 0) that takes a request, or −1."""
     best, lowest, tie = -1, INF, INF
@@ -608,17 +612,16 @@ def _pick(s, i, t, low, high, kind, how, refuse):  # type: ignore[no-untyped-def
     if how == PREFIX_AFFINE:
         least, most = INF, 0.0
         for j in range(low, high):
-            here = float(s.x[j].running + s.x[j].waiting)
-            least, most = min(least, here), max(most, here)
+            least, most = min(least, float(s.here[j])), max(most, float(s.here[j]))
         even = most - least <= UNEVEN_BY or most <= UNEVEN_TIMES * least
     for j in range(low, high):
-        x = s.x[j]
-        if kind >= 0 and x.kind != kind:
+        if kind >= 0 and s.x[j].kind != kind:
             continue
-        second = float(x.running + x.waiting)
+        second = float(s.here[j])
         first = second
         if how == LEAST_KV:
-            first = (x.blocks - x.free + x.asked) / x.blocks
+            x = s.x[j]
+            first = (x.blocks - x.free + x.asked) * x.per_block
         elif how == EARLIEST_FINISH:
             _, first = _predicted(s, j, i, t)
         elif how == PREFIX_AFFINE and even:
@@ -630,7 +633,7 @@ def _pick(s, i, t, low, high, kind, how, refuse):  # type: ignore[no-untyped-def
     return best
 
 
-@compiled
+@apart
 def _in_turn(s, i, t, low, high, last, refuse):  # type: ignore[no-untyped-def]
     """The first instance after the last that takes a request, or −1."""
     j = last
@@ -643,7 +646,7 @@ def _in_turn(s, i, t, low, high, last, refuse):  # type: ignore[no-untyped-def]
     return -1
 
 
-@compiled
+@apart
 def _planned(s, i, t, low, high, planned, credit, within, refuse):  # type: ignore[no-untyped-def]
     """Deficit round robin over kinds of instances; −1: refused, as the last share is."""
     turn = -1
@@ -669,36 +672,41 @@ def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last
     Those of pool m go to instances ``start_of[m]`` to ``start_of[m + 1]``, all to `assigned` where that says so;
     `last` is whose turn it was, by pool; `planned` by bin, class and kind, `credit` by class and kind.
     """
-    for i in range(len(s.request)):
+    n = len(s.request)
+    for i in range(n + 1):  # the last is the end: everything there is to do
+        t, low, high, j = LAST, 0, len(s.x), -1
+        if i < n:
+            t, pool = s.request[i].arrival_s, s.request[i].pool
+            low, high = start_of[pool], start_of[pool + 1]
+            if how == ASSIGNED:
+                j = assigned[i]
+            elif how == ROUND_ROBIN and not refuse:
+                j = _in_turn(s, i, t, low, high, last[pool], refuse)
+            if how == ASSIGNED or (how == ROUND_ROBIN and not refuse):
+                low, high = max(j, 0), j + 1  # nobody else's state is looked at
+        for k in range(low, high):
+            if s.next[k] < t:
+                _advance(s, k, t)
+        if i == n:
+            break
         r = s.request[i]
-        t = r.arrival_s
-        low, high = start_of[r.pool], start_of[r.pool + 1]
         if how == ASSIGNED:
-            j = assigned[i]
-            if j >= 0:
-                _advance(s, j, t)
-                if not _may(s, j, i, t, refuse):
-                    j = -1
-        else:
-            if how != ROUND_ROBIN or refuse:
-                for j in range(low, high):
-                    if s.next[j] < t:
-                        _advance(s, j, t)
-            if how == ROUND_ROBIN:
+            if j >= 0 and not _may(s, j, i, t, refuse):
+                j = -1
+        elif how == ROUND_ROBIN:
+            if refuse:
                 j = _in_turn(s, i, t, low, high, last[r.pool], refuse)
-                if j >= 0:
-                    last[r.pool] = j
-                    _advance(s, j, t)
-            elif how == PLANNED_SHARES:
-                b = int(min(t / planned_bin_s, planned.shape[0] - 1.0))
-                j = _planned(s, i, t, low, high, planned[b, r.klass], credit[r.klass], within, refuse)
-            else:
-                j = _pick(s, i, t, low, high, -1, how, refuse)
+            if j >= 0:
+                last[r.pool] = j
+        elif how == PLANNED_SHARES:
+            b = int(min(t / planned_bin_s, planned.shape[0] - 1.0))
+            j = _planned(s, i, t, low, high, planned[b, r.klass], credit[r.klass], within, refuse)
+        else:
+            j = _pick(s, i, t, low, high, -1, how, refuse)
         r.instance = j
         if j >= 0:
             s.x[j].expected += r.expected
+            s.here[j] += 1
             _wait(s, j, i)
             if s.next[j] == INF:
                 s.next[j] = t
-    for j in range(len(s.x)):
-        _advance(s, j, LAST)

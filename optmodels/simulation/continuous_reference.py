@@ -348,7 +348,7 @@ class _Simulation:
     def rank(self, how: str, j: int, i: int, now: float, mine: list[int]) -> float:
         e = self.instances[j]
         if how == "least_kv":
-            return self.asked(e) / e.engine.blocks
+            return self.asked(e) * (1.0 / e.engine.blocks)
         if how == "earliest_finish":
             return self.predicted(e, i, now)[1]
         lengths = [self.length(k) for k in mine]

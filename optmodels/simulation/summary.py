@@ -94,12 +94,12 @@ def summary(
     )  # fmt: skip
 
 
-def quantiles(values: Floats) -> dict[str, float]:
+def quantiles(values: Floats, levels: Sequence[float] = QUANTILES) -> dict[str, float]:
     """Mean and quantiles by name; nothing of nothing."""
     if not len(values):
         return {}
-    names = [f"p{100 * q:g}" for q in QUANTILES]
-    found = np.quantile(values, QUANTILES)
+    names = [f"p{100 * q:g}" for q in levels]
+    found = np.quantile(values, levels)
     return {"mean": float(values.mean()), **{k: float(v) for k, v in zip(names, found, strict=True)}}
 
 

@@ -81,13 +81,19 @@ def names(deployments: list[Deployment], limit: int = 40) -> list[str]:
     return found
 
 
+QUANTISED = {
+    "fp8_block": "8-bit weights with a scale for each block", "fp4": "4-bit weights (NVFP4)",
+    "mxfp4": "4-bit weights (MXFP4)", "int4": "4-bit weights (AWQ or GPTQ)",
+}  # fmt: skip
+
+
 def said(d: Deployment) -> list[str]:
     """Notes of a deployment: its own, and what has to be filled in."""
     notes = list(d.notes)
     if not d.checkpoint:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
-    if d.weights == "int4":
-        notes.append("The plan assumes 4-bit weights: name a checkpoint quantised so (AWQ or GPTQ).")
+    if d.weights in QUANTISED:
+        notes.append(f"The plan assumes {QUANTISED[d.weights]}: name a checkpoint quantised so.")
     return notes
 
 

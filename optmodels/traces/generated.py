@@ -8,6 +8,8 @@ in halves, both with factors 0.8–1.2.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from optmodels.errors import InputError, Mistake
@@ -126,3 +128,25 @@ def _models(spec: Generated, mix: tuple[Mix, ...], kind: Ints, rng: np.random.Ge
         codes = rng.choice(len(spec.models), len(kind), p=_shares(list(spec.models.values()))).astype(np.int64)
     fixed = np.array([-1 if m is None else names.index(m) for m in own], np.int64)[kind]
     return Label(names, np.where(fixed >= 0, fixed, codes))
+
+
+def poisson(text: str, seed: int) -> Trace:
+    """``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS``; lengths are N, or LOW-HIGH and then drawn evenly.
+
+    Raises:
+        InputError: it is not so.
+    """
+    expected = "poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS, lengths as N or LOW-HIGH, as poisson:4:500-1500:200:600"
+    parts = text.split(":")
+    try:
+        rate, seconds = float(parts[1]), float(parts[4])
+        prompt, output = ([int(x) for x in part.split("-")] for part in parts[2:4])
+        spec = Generated(
+            requests_per_s=rate, duration_s=seconds, seed=seed,
+            mix=(Mix(prompt_tokens=(prompt[0], prompt[-1]), output_tokens=(output[0], output[-1])),),
+        )  # fmt: skip
+    except (ValueError, IndexError):
+        raise InputError(Mistake(None, "trace", text, expected)) from None
+    if len(parts) != 5 or len(prompt) > 2 or len(output) > 2:
+        raise InputError(Mistake(None, "trace", text, expected))
+    return replace(generate(spec), name=text)

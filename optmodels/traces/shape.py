@@ -1,4 +1,4 @@
-"""Traces cut and sped up."""
+"""Traces cut, sped up and resampled; output lengths as a predictor knows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import numpy as np
 
 from optmodels.errors import InputError, Mistake
 from optmodels.traces.types import Trace
+
+MAX_PREDICTED = 10**9
+PARTS = ("first", "rest")
 
 
 def part(trace: Trace, skip_s: float = 0.0, first_s: float | None = None) -> Trace:
@@ -34,3 +37,70 @@ def sped_up(trace: Trace, factor: float) -> Trace:
     if not (factor > 0 and np.isfinite(factor)):
         raise InputError(Mistake(None, "rate_factor", factor, "a finite number > 0"))
     return trace if factor == 1 else replace(trace, arrival_s=trace.arrival_s / factor)
+
+
+def predicted(trace: Trace, error: float, seed: int = 0) -> Trace:
+    """The same requests with output lengths predicted with error: round(true · exp(error · z)), z normal, at least 1.
+
+    The median prediction is the true length. Dispatchers see it (`Trace.expected_output_tokens`); engines do not.
+
+    Raises:
+        InputError: an error that is negative or above 10.
+    """
+    if not 0 <= error <= 10:
+        raise InputError(Mistake(None, "predicted_error", error, "a standard deviation of ln(predicted/true), 0 to 10"))
+    z = np.random.default_rng(seed).standard_normal(len(trace))
+    length = np.clip(np.rint(trace.output_tokens * np.exp(error * z)), 1, MAX_PREDICTED)
+    return replace(trace, predicted_output_tokens=length.astype(np.int64))
+
+
+def halves(trace: Trace, share: float = 0.5) -> tuple[Trace, Trace]:
+    """The requests of the first `share` of the trace's time, and the rest, whose time begins anew.
+
+    Raises:
+        InputError: a share that leaves one of them without a request.
+    """
+    cut = int(np.searchsorted(trace.arrival_s, share * trace.duration_s, side="left"))
+    if not 0 < share < 1 or cut in (0, len(trace)):
+        raise InputError(
+            Mistake(None, "share", share, f"a share of {trace.name} in (0, 1) with requests on both sides")
+        )
+    rest = trace.take(np.arange(cut, len(trace)))
+    start = share * trace.duration_s
+    return trace.take(np.arange(cut)), replace(rest, arrival_s=rest.arrival_s - start, name=f"rest of {trace.name}")
+
+
+def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trace:
+    """Another trace as long as this one, from blocks of it drawn with replacement.
+
+    Each block of `block_s` seconds is a stretch of the trace from a random moment on (wrapping at its end), so bursts,
+    lengths and their correlation within a block are those of the trace (moving-block bootstrap, Künsch 1989; circular).
+    Sessions and prefix blocks stay those of the requests drawn.
+
+    Args:
+        trace: requests over some time.
+        seed: of the blocks drawn.
+        block_s: length of a block; default: a 24th of the trace, at least ten mean times between arrivals.
+
+    Raises:
+        InputError: fewer than two moments of arrival, a block that is not positive.
+    """
+    whole = trace.duration_s
+    if not whole > 0:
+        raise InputError(Mistake(None, "resample", trace.name, "a trace over a time span > 0"))
+    if block_s is not None and not 0 < block_s <= whole:
+        raise InputError(Mistake(None, "block_s", block_s, f"seconds in (0, {whole:g}], the trace's"))
+    block = block_s if block_s is not None else min(whole, max(whole / 24, 10 * whole / len(trace)))
+    rng, arrival = np.random.default_rng(seed), trace.arrival_s
+    chosen, times, at = [], [], 0.0
+    twice = np.concatenate((arrival, arrival + whole))
+    while at < whole:
+        start, length = rng.uniform(0.0, whole), min(block, whole - at)
+        low, high = np.searchsorted(twice, [start, start + length], side="left")
+        chosen.append(np.arange(low, high) % len(trace))
+        times.append(twice[low:high] - start + at)
+        at += length
+    drawn = trace.take(np.concatenate(chosen).astype(np.int64))
+    if not len(drawn):
+        raise InputError(Mistake(None, "block_s", block, "blocks in which a request arrives"))
+    return replace(drawn, arrival_s=np.concatenate(times), name=f"{trace.name}, resampled with seed {seed}")

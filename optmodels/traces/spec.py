@@ -68,19 +68,39 @@ class Generated(Entry):
         return self
 
 
+class PredictedOutput(Entry):
+    """Output lengths as a predictor would know them: the true ones times log-normal errors, at least one token."""
+
+    error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = Field(
+        description="standard deviation of ln(predicted/true); 0.5: two of three within a factor of 1.65"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+
+
 class TraceSpec(Entry):
     """Where requests come from, and which part of them is used how fast."""
 
-    file: str | None = Field(default=None, description="Azure CSV, Mooncake JSONL, or CSV/Parquet of our own columns")
+    file: str | None = Field(
+        default=None, description="a public trace, an engine's request log, or a table (README of optmodels.traces)"
+    )
+    columns: dict[Name, str] = Field(
+        default={},
+        description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
+    )
     generated: Generated | None = None
     skip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.0, description="left out at first")
     first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
     rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")
+    predicted_output: PredictedOutput | None = Field(
+        default=None, description="what dispatchers know of output lengths"
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> TraceSpec:
         if (self.file is None) == (self.generated is None):
             raise ValueError("exactly one of file and generated")
+        if self.columns and self.file is None:
+            raise ValueError("columns only of a file")
         return self
 
 
@@ -97,13 +117,15 @@ def load_trace(spec: TraceSpec, beside: Callable[[str, str], Path], path: str = 
     """
     from optmodels.traces.generated import generate
     from optmodels.traces.readers import read_trace
-    from optmodels.traces.shape import part, sped_up
+    from optmodels.traces.shape import part, predicted, sped_up
 
     if spec.file is not None:
-        trace = read_trace(beside(spec.file, f"{path}.file"))
+        trace = read_trace(beside(spec.file, f"{path}.file"), spec.columns)
     else:
         assert spec.generated is not None
         trace = generate(spec.generated)
     if spec.skip_s > 0 or spec.first_s is not None:
         trace = part(trace, spec.skip_s, spec.first_s)
+    if spec.predicted_output is not None:
+        trace = predicted(trace, spec.predicted_output.error, spec.predicted_output.seed)
     return sped_up(trace, spec.rate_factor)

@@ -50,6 +50,8 @@ class Trace:
         labels: coded columns by name, such as ``model``, ``region``, ``class`` or ``session``.
         slo_factor: (n,) θ of the deadline θ·l·t_slice (MaaSO §III-C), or None where the instance sets it.
         prefixes: content blocks of the prompts, or None where unknown.
+        predicted_output_tokens: (n,) ≥ 1, what a dispatcher knows of the output lengths; None: the true ones.
+        notes: what was done to the file's rows, in words.
     """
 
     name: str
@@ -59,6 +61,13 @@ class Trace:
     labels: Mapping[str, Label] = field(default_factory=dict)
     slo_factor: Floats | None = None
     prefixes: Prefixes | None = None
+    predicted_output_tokens: Ints | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def expected_output_tokens(self) -> Ints:
+        """(n,) what is known of the output lengths when a request arrives: predicted, else true."""
+        return self.output_tokens if self.predicted_output_tokens is None else self.predicted_output_tokens
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -78,6 +87,9 @@ class Trace:
             labels={k: v.take(chosen) for k, v in self.labels.items()},
             slo_factor=None if self.slo_factor is None else self.slo_factor[chosen],
             prefixes=None if self.prefixes is None else self.prefixes.take(chosen),
+            predicted_output_tokens=(
+                None if self.predicted_output_tokens is None else self.predicted_output_tokens[chosen]
+            ),
         )
 
 

@@ -18,6 +18,7 @@ from optmodels.latency.calibration import Calibration
 from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.resolve import llm_name, read_source, resolve
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
@@ -152,7 +153,7 @@ def generate(rng: Rng) -> Instance:
     wide = 6.0 if kind == "scales" else 1.0
     usd = (1e-9, 1e9) if kind == "scales" else (0.1, 5.0)
     if maybe(rng, 0.3):
-        data["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+        data["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
     if kind == "catalogue":
         data["workload"]["input_tokens"] = int(between(rng, 1, 1900))
         data["model"] = pick(rng, ["opt-6.7b", "llama-3.1-8b"])

@@ -13,10 +13,26 @@ OWN_MODEL = {
 }  # fmt: skip
 EXPERTS = OWN_MODEL | {
     "moe": {"experts": 8, "active": 2, "expert_ffn": 1408, "shared_experts": 1, "shared_ffn": 1408, "dense_layers": 1},
-    "mla": {"kv_lora_rank": 512, "q_lora_rank": 0, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "mla": {
+        "kv_lora_rank": 512,
+        "q_lora_rank": 0,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "index_heads": 4,
+        "index_head_dim": 64,
+    },
     "ffn_matrices": 2,
     "tied_embeddings": False,
 }
+HYBRID = OWN_MODEL | {
+    "kv_heads": 2,
+    "moe": EXPERTS["moe"] | {"expert_precision": "mxfp4"},
+    "linear": {"layers": 12, "key_heads": 4, "value_heads": 8, "key_head_dim": 64, "value_head_dim": 64},
+    "window": {"tokens": 128, "layers": 8},
+    "attention_gate": True,
+}
+WEIGHTS = ("fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4")
 
 
 class Draw:

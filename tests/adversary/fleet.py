@@ -21,6 +21,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
 from tests.adversary import static
+from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
@@ -194,6 +195,10 @@ class _Fleet:
             return 1
         return m.gpu_count if unit == "gpus" else m.vcpu or 0
 
+    def _gpu(self, machine: str, region: str) -> str:
+        m = self.pool.get((machine, region))
+        return "" if m is None or m.gpu is None else m.gpu
+
     def _limits(self, t: int) -> None:
         p = self.p
         if p.budget_usd_per_hour is not None:
@@ -214,6 +219,7 @@ class _Fleet:
                             fnmatch.fnmatchcase(machine, line.machine)
                             and fnmatch.fnmatchcase(region, line.region)
                             and line.market in (None, market)
+                            and fnmatch.fnmatchcase(self._gpu(machine, region), line.gpu)
                         ):
                             row = sums.setdefault(None if together else (machine, region), {})
                             units = count * self._units(machine, region, line.unit)
@@ -677,7 +683,7 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
         elif maybe(rng, 0.2):
             w["model"] = "llama-3.1-8b"
         if maybe(rng, 0.15):
-            w["precision"] = {"weights": pick(rng, ["fp16", "fp8", "int4"]), "kv": pick(rng, ["fp16", "fp8"])}
+            w["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)
@@ -910,6 +916,8 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                     line["market"] = pick(rng, static.MARKETS[:2] if maybe(rng, 0.8) else static.MARKETS)
                 if maybe(rng, 0.4):
                     line["unit"] = pick(rng, units)
+                if pooled and maybe(rng, 0.3):
+                    line["gpu"] = pick(rng, sorted({m["gpu"] for m in pooled}))
     if maybe(rng, 0.3):
         high = 1e8 if kind == "scales" else 60
         data["budget_usd_per_hour"] = float(rng.integers(0, 12)) if kind == "edge" else between(rng, 0.3, high)

@@ -42,12 +42,6 @@ FORMULATIONS = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity"
 FILES = "_files"
 TIME_LIMIT_S = 20.0  # of every method; an instance is small enough to be proved in a fraction of it
 KILL_S = 180.0  # of an instance with all its methods, after which its process is ended
-# Read by the engines' coefficients alone (`optmodels.latency.engines`), which make operating points and no plans.
-ENGINES_ONLY = {
-    "Architecture.window", "Window.tokens", "Window.layers", "Gpu.fp4_flops", "MoE.expert_precision",
-    "MoE.expert_precision=mxfp4",
-}  # fmt: skip
-
 DOCUMENTS = ("EngineModel", "LatencyModel")  # files of their own, whose predictions tests/latency judges
 
 Instance = dict[str, Any]

@@ -20,7 +20,7 @@ from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
-from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
@@ -43,6 +43,12 @@ LEFT_OUT = {
         ), _ENGINES,
     ),
     "TraceSpec.generated": _GENERATED,
+    "TraceSpec.columns": "names of a file's columns: the tests of reading",
+    "TraceSpec.columns=str": "names of a file's columns: the tests of reading",
+    **dict.fromkeys(
+        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed"),
+        "for replays alone, which plans do not see",
+    ),
     **{
         f"Generated.{f}": _GENERATED
         for f in (
@@ -697,6 +703,7 @@ class _Making:
             "fp16_flops": 1e14, "mem_bytes_per_s": 1e12, "vram_gib": self.d.one((16.0, 24.0, 80.0)),
             "pcie_bytes_per_s": 3e10, "link_bytes_per_s": 3e10,
         }  # fmt: skip
+        gpu |= {"fp4_flops": 4e14} if self.d.chance(0.3) else {}
         return gpu | ({"fp8_flops": 2e14} if self.d.chance(0.3) else {})
 
     def cluster(self) -> dict[str, Any]:
@@ -732,9 +739,12 @@ class _Making:
 
     def model(self, name: str) -> dict[str, Any]:
         d = self.d
-        model: dict[str, Any] = {"model": name, "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, "llama-3.2-3b"))}
+        model: dict[str, Any] = {
+            "model": name,
+            "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, HYBRID, "llama-3.2-3b")),
+        }
         if self.on("memory") or d.chance(0.2):
-            model |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            model |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
             model["architecture"] = d.one((OWN_MODEL, "llama-3.1-8b", "qwen2.5-14b"))
         if d.chance(0.4):
             model["t_slice_s"] = d.number(0.02, 0.08)

@@ -25,7 +25,7 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
-from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
@@ -247,11 +247,12 @@ def _serving(
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
+            own = tp * w.get("runtime_gib", 0.0) * GIB
             prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
             busy = prefill
             if latency is not None and latency.get("model") != "roofline":
                 tbt, prefill, busy = _engine(latency, w, architecture, name, tp, int(batch), uncached)
-            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
+            if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) + own > 0:
                 continue
             rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
             if best is None or rate > best[0]:
@@ -709,15 +710,19 @@ class _Making:
     def workload(self) -> dict[str, Any]:
         d = self.d
         w: dict[str, Any] = {
-            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS)), "input_tokens": d.whole(16, 800),
-            "output_tokens": d.whole(1, 400),
+            "model": d.one(("llama-3.1-8b", "mistral-7b", OWN_MODEL, EXPERTS, HYBRID)),
+            "input_tokens": d.whole(16, 800), "output_tokens": d.whole(1, 400),
         }  # fmt: skip
         if d.chance(0.5):
-            w |= {"weights": d.one(("fp16", "fp8", "int4")), "kv": d.one(("fp16", "fp8", "int4"))}
+            w |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
         if d.chance(0.4):
             w["cached_input_share"] = d.number(0.0, 1.0)
         if d.chance(0.4):
-            w |= {"variant": d.one(("roofline", "paper")), "vram_usable": d.number(0.5, 1.0)}
+            w |= {
+                "variant": d.one(("roofline", "paper")),
+                "vram_usable": d.number(0.5, 1.0),
+                "runtime_gib": d.number(0.0, 2.0),
+            }
         return w
 
     def demand(self, name: str, size: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def group(gpu: Gpu, tp: int, weights: str, vram_bytes: float) -> Hardware | None
         return None
     known = {
         "tp": tp, "flops": tp * flops, "mem_bytes_per_s": tp * gpu.mem_bytes_per_s, "vram_bytes": vram_bytes,
-        "pcie_bytes_per_s": tp * gpu.pcie_bytes_per_s, "link_bytes_per_s": gpu.link_bytes_per_s,
+        "pcie_bytes_per_s": tp * (gpu.pcie_bytes_per_s or np.nan), "link_bytes_per_s": gpu.link_bytes_per_s,
     }  # fmt: skip
     unused = dict.fromkeys(("disk_bytes_per_s", "net_bytes_per_s", "ram_bytes", "disk_bytes"), np.nan)
     return Hardware(**{k: np.array([v], dtype=float) for k, v in (known | unused).items()})

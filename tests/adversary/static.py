@@ -121,7 +121,8 @@ def skeletons(pool: list[Machine], s: Any, batch: int, setting: Setting) -> Iter
                 continue
             dp = main.gpu_count // tp
             for family in sorted(set(s.families)):
-                missing = {"kvo_ram": main.ram_gib, "kvo_disk": main.disk_gbps}.get(family, 1.0) is None
+                host = None if setting.gpus[main.gpu or ""].pcie_bytes_per_s is None else main.ram_gib
+                missing = {"kvo_ram": host, "kvo_disk": main.disk_gbps}.get(family, 1.0) is None
                 if missing or (family in AO and main.net_gbps is None):
                     continue
                 partners: list[Machine | None] = [None]
@@ -250,7 +251,7 @@ class Curve:
         else:
             io = math.inf
             if k.family == "kvo_ram":
-                io = k.tp * gpu.pcie_bytes_per_s
+                io = k.tp * (gpu.pcie_bytes_per_s or math.nan)
             elif k.family == "kvo_disk":
                 io = (k.main.disk_gbps or math.nan) * GBIT / k.dp
             transfer = self.copies * B * work.kv_bytes_per_token * work.seen(s.input_tokens) / io
@@ -396,6 +397,21 @@ def architecture(rng: Rng) -> Json:
             "kv_lora_rank": int(rng.integers(1, 9)) * 64, "q_lora_rank": pick(rng, [0, 256, 768]),
             "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64,
         }  # fmt: skip
+        if maybe(rng, 0.5):
+            found["mla"] |= {"index_heads": 4, "index_head_dim": 32}
+    elif maybe(rng, 0.1):
+        found["attention_gate"] = True
+    attention = found["layers"]
+    if found["layers"] > 1 and maybe(rng, 0.2):
+        found["linear"] = {
+            "layers": int(rng.integers(1, found["layers"])), "key_heads": 4, "value_heads": pick(rng, [4, 8]),
+            "key_head_dim": 64, "value_head_dim": pick(rng, [32, 64]),
+        }  # fmt: skip
+        attention -= found["linear"]["layers"]
+    if maybe(rng, 0.2):
+        found["window"] = {"tokens": int(between(rng, 8, 4000)), "layers": int(rng.integers(1, attention + 1))}
+    if "moe" in found and maybe(rng, 0.3):
+        found["moe"]["expert_precision"] = "mxfp4"
     return found
 
 
@@ -408,13 +424,16 @@ def gpus(rng: Rng, count: int, scale: float = 1.0) -> Json:
     found = {}
     for i in range(count):
         found[f"gpu{i}"] = {
-            "mem_bytes_per_s": near(1e12), "vram_gib": near(24), "pcie_bytes_per_s": near(2e10),
-            "link_bytes_per_s": near(1e11),
+            "mem_bytes_per_s": near(1e12), "vram_gib": near(24), "link_bytes_per_s": near(1e11),
         }  # fmt: skip
+        if maybe(rng, 0.95):
+            found[f"gpu{i}"]["pcie_bytes_per_s"] = near(2e10)
         if maybe(rng, 0.95):
             found[f"gpu{i}"]["fp16_flops"] = near(1e14)
         if maybe(rng, 0.5):
             found[f"gpu{i}"]["fp8_flops"] = near(2e14)
+        if maybe(rng, 0.3):
+            found[f"gpu{i}"]["fp4_flops"] = near(4e14)
     return found
 
 
@@ -468,4 +487,6 @@ def memory(rng: Rng) -> Json:
             found[key] = min(between(rng, low, high), high)
     if maybe(rng, 0.4):
         found["chunk_tokens"] = int(between(rng, 16, 16384))
+    if maybe(rng, 0.2):
+        found["runtime_gib"] = pick(rng, [0.0, between(rng, 0.01, 2.0)])
     return found

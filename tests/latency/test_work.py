@@ -1,12 +1,13 @@
 """Work per layer: equal to LLM-Pilot's Table V for OPT, worked out by hand for other architectures."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Mla, MoE
-from optmodels.latency.work import layer_work
+from optmodels.catalog.types import Architecture, Linear, Mla, MoE, Window
+from optmodels.latency.work import layer_work, peak_flops
 
 BYTES = {"fp16": 2.0, "fp8": 1.0, "int4": 0.53125}
 
@@ -115,3 +116,99 @@ def test_a_pass_never_reads_more_weights_than_there_are(name, tokens):
     w = layer_work(arch)
     assert 0 < w.layers * float(w.weight_bytes_read(tokens)) <= w.weight_bytes * (1 + 1e-12)
     assert float(w.weight_bytes_read(tokens)) <= float(w.weight_bytes_read(tokens + 1)) * (1 + 1e-12)
+
+
+def test_latent_attention_prefills_in_the_unabsorbed_causal_form():
+    """Keys of d_nope + d_rope and values of d_v for each head, over the earlier half of the square."""
+    mla = Mla(kv_lora_rank=6, q_lora_rank=5, qk_nope_head_dim=2, qk_rope_head_dim=1, v_head_dim=3)
+    w = layer_work(architecture(mla=mla))
+    assert w.prefill_flops(3, 10) == 3 * 10 * (w.linear_flops_per_token + 2 * 4 * (2 + 1 + 3) * 10 / 2)
+    v3 = layer_work(catalog.llms()["deepseek-v3"])
+    absorbed = 8192 * (v3.linear_flops_per_token + v3.attention_flops_per_pair * 8192)
+    assert absorbed / v3.prefill_flops(1, 8192) == pytest.approx(2.3, abs=0.1)
+
+
+def test_an_indexer_scores_every_pair():
+    mla = Mla(kv_lora_rank=6, q_lora_rank=5, qk_nope_head_dim=2, qk_rope_head_dim=1, v_head_dim=3)
+    without = layer_work(architecture(mla=mla))
+    w = layer_work(architecture(mla=mla.model_copy(update={"index_heads": 2, "index_head_dim": 7})))
+    assert w.attention_flops_per_pair - without.attention_flops_per_pair == 2 * 2 * 7
+    assert w.linear_flops_per_token - without.linear_flops_per_token == 2 * (5 * 2 * 7 + 8 * 7 + 8 * 2)
+
+
+def test_a_gate_on_attention_is_a_second_query_projection():
+    gated = layer_work(architecture(attention_gate=True))
+    assert gated.weight_bytes - layer_work(architecture()).weight_bytes == 2 * 8 * 8 * 2
+
+
+def test_windows_in_flops_and_bytes():
+    """Of 4 layers 3 attend to the last 10 tokens: prefill works in a band of the square, decode reads the band."""
+    w = layer_work(architecture(layers=4, window=Window(tokens=10, layers=3)))
+    plain = layer_work(architecture(layers=4))
+    assert w.kv_bytes(2, 100) == plain.kv_bytes(2, 1) * (0.25 * 100 + 0.75 * 10)
+    assert w.kv_bytes(2, 7) == plain.kv_bytes(2, 7)
+    pairs = w.prefill_flops(1, 100) - 100 * w.linear_flops_per_token
+    # Twice the causal pairs, as Table V counts the whole square: 10·10 below the first window, then 10 a token.
+    band = 2 * (10 * 10 / 2 + 90 * 10)
+    assert pairs == pytest.approx(w.attention_flops_per_pair * (0.25 * 100 * 100 + 0.75 * band))
+    assert w.prefill_flops(1, 9) == plain.prefill_flops(1, 9)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 80))
+def test_a_line_stands_for_what_is_seen(first, steps, tokens):
+    w = layer_work(architecture(layers=4, window=Window(tokens=tokens, layers=3)))
+    constant, slope = w.seen_line(first, steps)
+    contexts = np.arange(first, first + steps)
+    assert (constant + slope * contexts).mean() == pytest.approx(w.seen(contexts).mean())
+    if first + steps - 1 <= tokens:
+        assert (constant, slope) == (0.0, 1.0)
+    elif first >= tokens and steps > 1:
+        assert (constant, slope) == (pytest.approx(0.75 * tokens), pytest.approx(0.25))
+
+
+def test_linear_attention_works_on_a_state():
+    """One of 4 layers has attention, the others 2 value heads with states of 4 × 8: 8 FLOPs an element and token."""
+    linear = Linear(layers=3, key_heads=1, value_heads=2, key_head_dim=4, value_head_dim=8)
+    w = layer_work(architecture(layers=4, linear=linear))
+    plain = layer_work(architecture(layers=4))
+    assert w.kv_bytes_per_token == plain.kv_bytes_per_token / 4
+    assert w.attention_flops_per_pair == plain.attention_flops_per_pair / 4
+    projections = 8 * (2 * 4 + 2 * 16 + 2 * 2) + 16 * 8
+    expected = 2 * (4 * 64 / 4 + 3 / 4 * projections + 2 * 8 * 32) + 8 * 3 / 4 * 2 * 4 * 8
+    assert w.linear_flops_per_token == expected
+    assert w.state_bytes == 3 / 4 * 2 * 4 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("precision", "bits"),
+    [("fp16", 16), ("fp8", 8), ("fp8_block", 8 + 32 / 128**2), ("fp4", 4.5), ("mxfp4", 4.25), ("int4", 4.25)],
+)
+def test_precisions_with_the_scales_of_their_blocks(precision, bits):
+    layers = layer_work(architecture(), precision).weight_bytes - 2 * 80 * 2  # embeddings and head stay in 16 bits
+    assert layers == pytest.approx(2 * (4 * 64 + 2 * 8 * 32) * bits / 8)
+
+
+def test_peaks_of_precisions_a_gpu_lacks_are_those_of_16_bits():
+    gpus = catalog.gpus()
+    assert [peak_flops(gpus["b200"], p) for p in ("fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4")] == [
+        2250e12, 4500e12, 4500e12, 9000e12, 9000e12, 2250e12,
+    ]  # fmt: skip
+    assert [peak_flops(gpus["a100-80g"], p) for p in ("fp8", "fp4")] == [312e12, 312e12]
+    assert peak_flops(gpus["rtx-pro-4500"], "fp8") is None
+
+
+def test_experts_published_in_four_bits_stay_so():
+    """gpt-oss: 4.25 bits in the experts, 16 in all else, whatever precision is asked for but a smaller one."""
+    as_published = layer_work(catalog.llms()["gpt-oss-20b"])
+    assert as_published.weight_bytes == pytest.approx(13.8e9, rel=0.02)  # 12.8 GiB, as the model card says
+    assert layer_work(catalog.llms()["gpt-oss-20b"], "fp8").weight_bytes == as_published.weight_bytes
+
+
+def test_bytes_of_collectives():
+    moe = MoE(experts=6, active=2, expert_ffn=5, dense_layers=1)
+    w = layer_work(architecture(layers=4, moe=moe))
+    hidden = 8 * 2
+    assert w.collective_bytes(1) == 0
+    assert w.collective_bytes(4) == 2 * 2 * 3 / 4 * hidden
+    # Two ranks of 4 GPUs: all-reduces of half the tokens; 2 experts there and back, over 8 GPUs, in 3 of 4 layers
+    assert w.collective_bytes(4, 2) == (2 * 2 * 3 / 4 / 2 + 3 / 4 * 2 * 2 / 8) * hidden

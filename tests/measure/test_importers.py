@@ -172,7 +172,8 @@ INFERENCEX = (
     "Model,ISL,OSL,Hardware,Hardware Key,Framework,Precision,TP,Concurrency,Date,Throughput/Chip (tok/s),"
     "Mean TTFT (s),Median TTFT (s),P99 TTFT (s),Mean TPOT (s),Median TPOT (s),P99 TPOT (s),Disaggregated,"
     "Spec Decoding,EP,DP Attention\n"
-    "gpt-oss 120B,1024,8192,H200,h200_vllm,vllm,fp4,2,16,2026-02-01,1200.5,,0.31,0.55,,0.0061,0.0072,false,none,1,false\n"
+    "gpt-oss 120B,1024,8192,H200,h200_vllm,vllm,fp4,2,16,2026-02-01,1200.5,,0.31,0.55,,0.0061,0.0072,false,none,1,"
+    "false\n"
     "gpt-oss 120B,1024,8192,B200,b200_trt,trt,fp4,4,64,2026-02-01,3200.5,0.2,0.19,0.4,0.004,0.0039,0.006,true,none,4,"
     "true\n"
 )

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, Mistake, Mistakes, one_of, shorten
 from optmodels.loading import load
-from optmodels.units import convert
+from optmodels.units import COMMON, convert
 
 REAL_TIME = {"kind": "real_time", "tps": 100.0, "ttft_s": 2.0, "tbt_s": 0.1}
 
@@ -539,6 +539,13 @@ def test_control_characters_in_a_key_do_not_reach_the_terminal(refused, tiny):
 )  # fmt: skip
 def test_quantities_with_their_own_unit(value, unit, expected):
     assert convert(value, unit) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("own", "unit"), COMMON)
+def test_the_common_factors_are_those_of_pint_to_the_last_digit(monkeypatch, own, unit):
+    quick = [convert(f"{number} {own}", unit) for number in (1, 0.3, 271.828)]
+    monkeypatch.setattr("optmodels.units.COMMON", {})
+    assert quick == [convert(f"{number} {own}", unit) for number in (1, 0.3, 271.828)]
 
 
 @pytest.mark.parametrize("value", ["", " ", "s", "1 2", "1,5 s", "0x10", "1 s s", "five", "1__0", "1 s/", "5 /s"])

@@ -89,11 +89,9 @@ def test_mooncake_blocks(put, packed):
         (OURS + "nan,1,1\n", 2, "arrival_s: missing"),
         (OURS + "inf,1,1\n", 2, "seconds ≥ 0"),
         (OURS + "-1,1,1\n", 2, "seconds ≥ 0"),
-        (OURS + "1,1,1\n\n0.5,1,1\n", 4, "order of arrival"),
         (OURS + "0,1,1\n1,1,1,9\n", 3, "4 cells"),
         ("# c\n" + OURS + "0,1,1\n1,1,1,9\n", 4, "4 cells"),
         (AZURE + "yesterday,1,1\n", 2, "date and time"),
-        (AZURE + "2023-11-16 18:00:01,1,1\n2023-11-16 18:00:00,1,1\n", 3, "order of arrival"),
         ("arrival_s,prompt_tokens,output_tokens,slo_factor\n0,1,1,0\n", 2, "finite number > 0"),
         ("arrival_s,prompt_tokens,output_tokens,model\n0,1,1,\n", 2, "a name in every row"),
         (mooncake(line()) + "{oops\n", 2, "one JSON object"),
@@ -101,9 +99,9 @@ def test_mooncake_blocks(put, packed):
         (mooncake(line(), line(output_length=0)), 2, "whole number"),
         (mooncake(line(), line(input_length=True)), 2, "whole number"),
         (mooncake(line(), line(timestamp="soon")), 2, "milliseconds"),
-        (mooncake(line(5), line(4)), 2, "order of arrival"),
         (mooncake(line(hash_ids=[1, 2, 3])), 1, "at most one block"),
-        (mooncake(line(hash_ids=["a"])), None, "whole numbers"),
+        (mooncake(line(hash_ids=["a"])), 1, "whole numbers"),
+        (mooncake(line(hash_ids=[2**70])), 1, "whole numbers below"),
         (mooncake(line(hash_ids=7)), 1, "hash_ids as a list"),
         (gzip.compress((OURS + "0,1,1\n" * 1000).encode(), mtime=0)[:60], None, "complete gzip"),
         (b"\x1f\x8bnonsense", None, "complete gzip"),
@@ -148,3 +146,120 @@ def test_public_traces(name, requests, seconds, prompts):
     if trace.prefixes is not None:
         again = 1 - len(np.unique(trace.prefixes.ids)) / len(trace.prefixes.ids)
         assert again == pytest.approx(0.64, abs=0.01)  # SOURCES: 64 % of the blocks were seen before
+
+
+# ------------------------------------------------------------------------------------- traces and logs as they are
+
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+SERVEGEN = "request_id,timestamp,input_tokens,output_tokens\n0,0.25,700,90\n1,0.75,20,5\n"
+BAILIAN = line(61.114, 20, 5, chat_id=7, parent_chat_id=-1, type="text", turn=1, hash_ids=[3, 4])
+SGLANG = {"request_parameters": "{}", "id": "a", "prompt_tokens": 30, "completion_tokens": 4, "e2e_latency": 0.5}
+BENCH = {
+    "date": "20260301-120000", "completed": 2, "mean_ttft_ms": 9.0, "input_lens": [10, 20, 30],
+    "output_lens": [3, 0, 5], "start_times": [100.5, 100.0, 102.0], "errors": ["", "timed out", ""], "ttfts": [0.1] * 3,
+}  # fmt: skip
+
+
+def test_azure_2024_has_time_zones(put):
+    trace = read_trace(put(AZURE + "2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10T02:00:01.5+02:00,2399,6\n"))
+    np.testing.assert_allclose(trace.arrival_s, [0.0, 1.49007], atol=1e-9)
+
+
+def test_burst_gpt_with_failures_left_out_and_counted(put):
+    rows = "5,ChatGPT,472,18,490,Conversation log\n45,ChatGPT,1087,0,1087,API log\n118,GPT-4,417,276,693,API log\n"
+    trace = read_trace(put(BURST + rows))
+    assert trace.arrival_s.tolist() == [0, 113] and trace.output_tokens.tolist() == [18, 276]
+    assert trace.labels["model"].names == ("ChatGPT", "GPT-4") and trace.labels["class"].codes.tolist() == [0, 1]
+    assert trace.notes == ("1 of 3 requests left out (failed: no response tokens)",)
+    with pytest.raises(InputError, match="Request tokens: got -1") as error:
+        read_trace(put(BURST + rows + "119,GPT-4,-1,2,1,API log\n"))
+    assert error.value.mistakes[0].line == 5
+    with pytest.raises(InputError, match="a request with output tokens"):
+        read_trace(put(BURST + "5,ChatGPT,472,0,472,API log\n"))
+
+
+def test_serve_gen_and_bailian(put):
+    trace = read_trace(put(SERVEGEN))
+    assert trace.arrival_s.tolist() == [0.25, 0.75] and trace.prompt_tokens.tolist() == [700, 20]
+    trace = read_trace(put(mooncake(BAILIAN)))
+    assert trace.arrival_s.tolist() == [61.114] and trace.prefixes.block_tokens == 16
+    assert trace.prefixes.of(0).tolist() == [3, 4] and trace.labels["class"].names == ("text",)
+    with pytest.raises(InputError, match="every 16 prompt tokens"):
+        read_trace(put(mooncake(BAILIAN | {"hash_ids": [1, 2, 3]})))
+
+
+def test_request_logs_of_sglang_are_written_when_requests_end(put):
+    rows = [SGLANG | {"request_received_ts": 1.7e9 + t, "prompt_tokens": p} for t, p in ((3, 7), (0.5, 8), (4, 9))]
+    trace = read_trace(put(mooncake(*rows)))
+    assert trace.arrival_s.tolist() == [0, 2.5, 3.5] and trace.prompt_tokens.tolist() == [8, 7, 9]
+    assert trace.notes == ("1 of 3 rows came before the row above them: sorted by arrival",)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_vllm_bench_serve_detailed(put, indent):
+    trace = read_trace(put(json.dumps(BENCH, indent=indent), "run.json"))
+    assert trace.arrival_s.tolist() == [0, 1.5] and trace.prompt_tokens.tolist() == [10, 30]
+    assert trace.notes == ("1 of 3 requests left out (failed: no output, or an error)",)
+    for change, words in (
+        ({"start_times": None}, "start_times: missing"), ({"input_lens": [1]}, "lists of one length"),
+        ({"input_lens": [1, 1, 0]}, r"input_lens\[2\]: got 0"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            read_trace(put(json.dumps(BENCH | change, indent=indent), "run.json"))
+
+
+def test_rows_out_of_order_are_sorted_with_their_blocks(put):
+    trace = read_trace(put(mooncake(line(5, hash_ids=[1, 2]), line(4, 10, hash_ids=[3]), line(9, 512, hash_ids=[4]))))
+    assert trace.arrival_s.tolist() == [0.004, 0.005, 0.009] and "sorted" in trace.notes[0]
+    assert [trace.prefixes.of(i).tolist() for i in range(3)] == [[3], [1, 2], [4]]
+
+
+def test_columns_are_mapped_as_in_calibrate(put):
+    text = "created,prompt_len,gen_len,guess,svc\n" + "".join(
+        f"2026-03-01T10:00:0{s}Z,{p},{g},{q},{m}\n" for s, p, g, q, m in ((1, 5, 7, 8, "a"), (0, 6, 8, 4, "b"))
+    )
+    names = {"arrival_s": "created", "input_tokens": "prompt_len", "output_tokens": "gen_len",
+             "predicted_output_tokens": "guess", "model": "svc"}  # fmt: skip
+    trace = read_trace(put(text), names)
+    assert trace.arrival_s.tolist() == [0, 1] and trace.prompt_tokens.tolist() == [6, 5]
+    assert trace.predicted_output_tokens.tolist() == trace.expected_output_tokens.tolist() == [4, 8]
+    assert trace.labels["model"].names[trace.labels["model"].codes[0]] == "b"
+    trace = read_trace(
+        put("ms,n\n500,5\n1750,6\n"), {"arrival_s": "ms:ms", "prompt_tokens": "n", "output_tokens": "64"}
+    )
+    assert trace.arrival_s.tolist() == [0, 1.25] and trace.output_tokens.tolist() == [64, 64]
+    assert trace.expected_output_tokens is trace.output_tokens
+    rows = mooncake({"at": 3.5, "in": 40, "out": 2, "kv": [1, 2, 3], "who": "x"})
+    names = {"arrival_s": "at", "input_tokens": "in", "output_tokens": "out", "hash_ids": "kv", "block_tokens": "16",
+             "session": "who"}  # fmt: skip
+    trace = read_trace(put(rows), names)
+    assert trace.prefixes.block_tokens == 16 and trace.prefixes.of(0).tolist() == [1, 2, 3]
+    assert trace.labels["session"].names == ("x",)
+    # one column of a known format replaced
+    trace = read_trace(put(AZURE.replace("\n", ",Svc\n") + "2024-05-10 00:00:00,3,4,chat\n"), {"class": "Svc"})
+    assert trace.labels["class"].names == ("chat",)
+
+
+ALL = {"arrival_s": "t", "prompt_tokens": "p", "output_tokens": "o"}
+
+
+@pytest.mark.parametrize(("columns", "words"), [
+    ({"arrival": "created"}, "columns.arrival: got 'arrival'; expected one of arrival_s, prompt_tokens"),
+    (ALL | {"arrival_s": "made"}, "columns.arrival_s: got 'made'; expected a column of the file: t, p, o"),
+    (ALL | {"arrival_s": "t:parsec"}, "a unit of time"),
+    ({"arrival_s": "t", "prompt_tokens": "p"}, "output_tokens: missing"),
+    (ALL | {"model": "none"}, "columns.model: got 'none'"),
+])  # fmt: skip
+def test_wrong_mappings_are_named(put, columns, words):
+    with pytest.raises(InputError, match=words):
+        read_trace(put("t,p,o\n0,1,2\n"), columns)
+
+
+def test_bad_rows_of_mapped_columns_have_their_line(put):
+    names = {"arrival_s": "t", "prompt_tokens": "p", "output_tokens": "o"}
+    with pytest.raises(InputError, match=r":3: t: got 'later'; expected a date and time"):
+        read_trace(put("t,p,o\n2026-03-01 10:00,1,2\nlater,1,2\n"), names)
+    with pytest.raises(InputError, match=r":3: t: got 'later'; expected seconds"):
+        read_trace(put("t,p,o\n1,1,2\nlater,1,2\n"), names)
+    with pytest.raises(InputError, match=r":2: p: got \[1\]"):
+        read_trace(put(mooncake({"t": 0, "p": 1, "o": 1}, {"t": 0, "p": [1], "o": 1})), names)

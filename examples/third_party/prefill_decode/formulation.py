@@ -89,7 +89,7 @@ def build_tables(problem: PrefillDecode) -> Tables:
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * (gpu.fp16_flops or 0.0)),
             mem_bytes_per_s=np.full(n, tp * gpu.mem_bytes_per_s), vram_bytes=np.full(n, machine.vram_gib * GIB),
-            pcie_bytes_per_s=np.full(n, tp * gpu.pcie_bytes_per_s), disk_bytes_per_s=np.full(n, np.nan),
+            pcie_bytes_per_s=np.full(n, tp * (gpu.pcie_bytes_per_s or np.nan)), disk_bytes_per_s=np.full(n, np.nan),
             net_bytes_per_s=np.full(n, np.nan), link_bytes_per_s=np.full(n, gpu.link_bytes_per_s),
             ram_bytes=np.full(n, np.nan), disk_bytes=np.full(n, np.nan),
         )  # fmt: skip

@@ -288,18 +288,19 @@ def select(tables: FleetTables, relaxed: Relaxation, opening: float = 0.5, most:
 
 def components(can: npt.NDArray[np.bool_]) -> list[tuple[Index, Index]]:
     """Demands and points that are connected by possible pairs; demands without any are in no part."""
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components
-
-    W, P = can.shape
-    i, j = np.nonzero(can)
-    graph = coo_matrix((np.ones(len(i)), (i, j + W)), shape=(W + P, W + P))
-    number, label = connected_components(graph, directed=False)
     parts = []
-    for k in range(number):
-        rows, columns = np.flatnonzero(label[:W] == k), np.flatnonzero(label[W:] == k)
-        if len(rows) and len(columns):
-            parts.append((rows, columns))
+    left = can.any(axis=1)
+    while left.any():
+        rows = np.zeros(len(can), dtype=bool)
+        new = np.array([left.argmax()])
+        columns = np.zeros(can.shape[1], dtype=bool)
+        while len(new):  # demands found, points they can use, demands that can use those, …
+            rows[new] = True
+            more = can[new].any(axis=0) & ~columns
+            columns |= more
+            new = np.flatnonzero(can[:, more].any(axis=1) & ~rows)
+        left &= ~rows
+        parts.append((np.flatnonzero(rows), np.flatnonzero(columns)))
     return parts
 
 

@@ -27,6 +27,7 @@ Array = npt.NDArray[np.float64]
 LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
 LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
 OWN_WORKLOADS = 3
+SPREAD_BY = "engine|llm"
 
 
 class EngineTarget(Entry):
@@ -38,7 +39,18 @@ class EngineTarget(Entry):
     left_out: dict[LeftOut, Errors] = Field(
         description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
     )
-    residual_quantiles: dict[LeftOut, dict[str, float]] = Field(description="level → quantile of measured/predicted")
+    residual_quantiles: dict[LeftOut, dict[str, float]] = Field(
+        description="level → quantile of measured/predicted; of workloads to the power 1/`spread`"
+    )
+    spread: dict[str, float] = Field(
+        default={}, description="engine|llm → how far its ratios of unseen workloads lie apart, in multiples of all"
+    )
+
+    def of(self, deployment: Deployment) -> EngineTarget:
+        """With the quantiles of unseen workloads as far apart as those of this engine and LLM were."""
+        power = self.spread.get(labels(deployment)[SPREAD_BY], 1.0)
+        own = {level: q**power for level, q in self.residual_quantiles["workload"].items()}
+        return self.model_copy(update={"residual_quantiles": {**self.residual_quantiles, "workload": own}})
 
     @property
     def fitted(self) -> Fitted:
@@ -98,7 +110,7 @@ class Deployed:
     def __init__(self, model: EngineModel, deployment: Deployment) -> None:
         self.source, self.deployment = model, deployment
         self.model = model.title
-        self.targets = model.targets
+        self.targets = {name: target.of(deployment) for name, target in model.targets.items()}
 
     @property
     def unseen(self) -> tuple[LeftOut, ...]:

@@ -81,11 +81,19 @@ class Fitted:
             terms: by name, (n,) each.
             labels: the level of each row in each grouping, (n,), or one for all rows, (1,).
         """
-        total: Array = self.parts(terms, labels).sum(axis=1)
+        weight = self._weights(labels)
+        total = np.zeros(len(next(iter(terms.values()))))
+        for j, name in enumerate(self.coefficients):
+            total += terms[name] * weight[:, j]
         return total
 
     def parts(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds of each term, in the order of `coefficients`, (n, J)."""
+        each: Array = np.stack([terms[name] for name in self.coefficients], axis=1) * self._weights(labels)
+        return each
+
+    def _weights(self, labels: Labels) -> Array:
+        """What each term is multiplied by, (n, J) or (1, J)."""
         names = list(self.coefficients)
         weight: Array = np.log([[self.coefficients[name] for name in names]])
         for grouping, levels in self.adjustments.items():
@@ -94,8 +102,7 @@ class Fitted:
         for grouping, factors in self.factors.items():
             found, place = _places(labels[grouping])
             weight = weight + np.array([factors.get(v, 0.0) for v in found])[place, None]
-        each: Array = np.stack([terms[name] for name in names], axis=1) * np.exp(weight)
-        return each
+        return np.exp(weight)
 
 
 def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:

@@ -12,12 +12,13 @@ from optmodels.latency.engines.fit import Form, Own
 STEP_FORM = Form(
     prior={
         "dense": (1.2, 0.15), "experts": (1.2, 0.15), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
-        "attention": (4.0, 1.0), "collective": (1.6, 0.7), "layer": (50.0, 0.7), "moe": (25.0, 0.7),
-        "mla": (50.0, 0.7), "comm": (9.0, 0.35), "running": (12.0, 0.35), "prompt": (130.0, 0.35),
+        "routed": (4.0, 0.5), "attention": (4.0, 1.0), "collective": (1.6, 0.7), "layer": (50.0, 0.7),
+        "moe": (25.0, 0.7), "mla": (50.0, 0.7), "comm": (9.0, 0.35), "running": (12.0, 0.35), "prompt": (130.0, 0.35),
     },
     spread={
         "engine": {"*": 0.02, "dense": 0.05, "prompt": 1.0, "layer": 0.15, "comm": 0.12},
-        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.04, "layer": 0.04, "prefill": 0.3, "decode": 0.12},
+        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.04, "layer": 0.04, "prefill": 0.3, "routed": 0.3,
+                      "decode": 0.12},
     },
     factors={
         "engine": 0.1, "gpu": 0.05, "llm": 0.07, "engine|llm": 0.1, "llm|precision": 0.07, "llm|gpu": 0.07,
@@ -25,17 +26,17 @@ STEP_FORM = Form(
     },
     noise=(0.12, 0.08),
     own=Own(
-        {"*": 0.2, "layer": 0.4, "prompt": 2.5, "prefill": 0.4, "kv": 0.3, "running": 1.0, "collective": 1.2,
-         "experts": 0.5},
+        {"*": 0.2, "layer": 0.4, "prompt": 2.5, "prefill": 0.4, "routed": 0.4, "kv": 0.3, "running": 1.0,
+         "collective": 1.2, "experts": 0.5},
         factors=0.2, noise=0.03,
     ),
 )  # fmt: skip
 FIRST_TOKEN_FORM = Form(
     prior={
         "fixed": (6.0, 1.0), "layer": (60.0, 1.0), "moe": (30.0, 1.0), "comm": (20.0, 1.0), "step": (1.0, 0.7),
-        "weights": (1.0, 0.7), "prefill": (1.6, 0.25), "attention": (5.0, 0.2), "collective": (1.5, 0.7),
-        "burst": (0.15, 1.0), "burst_attention": (0.5, 0.5), "queue": (0.5, 1.0), "running": (0.2, 1.0),
-        "tokens": (3.0, 1.0),
+        "weights": (1.0, 0.7), "prefill": (1.6, 0.25), "routed": (4.0, 0.3), "attention": (5.0, 0.2),
+        "collective": (1.5, 0.7), "burst": (0.15, 1.0), "burst_attention": (0.5, 0.5), "queue": (0.5, 1.0),
+        "running": (0.2, 1.0), "tokens": (3.0, 1.0),
     },
     spread={
         "engine": {"*": 0.05, "burst": 0.35, "step": 0.7, "fixed": 1.75, "prefill": 0.25, "attention": 0.1,
@@ -47,5 +48,7 @@ FIRST_TOKEN_FORM = Form(
         "version": 0.4, "configuration": 0.2,
     },
     noise=(0.25, 0.2),
-    own=Own({"*": 0.4}, factors=1.0, noise=0.2),
+    own=Own(
+        {"*": 1.0, "burst": 5.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12,
+    ),
 )  # fmt: skip

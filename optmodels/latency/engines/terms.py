@@ -9,7 +9,8 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
     experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
     kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated) / bandwidth
-    decode     FLOPs of C tokens / peak            prefill    FLOPs of P tokens / peak
+    decode     FLOPs of C tokens / peak
+    prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
     collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
@@ -31,21 +32,22 @@ import numpy.typing as npt
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.memory import kv_copies
-from optmodels.latency.work import ACTIVATION_BYTES, layer_work, peak_flops
+from optmodels.latency.work import layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
 Precision = Literal["fp16", "fp8", "fp4", "int4"]
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
+ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
 MICRO = 1e-6
 
 STEP = (
-    "dense", "experts", "kv", "decode", "prefill", "attention", "collective", "layer", "moe", "mla", "comm", "running",
-    "prompt",
+    "dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective", "layer", "moe", "mla", "comm",
+    "running", "prompt",
 )  # fmt: skip
 FIRST_TOKEN = (
-    "fixed", "layer", "moe", "comm", "step", "weights", "prefill", "attention", "collective", "burst",
-    "burst_attention", "queue", "running", "tokens",
+    "fixed", "layer", "moe", "comm", "step", "weights", "prefill", "routed", "attention", "collective",
+    "burst", "burst_attention", "queue", "running", "tokens",
 )  # fmt: skip
 
 
@@ -115,12 +117,13 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     """
     t, C = _terms(d, loads), loads.concurrency
     prompts_per_step = C / loads.output_tokens
-    prefill, attention = t["prefill"] / prompts_per_step, t["attention"] / prompts_per_step
-    one_pass = 1.6 * prefill + 6.0 * attention + t["weights"]
+    prefill, routed, attention = (t[name] / prompts_per_step for name in ("prefill", "routed", "attention"))
+    products = prefill + ROUTED_PRODUCTS * routed
+    one_pass = 1.6 * products + 6.0 * attention + t["weights"]
     return {
         "fixed": np.full_like(C, 1e-3), "layer": t["layer"], "moe": t["moe"], "comm": t["comm"], "step": step_s,
-        "weights": t["weights"], "prefill": prefill, "attention": attention,
-        "collective": t["collective_token"] * loads.input_tokens, "burst": C * prefill,
+        "weights": t["weights"], "prefill": prefill, "routed": routed, "attention": attention,
+        "collective": t["collective_token"] * loads.input_tokens, "burst": C * products,
         "burst_attention": C * attention, "queue": np.minimum(1.0, prompts_per_step * one_pass / step_s) * one_pass,
         "running": C * 1e-3, "tokens": loads.input_tokens * MICRO,
     }  # fmt: skip
@@ -144,11 +147,10 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
     pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
     flops = work.linear_flops_per_token * layers
-    reduce_bytes = 2.0 * work.allreduce_bytes_per_token * layers * (2.0 * (t - 1.0) / t) / ranks
-    exchange_bytes = 0.0
-    if a.moe is not None and ranks > 1:
-        exchange_bytes = (layers - a.moe.dense_layers) * 2.0 * a.moe.active * a.hidden * ACTIVATION_BYTES / n
-    per_token = (reduce_bytes + exchange_bytes) / gpu.link_bytes_per_s
+    routed = 0.0
+    if a.moe is not None:
+        routed = 2.0 * a.moe.active * a.ffn_matrices * a.hidden * a.moe.expert_ffn * (layers - a.moe.dense_layers)
+    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s
     one = np.ones_like(C)
     moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
     return {
@@ -156,7 +158,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
         "kv": kv / gpu.mem_bytes_per_s,
         "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
-        "prefill": prompts * flops / n / d.peak_flops,
+        "prefill": prompts * (flops - routed) / n / d.peak_flops,
+        "routed": prompts * routed / n / d.peak_flops,
         "attention": prompts * layers * pair_flops / n / float(gpu.fp16_flops or 0.0),
         "collective": (C + prompts) * per_token,
         "layer": one * layers * MICRO,

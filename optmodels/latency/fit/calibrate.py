@@ -25,7 +25,7 @@ from optmodels.latency.fit.document import (
     predict_segments,
     residual_quantiles,
 )
-from optmodels.latency.fit.forms import MODELS, Options, fit_segments, targets_of
+from optmodels.latency.fit.forms import MODELS, STEPS, Options, fit_segments, targets_of
 from optmodels.latency.fit.measurements import TARGETS, Measurements
 
 Array = npt.NDArray[np.float64]
@@ -79,7 +79,7 @@ def calibrate_measurements(
 
     Args:
         m: The measurements.
-        model: One of `forms.MODELS`, or ``auto``.
+        model: One of `forms.MODELS`, ``steps``, or ``auto``.
         options: GPU and LLM, weighting, batch limit of MS(1).
         title: For the model file.
         source: Where the measurements come from; kept in the model file.
@@ -91,10 +91,10 @@ def calibrate_measurements(
     options = options or Options()
     if model == "auto":
         return _auto(m, options, title, source, date)
-    one_of("model", model, (*MODELS, "auto"))
+    one_of("model", model, (*MODELS, STEPS, "auto"))
     names = targets_of(model, m.kind)
     if not names:
-        apply = [x for x in MODELS if targets_of(x, m.kind)]
+        apply = [x for x in (*MODELS, STEPS) if targets_of(x, m.kind)]
         raise InputError(Mistake(None, "model", model, f"a model for {m.kind} measurements: {', '.join(apply)}"))
     reference = options.reference
     kept: dict[str, Any] = {

@@ -26,7 +26,7 @@ from optmodels.latency.fit.reference import Reference
 from optmodels.latency.work import KvPrecision, Precision
 
 Array = npt.NDArray[np.float64]
-ModelName = Literal["scaled", "two_segment", "additive", "decay", "linear_batch"]
+ModelName = Literal["scaled", "two_segment", "additive", "decay", "linear_batch", "steps"]
 LEVELS = (
     0.5,
     0.6,

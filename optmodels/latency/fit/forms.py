@@ -8,6 +8,9 @@
                    linear in tokens (hinges), and has one set of coefficients for each kind of step, because mixed
                    steps run another attention kernel than pure ones.
 * ``scaled``       LP(18): β₁·T_pred + β₀ of the catalogue's roofline, or of given predictions.
+* ``steps``        `latency.steps.StepCosts`, for simulators and plans: one additive form for all steps of a deployment,
+                   with a slope for context in pure decode steps and one in steps that carry prompts. Pure decode steps
+                   are most of what an engine runs and few of what is measured: they weigh `DECODE_WEIGHT` times.
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.
 
@@ -46,6 +49,8 @@ MODELS: tuple[ModelName, ...] = (
     "two_segment",
     "additive",
 )  # simplest first
+STEPS: ModelName = "steps"  # what simulators read; predicts less well than hinges, so ``auto`` leaves it out
+DECODE_WEIGHT = 10.0
 _LV = ("fixed", "sum_p", "sum_c", "sum_p2", "batch")
 _STEP = (
     "fixed",
@@ -72,6 +77,16 @@ _RUN = (
     "comm_tokens",
     "comm_decodes",
 )
+_STEP_COSTS = (
+    "fixed",
+    "prefill_fixed",
+    "prefill_tokens",
+    "prompt_pairs",
+    "chunk_kv",
+    "decode_tokens",
+    "pure_kv",
+    "mixed_kv",
+)
 _POOLED_FIRST = ("first_shard", "prompt_comm")
 
 
@@ -88,6 +103,8 @@ def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
     """What a model can predict from a kind of measurement; empty where it does not apply."""
     if kind == "pairs":
         return ("latency_s",) if model == "scaled" else ()
+    if model == STEPS and kind != "step":
+        return ()
     if kind == "step" and model in ("scaled", "decay"):
         return ()
     return TARGETS[kind]
@@ -115,7 +132,12 @@ def fit_segments(
     for when, names in _segments(model, m, target, options):
         part = m.take(segment_mask(when, m.kind, m.values)) if when != "all" else m
         X = columns(names, m.kind, part.values, options.reference)
-        fit = fit_nonnegative(X, part.values[target], names, relative=options.relative, where=f"{target}, {when} rows")
+        emphasis = None
+        if model == STEPS:
+            emphasis = np.where(load_of("step", part.values).segment == DECODE, DECODE_WEIGHT, 1.0)
+        fit = fit_nonnegative(
+            X, part.values[target], names, relative=options.relative, emphasis=emphasis, where=f"{target}, {when} rows"
+        )
         prefix = f"{target}: " if when == "all" else f"{target}, {when} rows: "
         warnings += [prefix + w for w in fit.warnings]
         segments.append(
@@ -169,12 +191,14 @@ def _segments(model: str, m: Measurements, target: str, options: Options) -> lis
         if here.sum() >= MIN_ROWS:
             found.append((DECODE, names))
         return found or [("all", names)]
-    names = _STEP if m.kind == "step" else _RUN
+    if model == STEPS and pooled:
+        raise InputError(Mistake(None, "tp", sorted(set(m.values["tp"].tolist())), "one TP degree: --where tp=…"))
+    names = _STEP_COSTS if model == STEPS else _STEP if m.kind == "step" else _RUN
     names = tuple(n for n in names if pooled or not TERMS[n].pooled)
     moe = options.reference.architecture.moe if options.reference is not None else None
     if moe is not None:
         names = (*names, "experts")
-    if m.kind != "step":
+    if m.kind != "step" or model == STEPS:
         return [("all", names)]
     return _step_segments(m, names)
 

@@ -45,6 +45,7 @@ def fit_nonnegative(
     *,
     relative: bool = True,
     robust: bool = True,
+    emphasis: Array | None = None,
     level: float = 0.95,
     where: str = "",
 ) -> LinearFit:
@@ -54,6 +55,7 @@ def fit_nonnegative(
         X: (n, k) terms. y: (n,) seconds, > 0. names: k of them.
         relative: weigh by 1/y (else plain least squares, as LV(1) prints it).
         robust: Huber reweighting.
+        emphasis: (n,) factors on the residuals, where some rows matter more; None: all alike.
         level: of the confidence intervals.
         where: what is being fitted, for messages.
 
@@ -82,9 +84,10 @@ def fit_nonnegative(
     A = A0[:, keep] / scale[keep]
     # Rows far below the median time would dominate a first relative fit if they are wrong: start them low.
     w = np.minimum(1.0, y / float(np.median(y))) if relative and robust else np.ones(n)
+    more = np.ones(n) if emphasis is None else emphasis
     beta = np.zeros(len(keep))
     for _ in range(30 if robust else 1):
-        new, _ = nnls(A * w[:, None], b0 * w, maxiter=50 * len(keep) + 100)
+        new, _ = nnls(A * (w * more)[:, None], b0 * w * more, maxiter=50 * len(keep) + 100)
         done = np.allclose(new, beta, rtol=1e-6, atol=1e-12)
         beta = new
         residual = np.abs(A @ beta - b0)
@@ -101,7 +104,7 @@ def fit_nonnegative(
     value, low, high = np.zeros(X.shape[1]), np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
     value[keep] = beta / scale[keep]
     active = np.flatnonzero(beta > 0)
-    half = _half_widths(A[:, active] * w[:, None], (A @ beta - b0) * w, level)
+    half = _half_widths(A[:, active] * (w * more)[:, None], (A @ beta - b0) * w * more, level)
     for a, h in zip(active, half, strict=True):
         j = keep[a]
         low[j], high[j] = max(0.0, value[j] - h / scale[j]), value[j] + h / scale[j]

@@ -173,6 +173,12 @@ TERMS: dict[str, Term] = {
     "prefill_attention": Term(lambda L: L.prefill_squares / L.tp, "s·tp/token²", "prefill_squares"),
     "chunk_kv": Term(lambda L: L.prefill_context / L.tp, "s·tp/token", "prefill_context"),
     "chunk_attention": Term(lambda L: L.prefill_products / L.tp, "s·tp/token²", "prefill_products"),
+    # Of `latency.steps.StepCosts`: a context token costs more in a step that carries a prompt.
+    "prompt_pairs": Term(
+        lambda L: (L.prefill_products + L.prefill_squares / 2.0) / L.tp, "s·tp/token²", "prefill_products"
+    ),
+    "pure_kv": Term(lambda L: L.decode_context * (L.prefills <= 0) / L.tp, "s·tp/token", "decode_context"),
+    "mixed_kv": Term(lambda L: L.decode_context * (L.prefills > 0) / L.tp, "s·tp/token", "decode_context"),
     "requests": Term(lambda L: L.decodes + L.prefills, "s/request", "request"),
     "longest_context": Term(
         lambda L: np.maximum(L.longest_prefill, L.longest_decode) * ((L.prefills > 0) & (L.decodes > 0)),

@@ -1,9 +1,9 @@
 """GuideLLM's ``benchmarks.json``: one report, one benchmark a load (vllm-project/guidellm 0.2 to 0.7).
 
 Fields as in ``benchmark/schemas/generative`` of its source: distributions over the successful requests, TTFT and
-inter-token latency in milliseconds. Its time per output token counts the first token too; the time between tokens, which
-is meant here, is its inter-token latency. A benchmark of so many streams has these in flight; another has the mean
-concurrency that it measured.
+inter-token latency in milliseconds. Its time per output token counts the first token too; the time between tokens,
+which is meant here, is its inter-token latency. A benchmark of so many streams has these in flight; another has the
+mean concurrency that it measured.
 """
 
 from __future__ import annotations

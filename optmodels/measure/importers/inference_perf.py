@@ -1,8 +1,9 @@
 """inference-perf's ``stage_N_lifecycle_metrics.json`` and ``summary_lifecycle_metrics.json`` (kubernetes-sigs, 0.1 on).
 
 Fields as ``summarize_requests`` of its ``reportgen/base.py`` writes them: means and percentiles in seconds over the
-requests that succeeded. A stage of a concurrent load states its concurrency; of another it is Little's law, requests/s ×
-seconds of a request. Lengths are ``prompt_tokens`` and ``output_tokens``, in older reports ``prompt_len``, ``output_len``.
+requests that succeeded. A stage of a concurrent load states its concurrency; of another it is Little's law, requests/s
+× seconds of a request. Lengths are ``prompt_tokens`` and ``output_tokens``, in older reports ``prompt_len`` and
+``output_len``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """InferenceX (formerly InferenceMAX): its CSV export, and the ``agg_*.json`` of its runs, one object or an array.
 
-CSV headers as in ``csv-export-helpers.ts`` of SemiAnalysisAI/InferenceX-app (2026), JSON fields as ``process_result.py``
-of SemiAnalysisAI/InferenceX writes them: seconds, throughput of one chip, concurrency of the whole deployment. Means
-where they are stated, else medians. Rows whose prefill and decode have machines of their own are left out and counted;
-the JSON of the first versions states no lengths: ``--set input_tokens=1024 --set output_tokens=1024``.
+CSV headers as in ``csv-export-helpers.ts`` of SemiAnalysisAI/InferenceX-app (2026), JSON fields as
+``process_result.py`` of SemiAnalysisAI/InferenceX writes them: seconds, throughput of one chip, concurrency of the
+whole deployment. Means where they are stated, else medians. Rows whose prefill and decode have machines of their own
+are left out and counted; the JSON of the first versions states no lengths: ``--set input_tokens=1024 --set
+output_tokens=1024``.
 """
 
 from __future__ import annotations

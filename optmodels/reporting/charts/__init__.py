@@ -8,13 +8,15 @@ expressions, which Vega would parse.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name, write_bytes
+from optmodels.loading import load
+from optmodels.plan.outcome import Solved
 from optmodels.reporting.colours import SERIES
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
@@ -39,6 +41,7 @@ SIGNIFICANT = 6  # digits kept of a number in a chart
 WIDTH = 720  # pixels of a picture that stands alone
 COMPOSED = {"facet", "hconcat", "vconcat"}  # charts of several panels, each with its own size
 FORMATS = ("png", "svg", "pdf")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,12 @@ class Chart:
     def file(self) -> str:
         """Name of its picture's file, without ending."""
         return self.name or safe_name(self.title.lower(), 60)
+
+
+def tables_of(document: Mapping[str, Any], build: Callable[[Any], T]) -> T:
+    """The tables of a solve document: those it was made from, or else built from the instance in it."""
+    known = document.tables if isinstance(document, Solved) else None
+    return build(load(dict(document["problem"]))) if known is None else known
 
 
 def chart(

@@ -37,7 +37,7 @@ def articles(given: Iterable[Any]) -> list[Article]:
 
 def _article(item: Any) -> Article:
     if isinstance(item, Result):
-        return of_result(item.model_dump(mode="json", by_alias=True))
+        return of_result(item.document())
     if isinstance(item, str | PathLike):
         path = _file(Path(item))
         with as_written(str(path)):

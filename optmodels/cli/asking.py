@@ -1,0 +1,129 @@
+"""plan: an answer without a file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from optmodels.cli.options import Force, Json, TimeLimit
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(plan)
+
+
+def plan(
+    model: Annotated[str, typer.Option(help="An LLM of the catalogue: optmodels list catalog.")],
+    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.")],
+    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.")],
+    rate: Annotated[float, typer.Option(help="Requests/s.")],
+    precision: Annotated[str, typer.Option(help="Of the weights: fp16, fp8, int4, …")] = "fp16",
+    kv: Annotated[str, typer.Option(help="Precision of the KV cache: fp16 or fp8.")] = "fp16",
+    ttft: Annotated[float | None, typer.Option(help="Seconds to the first token, mean.")] = None,
+    ttft_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
+    ttft_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
+    tpot: Annotated[float | None, typer.Option(help="Seconds per output token after the first, mean.")] = None,
+    tpot_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
+    tpot_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
+    e2e: Annotated[float | None, typer.Option(help="Seconds of a whole request, mean.")] = None,
+    e2e_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
+    e2e_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
+    cloud: Annotated[
+        list[str] | None, typer.Option(help="aws (default), gcp, azure; several times for several.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Region; default: that of each cloud's list.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="Only this GPU type; several times for several.")] = None,
+    market: Annotated[
+        list[str] | None, typer.Option(help="on_demand (default), spot, reserved_1y, reserved_3y.")
+    ] = None,
+    quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type at most: h100=16; several times.")] = None,
+    survive: Annotated[int, typer.Option(help="Deployments that may be lost at a time.")] = 0,
+    budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
+    engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
+    time_limit: TimeLimit = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """What to rent for one workload, without a file: the plan, the instance it stands for, and what to try next."""
+    from optmodels import api, question
+    from optmodels.cli.planning import solved
+    from optmodels.errors import InputError
+
+    asked = question.Question(
+        model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, weights=precision, kv=kv,
+        ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
+        e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
+        markets=market or ["on_demand"], quota=[_quota(text) for text in quota or []], survive=survive, budget=budget,
+        engine=engine,
+    )  # fmt: skip
+    made = question.instance(asked)
+    text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
+    try:
+        api.load(made)
+    except InputError as error:
+        raise question.as_options(error) from None
+    if write is not None:
+        from optmodels.io.write import write_text
+
+        write_text(write, text, overwrite=force)
+    result = solved(made, out, as_json, time_limit=time_limit)
+    if not as_json:
+        from optmodels.cli.console import show
+        from optmodels.reporting.text import plain
+
+        if write is None:
+            show(["", "[bold]The instance it stands for[/bold] (--write FILE)", plain(text.rstrip())])
+        show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
+    return int(result.exit_status)
+
+
+def _one(name: str, mean: float | None, p95: float | None, p99: float | None) -> Any:
+    """The one limit that was given: on the mean, or on a percentile."""
+    from optmodels.errors import InputError, Mistake
+
+    given = [x for x in (mean, None if p95 is None else (p95, 0.95), None if p99 is None else (p99, 0.99))
+             if x is not None]  # fmt: skip
+    if len(given) > 1:
+        raise InputError(Mistake(None, f"--{name}", given, "one limit: on the mean, for 95 % or for 99 %"))
+    return given[0] if given else None
+
+
+def _quota(text: str) -> tuple[str, int]:
+    from optmodels.errors import InputError, Mistake
+
+    gpu, equals, most = text.partition("=")
+    if not (gpu and equals and most.isascii() and most.isdigit()):
+        raise InputError(Mistake(None, "--quota", text, "a GPU type and how many of them, as in h100=16"))
+    return gpu, int(most)
+
+
+def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
+    """What to try after this answer, the most useful first."""
+    file = str(write) if write is not None else "FILE"
+    keep = "" if write is not None else "  (FILE: of --write FILE)"
+    if result.plan is None:
+        return [
+            f"optmodels explain {shlex.quote(file)}{keep}: which limits cannot hold together, and what would help",
+            *(["without --quota, or with more of it"] if asked.quota else []),
+            *(["with more --cloud or another --region"] if len(asked.clouds) == 1 else []),
+        ]
+    lines = []
+    if "folder" in result.log:
+        lines.append(f"optmodels export {shlex.quote(result.log['folder'])} vllm: the commands that start it")
+    else:
+        lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER vllm")
+    if not asked.survive:
+        lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
+    if "spot" not in asked.markets:
+        lines.append("--market on_demand --market spot: what spot machines save")
+    if len(asked.clouds) == 1:
+        lines.append("--cloud aws --cloud gcp --cloud azure: what other clouds charge")
+    lines.append(f"optmodels explain {shlex.quote(file)}{keep}: what each limit costs, and the next best plans")
+    return lines

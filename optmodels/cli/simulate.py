@@ -1,0 +1,74 @@
+"""`simulate`: one deployment on a request trace, without a plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from optmodels.cli.options import Json
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(simulate)
+
+
+def simulate(
+    llm: Annotated[str, typer.Option(help="LLM of the catalogue: optmodels list llms.")],
+    gpu: Annotated[str, typer.Option(help="GPU of the catalogue.")],
+    trace: Annotated[
+        str,
+        typer.Option(
+            help="Azure CSV, Mooncake JSONL, or CSV/Parquet; or poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS, lengths"
+            " as N or LOW-HIGH."
+        ),
+    ],
+    tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
+    precision: Annotated[str, typer.Option(help="Of the weights.")] = "fp16",
+    kv_precision: Annotated[str, typer.Option(help="Of the KV cache.")] = "fp16",
+    engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    model: Annotated[
+        str, typer.Option(help="default, roofline, or a model file of calibrate --model steps.")
+    ] = "default",
+    max_num_seqs: Annotated[int, typer.Option(help="Requests that run at a time.")] = 256,
+    max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens of a step.")] = 8192,
+    chunk_tokens: Annotated[int | None, typer.Option(help="Of one prompt in a step; default: no limit.")] = None,
+    kv_tokens: Annotated[
+        float | None, typer.Option(help="That the KV cache holds; default: what the GPUs' memory leaves.")
+    ] = None,
+    instances: Annotated[int, typer.Option(help="Alike, behind one dispatcher.")] = 1,
+    dispatcher: Annotated[
+        str,
+        typer.Option(help="earliest_finish, least_kv, shortest_queue, round_robin or prefix_affine."),
+    ] = "earliest_finish",
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what is predicted to exceed the limits.")] = False,
+    ttft_limit: Annotated[float | None, typer.Option(help="Seconds; what goodput counts.")] = None,
+    tpot_limit: Annotated[float | None, typer.Option(help="Seconds per output token after the first.")] = None,
+    e2e_limit: Annotated[float | None, typer.Option(help="Seconds to the last token.")] = None,
+    rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
+    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    seed: Annotated[int, typer.Option(help="Of a trace that is drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for simulate.json and a table of the requests.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Simulate one deployment on a trace, engine step by engine step."""
+    from optmodels import api
+    from optmodels.cli.console import attempted, show
+    from optmodels.reporting.simulate import simulate_lines
+
+    found, unwritten = attempted(lambda: api.simulate(
+        llm, gpu, trace, tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
+        max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
+        kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
+        tpot_limit_s=tpot_limit, e2e_limit_s=e2e_limit, rate_factor=rate_factor, first_s=first, seed=seed, out=out,
+    ))  # fmt: skip
+    if as_json:
+        sys.stdout.write(api.to_json(found) + "\n")
+    else:
+        show(simulate_lines(found))
+    if unwritten is not None:
+        raise unwritten
+    return 0

@@ -1,0 +1,148 @@
+"""One workload asked for without a file: the fleet instance that the words of ``optmodels plan`` stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from optmodels import catalog
+from optmodels.errors import InputError, Mistake, Mistakes
+
+Limit = float | tuple[float, float]  # seconds of the mean; or seconds and the share of requests that keep them
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be served, how fast, and on what.
+
+    Attributes:
+        model: an LLM of the catalogue.
+        input_tokens, output_tokens: of a request.
+        rate: requests/s.
+        weights, kv: precision.
+        ttft, tpot, e2e: limits, None for none.
+        clouds: machine lists of the catalogue.
+        region: of all of them; None: each list's default.
+        gpus: the only types to use; empty: all.
+        markets: that machines are bought on.
+        quota: (GPU type, GPUs at most).
+        survive: deployments that may be lost at a time.
+        budget: USD/h.
+        engine: whose step latencies are planned with.
+    """
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    rate: float
+    weights: str = "fp16"
+    kv: str = "fp16"
+    ttft: Limit | None = None
+    tpot: Limit | None = None
+    e2e: Limit | None = None
+    clouds: Sequence[str] = ("aws",)
+    region: str | None = None
+    gpus: Sequence[str] = ()
+    markets: Sequence[str] = ("on_demand",)
+    quota: Sequence[tuple[str, int]] = ()
+    survive: int = 0
+    budget: float | None = None
+    engine: str = "vllm"
+
+
+# Where an instance has what an option says: the longest that a mistake's path begins with is named.
+OPTIONS = {
+    "workloads[0].model": "--model", "workloads[0].precision": "--precision", "workloads[0].precision.kv": "--kv",
+    "workloads[0].buckets[0].input_tokens": "--input", "workloads[0].buckets[0].output_tokens": "--output",
+    "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].slo.ttft_s": "--ttft",
+    "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
+    "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
+    "latency.engine": "--engine",
+}  # fmt: skip
+
+
+def instance(q: Question) -> dict[str, Any]:
+    """The fleet instance of a question.
+
+    Raises:
+        InputError: an unknown cloud, region or GPU, or a name given twice.
+    """
+    bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
+    slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
+    precision = {"weights": q.weights, "kv": q.kv}
+    found: dict[str, Any] = {
+        "formulation": "fleet", "schema": 1, "name": f"{q.model}-plan",
+        "title": f"{q.model}, {q.rate:g} requests/s of {q.input_tokens} + {q.output_tokens} tokens",
+        "workloads": [{
+            "name": q.model, "model": q.model,
+            **({} if precision == {"weights": "fp16", "kv": "fp16"} else {"precision": precision}),
+            "buckets": [bucket], "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
+        }],
+        "pool": _pools(q), "markets": {"main": list(q.markets)},
+        "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
+    }  # fmt: skip
+    if q.quota:
+        found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
+    if q.survive:
+        found["reserve"] = {"lost": q.survive}
+    if q.budget is not None:
+        found["budget_usd_per_hour"] = q.budget
+    return found
+
+
+def _limit(limit: Limit) -> Any:
+    return {"at_most": limit[0], "percentile": limit[1]} if isinstance(limit, tuple) else limit
+
+
+def _pools(q: Question) -> Any:
+    """The pool, or the list of them; machines by name where only some GPU types may be used."""
+    wrong = Mistakes()
+    known = catalog.pools()
+    pools: list[dict[str, Any]] = []
+    regions: set[str] = set()
+    gpus: set[str] = set()
+    for cloud in dict.fromkeys(q.clouds):
+        if cloud not in known:
+            wrong.unknown("--cloud", cloud, "a machine list of the catalogue", known)
+            continue
+        listed = catalog.machines(cloud)
+        there = {m.region for m in listed}
+        regions |= there
+        region = q.region or known[cloud].default_region
+        if region is not None and region not in there:
+            continue  # another cloud's
+        mine = [m for m in listed if region is None or m.region == region]
+        gpus |= {m.gpu for m in mine if m.gpu}
+        pool: dict[str, Any] = {"catalog": cloud} | ({} if q.region is None else {"region": q.region})
+        if q.gpus:
+            pool["include"] = sorted({m.machine for m in mine if m.gpu in q.gpus})
+        if not q.gpus or pool["include"]:
+            pools.append(pool)
+    if not wrong and q.region is not None and q.region not in regions:
+        wrong.unknown("--region", q.region, f"a region of {', '.join(q.clouds)}", regions)
+    for option, names in (("--gpu", q.gpus), ("--quota", [gpu for gpu, _ in q.quota])):
+        for name in names if not wrong else ():
+            if name not in gpus:
+                wrong.unknown(option, name, "a GPU of these machines", gpus)
+    wrong.raise_any()
+    return pools[0] if len(pools) == 1 else pools
+
+
+def as_options(error: InputError) -> InputError:
+    """The mistakes of an instance that was made of options, by option."""
+
+    def named(m: Mistake) -> Mistake:
+        where = max((path for path in OPTIONS if m.path.startswith(path)), key=len, default=None)
+        return m if where is None else dataclasses.replace(m, path=OPTIONS[where])
+
+    return InputError([named(m) for m in error.mistakes])
+
+
+def as_yaml(found: dict[str, Any], command: str) -> str:
+    """The instance as a file, with the command it stands for."""
+    import yaml
+
+    text = yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+    return f"# {command}\n{text}"

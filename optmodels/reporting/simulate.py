@@ -1,0 +1,55 @@
+"""A simulation of one deployment in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.reporting.replay import shown, words
+from optmodels.reporting.text import plain
+
+SHADES = " ▁▂▃▄▅▆▇█"
+WIDTH = 60
+_TABLE = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+_OVER_TIME = ("busy_share", "running", "waiting", "kv_use")
+
+
+def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of a simulation document."""
+    from rich.table import Table
+
+    d, report, latency = found["deployment"], found["report"], found["latency"]
+    what = f"{d['instances']} × {d['llm']} on {d['tp']} {d['gpu']}, {d['precision']}, {d['engine']}"
+    faster = "" if found["rate_factor"] == 1 else f", {found['rate_factor']:g} times as fast"
+    asked = f"{report['requests']:,} requests of {found['trace']}{faster}"
+    model = ": ".join(str(latency[k]) for k in ("model", "source") if latency[k])
+    lines: list[Any] = [
+        f"{plain(what)}  [dim]{plain(asked)}[/dim]",
+        f"[dim]{plain(f'latencies: {model}')}[/dim]",
+        *(f"[dim]{plain(note)}[/dim]" for note in latency["notes"]),
+    ]
+    if latency["transfer"]:
+        lines.append(plain(f"not measured on this {', '.join(latency['transfer'])}: the model's transfer"))
+    table = Table("", *report["ttft_s"], box=None)
+    for key in _TABLE:
+        table.add_row(plain(words(key)), *(shown(v) for v in report[key].values()))
+    lines += ["", table, ""]
+    for key, value in report.items():
+        if key in ("over_time", *_TABLE):
+            continue
+        text = ", ".join(f"{k} {shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else shown(value)
+        lines.append(plain(f"{words(key)}: {text}"))
+    lines.append("")
+    lines += [plain(f"{words(key):<10} {_spark(report['over_time'][key])}") for key in _OVER_TIME]
+    if "folder" in found:
+        lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
+    return lines
+
+
+def _spark(values: list[float]) -> str:
+    """A line of bars, from 0 to the largest value, which is said."""
+    top = max(values, default=0.0)
+    width = max(1, -(-len(values) // WIDTH))
+    means = [sum(values[k : k + width]) / len(values[k : k + width]) for k in range(0, len(values), width)]
+    bars = (SHADES[round(v / top * (len(SHADES) - 1))] if top > 0 else SHADES[0] for v in means)
+    return f"{''.join(bars)}  up to {shown(float(top))}"

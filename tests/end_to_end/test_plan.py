@@ -1,0 +1,120 @@
+"""`plan`: an answer without a file; and what `solve` shows when."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+import optmodels
+
+ASKED = ["plan", "--model", "qwen3-32b", "--precision", "fp8", "--input", "1200", "--output", "300", "--rate", "20",
+         "--ttft-p95", "1", "--tpot", "0.04", "--cloud", "aws", "--region", "us-east-1", "--quota", "h100=16",
+         "--survive", "1"]  # fmt: skip
+
+
+def test_an_answer_without_a_file_is_that_of_the_instance_it_stands_for(cli, folder):
+    said = cli(*ASKED, "--write", "mine.yaml")
+    assert said.status == 0
+    assert "optimal, proved" in said.out and "What requests see, of what they may" in said.out
+    assert "of 1 s (p95)" in said.out and "of 40 ms" in said.out
+    assert "optmodels explain mine.yaml" in said.out
+    assert sorted(p.name for p in folder.iterdir()) == ["mine.yaml"]  # no other files unless told
+    data = yaml.safe_load((folder / "mine.yaml").read_text())
+    assert data["workloads"][0]["slo"] == {"ttft_s": {"at_most": 1.0, "percentile": 0.95}, "tbt_s": 0.04}
+    assert data["quota"] == [{"gpu": "h100", "unit": "gpus", "at_most": 16}]
+    assert data["reserve"] == {"lost": 1}
+    asked = json.loads(cli(*ASKED, "--json").out)
+    solved = json.loads(cli("solve", "mine.yaml", "--json").out)
+    assert asked["status"] == "optimal" and asked["check"]["ok"]
+    assert asked["objective"] == solved["objective"] and asked["plan"] == solved["plan"]
+    deployments = asked["plan"]["periods"][0]["deployments"]
+    assert sum(d["count"] * m["count"] * m["gpus_per_machine"] for d in deployments for m in d["machines"]
+               if m["gpu"] == "h100") <= 16  # fmt: skip
+
+
+def test_the_instance_that_is_shown_is_the_one_that_is_written(cli, folder):
+    said = cli(*ASKED, "--force").out
+    cli(*ASKED, "--write", "mine.yaml")
+    shown = said.partition("(--write FILE)\n")[2].partition("\n\nNext")[0]
+    assert yaml.safe_load(shown) == yaml.safe_load((folder / "mine.yaml").read_text())
+
+
+def test_what_nothing_serves_says_why_and_what_to_try(cli):
+    said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
+    assert said.status == 3
+    assert "infeasible, proved" in said.out and "optmodels explain FILE" in said.out
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--model", "qwen3-32"], "--model: got 'qwen3-32'"),
+        (["--precision", "fp9"], "--precision: got 'fp9'"),
+        (["--region", "mars"], "--region: got 'mars'; expected a region of aws"),
+        (["--cloud", "azur"], "--cloud: got 'azur'"),
+        (["--gpu", "h10"], "--gpu: got 'h10'"),
+        (["--quota", "h100"], "--quota: got 'h100'; expected a GPU type and how many of them, as in h100=16"),
+        (["--quota", "h10=4"], "--quota: got 'h10'"),
+        (["--market", "on-demand"], "--market: got 'on-demand'"),
+        (["--rate", "-1"], "--rate: got -1.0"),
+        (["--input", "0"], "--input: got 0"),
+        (["--survive", "-1"], "--survive: got -1"),
+        (["--budget", "-5"], "--budget: got -5.0"),
+        (["--engine", "vlm"], "--engine: got 'vlm'"),
+        (["--ttft", "-1"], "--ttft: got -1.0"),
+        (["--ttft", "1", "--ttft-p99", "2"], "--ttft: got"),
+    ],
+)
+def test_a_mistake_is_said_of_the_option(cli, more, expected):
+    asked = ["plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20"]
+    said = cli(*asked, *more)
+    assert said.status == 2
+    assert expected in said.err
+
+
+# ------------------------------------------------------------------------------------------------ the plan at once
+
+
+def test_the_result_is_handed_over_before_anything_is_written(tiny, folder):
+    seen = []
+
+    def on_result(result):
+        seen.append((result.status, sorted(folder.iterdir()), "folder" in result.log))
+
+    found = optmodels.solve(tiny(), out=folder, on_result=on_result)
+    assert seen == [("optimal", [], False)]
+    assert (folder / found.log["folder"] / "plan.json").is_file()
+
+
+def test_a_terminal_is_shown_seconds_bound_and_gap_while_it_waits():
+    script = (
+        "import sys, time\n"
+        "from optmodels.cli.console import Progress, progress\n"
+        "from optmodels.solver.session import Event\n"
+        "Progress.AFTER_S = Progress.EVERY_S = 0.01\n"
+        "with progress(True) as shown:\n"
+        "    shown(Event(0.1, 10.0, 8.0, 3))\n"
+        "    time.sleep(0.3)\n"
+        "print('answer')\n"
+    )
+    pty = pytest.importorskip("pty")
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True)
+    os.close(theirs)
+    time.sleep(0.05)
+    said = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "incumbent 10  bound 8  gap 20.00%  nodes 3" in said
+    assert said.endswith("\r\x1b[K")  # nothing of it stays
+    assert done.stdout == b"answer\n"
+
+
+def test_no_terminal_is_shown_nothing(command, write, tiny):
+    write(tiny())
+    assert command("solve", "instance.yaml").err == ""
