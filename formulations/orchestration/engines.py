@@ -16,9 +16,9 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     waiting   Σ (s²/2ω + s) ≤ 1 second a second, s what a prompt occupies the prefill for: prompts wait ω in the mean
 
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t'
-being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are
-spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows
-from its prompt to all its tokens.
+being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
+are spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV
+grows from its prompt to all its tokens.
 """
 
 from __future__ import annotations

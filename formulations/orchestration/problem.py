@@ -283,7 +283,7 @@ class Continuous(EngineLimits):
     )
     waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
         default=0.5,
-        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: more room for bursts",
+        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
     )
 
     @property
