@@ -271,3 +271,11 @@ def test_pipelines_and_levels_beyond_the_engine_are_refused_with_the_reason():
     reasons = {d.reason for d in t.discarded}
     assert any("pipelines" in r for r in reasons)
     assert any("max_num_seqs 256" in r for r in reasons)
+
+
+def test_exports_tell_engines_their_limits(planned):
+    problem, plan = planned
+    found = optmodels.formulation.get("orchestration").deployments(problem, plan)
+    told = {(d.max_num_seqs, d.max_num_batched_tokens) for d in found.deployments}
+    assert told == {(c["engine"]["max_num_seqs"], 8192) for c in plan["configurations"]}
+    assert any("refuse" in note for note in found.notes)
