@@ -27,11 +27,21 @@ from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
+_ENGINES = "engines' steps, judged by tests/orchestration/test_continuous: literal form, recomputed rows, replay"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
+    **dict.fromkeys(
+        (
+            "Latency.model", "Latency.model=str", "Latency.model=EngineModel", "Latency.model=LatencyModel",
+            "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm",
+            "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous",
+            "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens",
+            "Continuous.chunk_tokens", "Continuous.quantile", "Continuous.waits",
+        ), _ENGINES,
+    ),
     "TraceSpec.generated": _GENERATED,
     "TraceSpec.columns": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
