@@ -303,7 +303,7 @@ def _two_replicas(**changes):
     return {
         "formulation": "fleet", "schema": 1, "name": "two", "workloads": [workload | changes],
         "pool": {"machines": [machine]}, "markets": {"main": ["on_demand"]},
-        "strategies": {"families": ["high_end"], "batches": [16], "replicas": [2], "tensor_parallel": [1]},
+        "strategies": {"families": ["high_end"], "batches": [16], "replicas": [1], "tensor_parallel": [1]},
     }  # fmt: skip
 
 
