@@ -12,7 +12,7 @@ from optmodels.plan.outcome import Document
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
-Machines = dict[str, Count]
+Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
 
 
 class EngineLine(Document):

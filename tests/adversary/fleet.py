@@ -373,7 +373,7 @@ class _Fleet:
                 served[s] = worth
         if self.p.objective == "max_served":
             missed = self._minimum(served)
-            return None if missed is None else math.fsum(served.values()) - missed.value
+            return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
         return self._best_ratio(served, usd)
 
