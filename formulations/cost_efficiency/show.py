@@ -20,7 +20,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
 
     Returns:
-        ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+        ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
+        machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration

@@ -43,12 +43,11 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
     conflict = result.get("log", {}).get("conflict")
     if conflict:
-        out += ["[bold]Cannot hold together:[/bold]"] + _first([f"  {plain(c)}" for c in conflict])
+        out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:
-        out += ["", "[bold]Buckets that nothing serves:[/bold]"] + _first(
-            [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
-        )
+        why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
+        out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
     return out
 
 
