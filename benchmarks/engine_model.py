@@ -1,15 +1,20 @@
 """The shipped coefficients of serving engines: fitted, judged on what was left out, and (``--write``) written.
 
-    python benchmarks/engine_model.py aggregated.csv [--write]
+    python benchmarks/engine_model.py aggregated.csv [--h100 FOLDER] [--write]
 
 The rows are closed loops of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this
-repository. Each row that is not fitted has its reason; errors on all rows are printed beside those on the rest.
+repository. Each row that is not fitted has its reason; errors on all rows are printed beside those on the rest. Aims
+stand in brackets. Coverage is nested: the quantile of a level is that of the other levels, predicted by fits that know
+neither (hundreds of fits: minutes). ``--h100`` adds the models fitted to one LLM on H100 (`latency_models`).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # small systems: threads wait for one another
@@ -19,12 +24,20 @@ import pandas as pd
 import yaml
 
 from optmodels import catalog
-from optmodels.latency.engines.document import EngineModel, EngineTarget, labels
+from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, EngineModel, EngineTarget, labels
+from optmodels.latency.engines.document import deployment as engine_deployment
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
+from optmodels.latency.engines.own import TARGETS, Served, pulled
 from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.fit.document import errors, residual_quantiles
 
+AIMS = {
+    "workload": {"tpot_s": 0.05, "ttft_s": 0.14}, "gpu": {"tpot_s": 0.10, "ttft_s": 0.22},
+    "llm": {"tpot_s": 0.12, "ttft_s": 0.28}, "engine": {"tpot_s": 0.13, "ttft_s": 0.35},
+    "own": {"tpot_s": 0.06, "ttft_s": 0.15},
+}  # fmt: skip
+INFLATION = {"tpot_s": 1.2, "ttft_s": 1.6}
 OUT = Path(__file__).parents[1] / "optmodels" / "catalog" / "data" / "engine_models" / "default.yaml"
 LLMS = {
     "Qwen/Qwen3-32B": "qwen3-32b", "nvidia/Qwen3-32B-NVFP4": "qwen3-32b",
@@ -59,7 +72,7 @@ def read(path: Path) -> pd.DataFrame:
     deepseek = rows.llm.isin(("deepseek-v3", "deepseek-r1"))
     for reason, mask in {
         "LLM or GPU that the catalogue lacks": rows.llm.isna() | rows.gpu.isna(),
-        "exact duplicate": rows.assign(llm=rows.llm.replace(SAME_SHAPE)).duplicated(),
+        "exact duplicate": _rounded(rows.assign(llm=rows.llm.replace(SAME_SHAPE))).duplicated(),
         "saturated: TTFT above the whole decoding time": rows.ttft_s > rows.output_tokens * rows.tpot_s,
         "vLLM 0.12 sweep without a precision, of inconsistent level": (rows.engine == "vllm")
         & (rows.version == "0.12.0") & raw.precision.isna(),
@@ -71,11 +84,21 @@ def read(path: Path) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
+def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
+    """With measurements to nine digits: the same row is found written with different last ones."""
+    return frame.assign(**{c: frame[c].map(lambda v: float(f"{v:.9g}")) for c in ("ttft_s", "tpot_s")})
+
+
 def deployment(row: pd.Series) -> Deployment:
-    """What a row was measured on; caches of 8-bit checkpoints are taken to have 8 bits."""
+    """What a row was measured on.
+
+    The rows do not say how wide the cache is. Caches of 8- and 4-bit checkpoints are taken to have 8 bits, but for vLLM
+    on Hopper, whose published launch scripts (SemiAnalysisAI/InferenceX) ask for 8 bits on B200 only.
+    """
+    wide = row.precision == "fp16" or (row.engine == "vllm" and row.gpu in ("h100", "h200"))
     return Deployment(
         catalog.llms()[row.llm], row.llm, catalog.gpus()[row.gpu], row.gpu, row.engine, row.precision,
-        "fp16" if row.precision == "fp16" else "fp8", int(row.gpus), int(row.ranks), row.version,
+        "fp16" if wide else "fp8", int(row.gpus), int(row.ranks), row.version,
     )  # fmt: skip
 
 
@@ -105,18 +128,37 @@ class Rows:
                 found[name][i] = value
         return found
 
+    def served(self, chosen: np.ndarray) -> list[Served]:
+        """The chosen rows as a user has them, who knows of no other versions of the engine."""
+        found = []
+        for d, i, loads in self.parts:
+            k = np.isin(i, chosen)
+            if k.any():
+                part = Loads(*(values[k] for values in vars(loads).values()))
+                seconds = (self.frame[target].to_numpy()[i[k]] for target in TARGETS)
+                found.append(Served(replace(d, version=None), part, *seconds))
+        return found
 
-def fitted(rows: Rows) -> tuple[Fitted, Fitted]:
+
+def only(values: dict[str, np.ndarray], chosen: np.ndarray) -> dict[str, np.ndarray]:
+    """The chosen rows of each."""
+    return {name: value[chosen] for name, value in values.items()}
+
+
+def fitted(rows: Rows, chosen: np.ndarray) -> tuple[Fitted, Fitted]:
     """Of the step and of the first token, whose step is the predicted one."""
-    step = fit(STEP_FORM, rows.step, rows.frame.tpot_s.to_numpy(), rows.labels)
-    predicted = step.predict(rows.step, rows.labels)
-    return step, fit(FIRST_TOKEN_FORM, rows.first(predicted), rows.frame.ttft_s.to_numpy(), rows.labels)
+    tpot, ttft = (rows.frame[target].to_numpy()[chosen] for target in TARGETS)
+    step = fit(STEP_FORM, only(rows.step, chosen), tpot, only(rows.labels, chosen))
+    first = only(rows.first(step.predict(rows.step, rows.labels)), chosen)
+    return step, fit(FIRST_TOKEN_FORM, first, ttft, only(rows.labels, chosen))
 
 
-def predictions(models: tuple[Fitted, Fitted], rows: Rows) -> dict[str, np.ndarray]:
-    """Seconds by target, (n,) each."""
-    step = models[0].predict(rows.step, rows.labels)
-    return {"tpot_s": step, "ttft_s": models[1].predict(rows.first(step), rows.labels)}
+def predictions(
+    models: tuple[Fitted, Fitted], rows: Rows, known: dict[str, np.ndarray] | None = None
+) -> dict[str, np.ndarray]:
+    """Seconds by target, (n,) each; `known`: other labels than the rows'."""
+    step = models[0].predict(rows.step, known or rows.labels)
+    return {"tpot_s": step, "ttft_s": models[1].predict(rows.first(step), known or rows.labels)}
 
 
 def groups(frame: pd.DataFrame) -> dict[str, pd.Series]:
@@ -126,15 +168,76 @@ def groups(frame: pd.DataFrame) -> dict[str, pd.Series]:
     return {"workload": workload, "llm": same, "gpu": frame.gpu, "engine": frame.engine}
 
 
-def left_out(frame: pd.DataFrame, level: pd.Series) -> dict[str, np.ndarray]:
-    """Predictions of every row by a fit without its level; rows with a reason are never fitted, but predicted."""
-    found = {target: np.zeros(len(frame)) for target in ("tpot_s", "ttft_s")}
+def without(rows: Rows, level: pd.Series, values: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Predictions of all rows by a fit without some levels; rows with a reason are never fitted, but predicted."""
+    return predictions(fitted(rows, ((rows.frame.why == "") & ~level.isin(values)).to_numpy()), rows)
+
+
+def left_out(rows: Rows, level: pd.Series) -> dict[str, np.ndarray]:
+    """Predictions of every row by a fit without its level."""
+    found = {target: np.zeros(len(level)) for target in TARGETS}
     for value in level.unique():
         inside = (level == value).to_numpy()
-        models = fitted(Rows(frame[~inside & (frame.why == "").to_numpy()]))
-        for target, seconds in predictions(models, Rows(frame[inside])).items():
-            found[target][inside] = seconds
+        for target, seconds in without(rows, level, (value,)).items():
+            found[target][inside] = seconds[inside]
     return found
+
+
+def covered(rows: Rows, level: pd.Series, one: dict[str, np.ndarray], what: str) -> dict[str, float]:
+    """Share of fitted rows below the prediction at safety 0.9 where nothing of their level is known in any way.
+
+    The rows of another level u are predicted by a fit without u and v; the quantile over all u inflates the
+    prediction of v by the fit without v. Of two levels nothing is left to fit to: there the predictions of u by a fit
+    that has seen v must do.
+    """
+    names, clean = level.unique(), (rows.frame.why == "").to_numpy()
+    names = [v for v in names if clean[(level == v).to_numpy()].any()]
+    two = {pair: one if len(names) == 2 else without(rows, level, pair) for pair in itertools.combinations(names, 2)}
+    found = {}
+    for target in TARGETS:
+        measured, below = rows.frame[target].to_numpy(), np.zeros(len(level), dtype=bool)
+        for v in names:
+            ratio = np.zeros(len(level))
+            for pair, seconds in two.items():
+                if v in pair:
+                    there = (level == pair[int(pair[0] == v)]).to_numpy()
+                    ratio[there] = (measured / seconds[target])[there]
+            others = clean & (level != v).to_numpy()
+            q = quantiles(ratio[others], level.to_numpy()[others], what)["0.9"]
+            here = (level == v).to_numpy()
+            below[here] = (measured <= q * one[target])[here]
+        found[target] = float(below[clean].mean())
+    return found
+
+
+def own_rows(rows: Rows, level: pd.Series, count: int, draws: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Measured and predicted seconds of LLMs never seen but for `count` rows over three workloads, by target.
+
+    For each engine, LLM, GPU and precision with three workloads and five rows more, `draws` times: three workloads, one
+    row of each and further ones of the three at random; all other rows of the deployment are predicted.
+    """
+    frame, rng = rows.frame, np.random.default_rng(0)
+    same_version = {**rows.labels, "version": (frame.engine + "|None|" + frame.llm).to_numpy()}
+    workload = groups(frame)["workload"].to_numpy()
+    found: dict[str, list] = {target: [] for target in TARGETS}
+    for value in level.unique():
+        models = fitted(rows, ((frame.why == "") & (level != value)).to_numpy())
+        mine = frame[(frame.why == "") & (level == value)]
+        for _, part in mine.groupby(["engine", "llm", "gpu", "precision"]):
+            members = part.index.to_numpy()
+            kinds = np.unique(workload[members])
+            if len(kinds) < OWN_WORKLOADS or len(members) < count + 5:
+                continue
+            for _ in range(draws):
+                three = rng.choice(kinds, OWN_WORKLOADS, replace=False)
+                pool = members[np.isin(workload[members], three)]
+                chosen = [rng.choice(members[workload[members] == w]) for w in three]
+                more = min(count, len(pool)) - len(chosen)
+                chosen += list(rng.choice(np.setdiff1d(pool, chosen), more, replace=False))
+                rest = np.setdiff1d(members, chosen)
+                for target, s in predictions(pulled(models, rows.served(chosen)), rows, same_version).items():
+                    found[target].append((frame[target].to_numpy()[rest], s[rest]))
+    return {t: tuple(np.concatenate(x) for x in zip(*pairs, strict=True)) for t, pairs in found.items()}
 
 
 def quantiles(ratio: np.ndarray, level: np.ndarray, what: str) -> dict[str, float]:
@@ -152,45 +255,70 @@ def quantiles(ratio: np.ndarray, level: np.ndarray, what: str) -> dict[str, floa
     return dict(zip(levels, np.maximum.accumulate(wider).tolist(), strict=True))
 
 
+def stated(name: str, measured: np.ndarray, seconds: np.ndarray, aim: float | None = None, beside: str = "") -> None:
+    """Print the errors of predictions."""
+    error, signed = np.abs(seconds / measured - 1), seconds / measured - 1
+    aimed = "" if aim is None else f" (aim {aim:.0%})"
+    print(f"{name}: median {np.median(error):.1%}{aimed}, p90 {np.quantile(error, 0.9):.1%}, "
+          f"median signed {np.median(signed):+.1%} (aim ±5%){beside}", flush=True)  # fmt: skip
+
+
 def main() -> None:
     """Fit, judge, print, and with ``--write`` write."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("rows", type=Path)
+    parser.add_argument("--h100", type=Path, help="folder with served_h100_trtllm.csv")
+    parser.add_argument("--draws", type=int, default=20, help="of rows of one's own, by deployment")
     parser.add_argument("--write", action="store_true", help="write the coefficients into the catalogue")
     args = parser.parse_args()
     everything = read(args.rows)
     everything = everything[everything.why != "LLM or GPU that the catalogue lacks"]
     distinct = everything[everything.why != "exact duplicate"].reset_index(drop=True)
     clean = (distinct.why == "").to_numpy()
-    rows = Rows(distinct[clean])
+    rows = Rows(distinct)
     print(f"{len(everything)} rows, {clean.sum()} fitted")
     counts = everything[everything.why != ""].why.value_counts()
     for reason, count in counts.items():
         print(f"  {count:4d} left out: {reason}")
+    seen = {target: distinct[target].to_numpy() for target in TARGETS}
     peak = sum(rows.step[name] for name in ("dense", "experts", "kv", "decode", "prefill", "attention"))
-    p50, p90 = np.quantile(rows.frame.tpot_s.to_numpy() / peak, [0.5, 0.9])
+    p50, p90 = np.quantile((seen["tpot_s"] / peak)[clean], [0.5, 0.9])
     print(f"measured TPOT over the sum of times at peak: median {p50:.1f}, p90 {p90:.1f}")
-    models = fitted(rows)
-    inside = predictions(models, rows)
-    judged: dict[str, dict] = {t: {"left_out": {}, "residual_quantiles": {}} for t in inside}
-    for target, seconds in inside.items():
-        error = np.abs(seconds / rows.frame[target].to_numpy() - 1)
-        print(f"{target}, in sample: median {np.median(error):.1%}, p90 {np.quantile(error, 0.9):.1%}")
-    for what, level in groups(distinct).items():
-        found = left_out(distinct, level)
+    models = fitted(rows, clean)
+    judged: dict[str, dict] = {t: {"left_out": {}, "residual_quantiles": {}} for t in TARGETS}
+    for target, seconds in predictions(models, rows).items():
+        stated(f"{target}, in sample", seen[target][clean], seconds[clean])
+    levels = groups(distinct)
+    for what, level in levels.items():
+        found = left_out(rows, level)
+        share = covered(rows, level, found, what)
         for target, seconds in found.items():
-            measured = distinct[target].to_numpy()
-            error, signed = np.abs(seconds / measured - 1), seconds / measured - 1
-            print(f"{target}, a whole {what} left out: median {np.median(error[clean]):.1%} "
-                  f"(all rows {np.median(error):.1%}), p90 {np.quantile(error[clean], 0.9):.1%}, "
-                  f"median signed {np.median(signed[clean]):+.1%}", flush=True)  # fmt: skip
-            judged[target]["left_out"][what] = errors(measured[clean], seconds[clean])
-            judged[target]["residual_quantiles"][what] = quantiles(
-                (measured / seconds)[clean], level.to_numpy()[clean], what
-            )
+            measured, predicted = seen[target][clean], seconds[clean]
+            q = quantiles(measured / predicted, level.to_numpy()[clean], what)
+            judged[target]["left_out"][what] = errors(measured, predicted)
+            judged[target]["residual_quantiles"][what] = q
+            wide = f" (aim {INFLATION[target]:.1f})" if what == "workload" else ""
+            every = np.median(np.abs(seconds / seen[target] - 1))
+            stated(f"{target}, a whole {what} left out", measured, predicted, AIMS[what][target],
+                   f"; all rows: median {every:.1%}; safety 0.9 multiplies by {q['0.9']:.2f}{wide} and covers "
+                   f"{share[target]:.3f} (aim 0.88 to 0.95)")  # fmt: skip
+    for what, least in LEAST_OWN.items():
+        for target, (measured, predicted) in own_rows(rows, levels["llm"], least, args.draws).items():
+            aim = AIMS["own"][target] if least == 5 else None
+            q = residual_quantiles(measured, predicted)
+            judged[target]["left_out"][what] = errors(measured, predicted)
+            judged[target]["residual_quantiles"][what] = q
+            stated(f"{target}, {least} rows of one's own, LLM left out", measured, predicted, aim,
+                   f"; safety 0.9 multiplies by {q['0.9']:.2f}")  # fmt: skip
+    speed(models)
+    if args.h100 is not None:
+        from latency_models import served
+
+        for name, value, _, _ in served(args.h100)[-2:]:
+            print(f"H100, `additive` fitted to each LLM, {name}: {value} (aim {'3.8%' if 'TPOT' in name else '12.0%'})")
     if not args.write:
         return
-    frame = rows.frame
+    frame = distinct[clean]
     document = EngineModel(
         title="engine coefficients", date="2026-11-22", rows=int(clean.sum()),
         source="ai-dynamo/aiconfigurator 0.12.0, silicon samples (aggregated closed loops), Apache-2.0; fitted by "
@@ -201,11 +329,23 @@ def main() -> None:
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
         targets={t: EngineTarget(coefficients=m.coefficients, adjustments=m.adjustments, factors=m.factors, **judged[t])
-                 for t, m in zip(("tpot_s", "ttft_s"), models, strict=True)},
+                 for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
     print(f"written: {OUT}")
+
+
+def speed(models: tuple[Fitted, Fitted], points: int = 1_000_000) -> None:
+    """Print how many operating points a second one core predicts."""
+    d = engine_deployment("vllm", "h100", "qwen3-235b-a22b", "fp8", 8)
+    rng = np.random.default_rng(0)
+    loads = Loads(*(rng.integers(low, high, points).astype(float) for low, high in ((1, 256), (64, 8192), (16, 2048))))
+    level = {grouping: [name] for grouping, name in labels(d).items()}
+    start = time.perf_counter()
+    step = models[0].predict(step_terms(d, loads), level)
+    models[1].predict(first_token_terms(d, loads, step), level)
+    print(f"TPOT and TTFT of {points / (time.perf_counter() - start):,.0f} operating points a second (aim 1,000,000)")
 
 
 def _short(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conftest import tiny_problem
-from fleet_cases import DAY, MEASURED, SCARCE
+from fleet_cases import CONTINUOUS, DAY, MEASURED, SCARCE
 from orchestration_cases import two_models
 from reserved import machine, service, two_regions
 
@@ -63,6 +63,7 @@ CASES = {
         "periods, prices, limits": (DAY, "exact"),
         "shadow prices": (SCARCE, "exact"),
         "measured": (MEASURED, "exact"),
+        "continuous batching": (CONTINUOUS, "exact"),
     },
     "orchestration": {
         "shortfalls": (

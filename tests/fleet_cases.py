@@ -48,6 +48,7 @@ def brute_force(problem, tables, most=6):
         min_cost: the least USD/h; max_served: the most weighted requests/s; max_ce: tokens per USD; None: infeasible.
     """
     load, rates = tables.load, tables.rates[0]
+    every = load[None] if tables.capacities is None else tables.capacities
     W, P = load.shape
     finite = np.isfinite(load)
     pairs = [(w, p) for w in range(W) for p in range(P) if finite[w, p]]
@@ -74,13 +75,13 @@ def brute_force(problem, tables, most=6):
         # Variables: shares, then s.
         c = np.concatenate([np.zeros(len(pairs)), price if problem.objective == "min_cost" else weight])
         A_eq = np.zeros((W, len(pairs) + W))
-        A_ub = np.zeros((P + W, len(pairs) + W))
+        A_ub = np.zeros((len(every) * P + W, len(pairs) + W))
         for k, (w, p) in enumerate(pairs):
             A_eq[w, k] = 1
-            A_ub[p, k] = rates[w] * load[w, p]
-            A_ub[P + w, k] = tables.points.spot[p]
+            A_ub[p : len(every) * P : P, k] = rates[w] * every[:, w, p]
+            A_ub[len(every) * P + w, k] = tables.points.spot[p]
         A_eq[:, len(pairs) :] = np.eye(W)
-        rhs = np.concatenate([n, [w.spot_share_max for w in work]])
+        rhs = np.concatenate([*[n] * len(every), [w.spot_share_max for w in work]])
         ends = [(0, None)] * len(pairs) + [(0, 1 - v) for v in least]
         found = linprog(c, A_ub=A_ub, b_ub=rhs, A_eq=A_eq, b_eq=np.ones(W), bounds=ends)
         if found.status != 0:
@@ -99,7 +100,16 @@ def brute_force(problem, tables, most=6):
     return best
 
 
-BASE = yaml.safe_load(FORMULATION.template)
+CONTINUOUS = yaml.safe_load(FORMULATION.template)
+BASE = CONTINUOUS | {
+    "serving": "static", "engine": {}, "latency": {},
+    "strategies": {"families": ["high_end", "kvo_ram"], "batches": [1, 4, 16, 64]},
+    "queueing": {"model": "mmc", "load_levels": [0.5, 0.7, 0.85, 0.95]},
+    "workloads": [
+        CONTINUOUS["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.1}},
+        CONTINUOUS["workloads"][1],
+    ],
+}  # fmt: skip
 DAY = BASE | {
     "reserve": {"lost": 1, "machines": "spot"},
     "budget_usd_per_hour": 3.0, "quota": [{"machine": "*", "at_most": 8, "unit": "gpus"}],

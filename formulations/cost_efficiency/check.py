@@ -46,8 +46,9 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         if point is None:
             found.add("operating point is in the instance", str(p.measured), "a listed operating point")
             return found.report()
-        used = (point.family, point.main, point.ao, point.count, point.alpha)
-        stated = (p.family, lines["main"].machine, lines["ao"].machine if ao else None, count, p.alpha)
+        used = (point.family, point.main, point.ao, point.count, point.alpha, point.tp, point.replicas_per_machine)
+        bought = (lines["main"].machine, lines["ao"].machine if ao else None)
+        stated = (p.family, *bought, count, p.alpha, p.tensor_parallel, p.replicas_per_machine)
         found.require("plan is its operating point", used == stated, stated, used)
         e2e = point.e2e_s if point.e2e_s is not None else case.tokens / (point.tps or 1.0)
         ttft, tbt = point.ttft_s, point.tbt_s
@@ -129,10 +130,7 @@ def _structure(
     for role, number in bought.items():
         found.require(f"number of {role} machines", number == expected[role], number, expected[role])
     found.require("passes only in multi-pass", p.family == "multi_pass" or p.passes == 1, p.passes, 1)
-    if case.operating_points:
-        split = (p.tensor_parallel, p.replicas_per_machine)
-        found.require("no parallelism is claimed of a measured point", split == (1, 1), split, (1, 1))
-    else:
+    if not case.operating_points:  # a measured point has its own
         allowed = s.allowed(p.family)
         found.require("k, K, N or the number of replicas is allowed", count in allowed, count, allowed)
         gpus = p.tensor_parallel * p.replicas_per_machine

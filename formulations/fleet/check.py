@@ -188,9 +188,11 @@ def _well_formed(
         found.require(f"{where}: measured point is in the instance", point is not None, d.point, "a listed point")
         if point is not None:
             found.require(f"{where}: batch", d.batch == point.slots, d.batch, point.slots)
+            split, measured = (d.tensor_parallel, d.replicas_per_machine), (point.tp, point.replicas_per_machine)
+            found.require(f"{where}: parallelism of its measured point", split == measured, split, measured)
         found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
-        claimed = [d.family, d.tensor_parallel, d.replicas_per_machine, d.loads, d.passes]
-        found.require(f"{where}: nothing modelled is claimed", claimed == [None] * 4 + [1], claimed, None)
+        claimed = [d.family, d.loads, d.passes]
+        found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, 1], claimed, None)
         for line in d.serves:
             figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
             found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)

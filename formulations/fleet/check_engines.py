@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 
-from scipy.stats import beta, norm
+from scipy.stats import beta
 
 from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from optmodels.errors import InputError
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plan.findings import Findings
@@ -44,6 +45,7 @@ class _Request:
         return self.chunks + self.output - 1.0
 
 
+@cache
 def _contexts(costs: StepCosts, r: _Request) -> float:
     """Earlier tokens that all decodes of a request attend to."""
     return sum(float(costs.seen(r.prompt + i)) for i in range(round(r.output) - 1))
@@ -63,6 +65,7 @@ def _prefill(costs: StepCosts, r: _Request, chunk: float, charged: bool) -> tupl
     return chunks, seconds + charged * chunks * costs.prompt_step_s
 
 
+@cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
     low, high = 0.0, most
@@ -159,6 +162,7 @@ def _at_level(
     return _Level(fixed, load, room, mixed if varies else 1.0, made, typical, kv, prefill_share)
 
 
+@cache
 def _held(r: _Request) -> tuple[float, float]:
     """Σ over a request's steps of the tokens it holds, and of their squares."""
     decodes = [r.prompt + i for i in range(1, round(r.output))]
@@ -214,9 +218,9 @@ def _latencies(
             return (level.fixed + each) / (1 - level.load)
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
-        z, skew = float(norm.ppf(q)), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
+        z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
         crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
-        return level.fixed + each * min(max(crowd, 1.0), slots)
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
@@ -258,10 +262,11 @@ def check_engines(
     weight = sum(r.weight for r in requests.values())
     prompts = sum(r.weight * r.prompt for r in requests.values()) / weight
     try:
-        costs, provenance = resolve(case.source, Deployment(
-            case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
-            case.source.engine, w.precision.weights, w.precision.kv, gpus=gpus,
-        ), prompts)  # fmt: skip
+        model = deployment(
+            case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
+            w.precision.weights, w.precision.kv, gpus,
+        )  # fmt: skip
+        costs, provenance = resolve(case.source, model, prompts)
         tpot, ttft = provenance.factors(problem.latency.safety)
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
@@ -275,6 +280,7 @@ def check_engines(
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
+        runtime_bytes=problem.memory.runtime_gib * 2**30,
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
         request_tokens=min(r.prompt + r.output for r in requests.values()),
     )  # fmt: skip
@@ -332,6 +338,6 @@ def _share(
             found.at_most(f"{where}: {what} of {s.demand}", value, seconds * up_to, "s")
             worst = max(worst, value / seconds)
     missed = w.soft is not None and worst > 1
-    if not 0 < worst - 1 < SLACK:
+    if w.soft is None or not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
         found.require(said, s.misses_slo == missed, s.misses_slo, missed)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
 from optmodels.errors import InputError
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
@@ -27,7 +27,7 @@ from optmodels.units import GIB
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-LOADS = 0.95 * 0.87 ** np.arange(13.0)  # ρ of the levels: geometric, so that a neighbour carries at least 87 %
+LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 
@@ -52,7 +52,7 @@ class Levels:
         kv_tokens: that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
-        late: whether the bucket misses its soft SLO, (D, n).
+        late: 1 where the bucket misses its soft SLO, (D, n).
     """
 
     engine: Index
@@ -65,7 +65,7 @@ class Levels:
     ttft_s: Array
     tpot_s: Array
     e2e_s: Array
-    late: Mask
+    late: Array
 
 
 def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
@@ -78,16 +78,21 @@ def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
     )  # fmt: skip
 
 
+def mean_prompt(classes: Classes) -> float:
+    """Tokens of a prompt, mean over the mixture."""
+    return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+
+
 def _resolved(
     case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
 ) -> tuple[StepCosts, Provenance]:
     assert case.source is not None
     model = case.architectures[w.name]
-    deployment = Deployment(
-        model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu, case.source.engine,
-        w.precision.weights, w.precision.kv, gpus=kind.gpus,
+    d = deployment(
+        case.source, model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu,
+        w.precision.weights, w.precision.kv, kind.gpus,
     )  # fmt: skip
-    return resolve(case.source, deployment, prompt_tokens)
+    return resolve(case.source, d, prompt_tokens)
 
 
 def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
@@ -108,6 +113,20 @@ def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     return "; ".join((provenance.source, *unseen, *provenance.notes))
 
 
+def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
+    """`step_costs` of a plan's line."""
+    main = d.machines[0]
+    machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
+    w = case.workload(d.loads or "")
+    model = case.architectures[w.name], w.precision
+    alike = [
+        i for i, x in enumerate(case.demands)
+        if (case.architectures[x.workload], case.workload(x.workload).precision) == model
+    ]  # fmt: skip
+    kind = EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
+    return step_costs(case, w, kind, mean_prompt(classes_of(case, alike)))
+
+
 def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
     """Tokens that an engine's KV cache holds beside weights and a pass; 0 where they do not fit.
 
@@ -121,7 +140,8 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
     return kv_tokens(
         work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
-        chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+        runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
+        max_requests=limits.max_num_seqs, request_tokens=request_tokens,
     )  # fmt: skip
 
 
@@ -131,11 +151,11 @@ def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
     return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
-def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, dict[int, str]]:
-    """Every level of every engine that can be modelled, and why some buckets have none."""
+def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+    """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none."""
     classes = classes_of(case, demands)
     works = [case.workload(case.demands[i].workload) for i in demands]
-    prompt = float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
+    prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
     found, index = [], []
     for e, kind in enumerate(kinds):
@@ -147,7 +167,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
     found = [f for f in found if f[2] > 0]
     if not found:
-        return _none(len(demands)), dict.fromkeys(demands, "the model fits no deployment's memory")
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "the model fits no deployment's memory")
     costs, slower, kv = zip(*found, strict=True)
     points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
     engines = np.array(index, dtype=np.intp)
@@ -157,7 +177,7 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
     })  # fmt: skip
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
-    return made, why
+    return made, points.spread(), why
 
 
 def _with_waits(
@@ -183,22 +203,22 @@ def _with_waits(
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits = np.isfinite(points.load).all(axis=0)
-    able = fits & (missed <= up_to)
+    fits: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
+    able: Mask = fits & (missed <= up_to)
     waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
     shares = points.waiting(waits, most)
     rows: list[Levels] = []
     for v in range(waits.shape[2]):
         omega = waits[:, :, v, None]
-        keeps = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
+        keeps: Mask = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
         capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
         e, level = np.nonzero(keeps.any(axis=2))
-        late = (omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12)
+        late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
         rows.append(Levels(
             engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
             points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
-            late[e, level].T,
+            late[e, level].T.astype(float),
         ))  # fmt: skip
     why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
     return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
@@ -229,5 +249,5 @@ def _none(demands: int) -> Levels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return Levels(
         np.zeros(0, dtype=np.intp), empty, empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table,
-        table, table.astype(bool),
+        table, table,
     )  # fmt: skip

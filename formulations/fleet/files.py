@@ -124,7 +124,7 @@ def _rows(path: Path) -> Any:
         raise InputError(Mistake(name, "", str(error)[:80], "a CSV or JSON-lines trace")) from None
 
 
-FIXED = ("name", "usd_per_hour", "machine", "region", "market", "count", "slots")
+FIXED = ("name", "usd_per_hour", "machine", "region", "market", "count", "slots", "tp", "replicas_per_machine")
 
 
 def read_points_table(path: Path, demands: list[str]) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def read_points_table(path: Path, demands: list[str]) -> list[dict[str, Any]]:
     rows = []
     for k, record in enumerate(frame[fixed].to_dict("records")):
         row: dict[str, Any] = {str(c): v for c, v in record.items() if not pd.isna(v)}
-        row |= {c: int(row[c]) for c in ("count", "slots") if c in row}
+        row |= {c: int(row[c]) for c in ("count", "slots", "tp", "replicas_per_machine") if c in row}
         row["name"] = str(row.get("name", f"row {k + 1}"))
         good = np.flatnonzero(matrix[k] > 0)
         row["requests_per_s"] = {rates[i]: float(matrix[k, i]) for i in good}

@@ -242,7 +242,10 @@ def _deployment(
     if x.block[p] == NONE:
         assert case.points is not None
         point = case.points[x.configuration[p]]
-        details = {"name": point.name, "point": point.name}
+        details = {
+            "name": point.name, "point": point.name,
+            "tensor_parallel": point.tp, "replicas_per_machine": point.replicas_per_machine,
+        }  # fmt: skip
     else:
         block, c = tables.blocks[x.block[p]], int(x.configuration[p])
         conf = block.configurations

@@ -235,9 +235,9 @@ def capacities(m: FleetModel) -> Rows:
     t, w, p = m.x.labels
     each = m.tables.each_load
     load = m.rates[t, w] * each[:, w, p]  # (Q, entries of x)
-    full = np.zeros((len(each), m.T, each.shape[2]))
-    for row, entries in zip(full, load, strict=True):
-        np.add.at(row, (t, p), entries)
+    full = np.zeros((len(each), *m.full.shape))
+    where: Any = (slice(None), t, p)
+    np.add.at(full, where, load)
     q, i = np.nonzero(load)
     scaled = load[q, i] / np.minimum(full[q, t[i], p[i]], 1.0)
     used = m.x.at(i, (t[i], p[i], q), scaled, sets=("t", "p", "q"))

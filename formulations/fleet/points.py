@@ -107,9 +107,8 @@ class FleetTables:
     limits: Array  # (R,)
     limit_names: tuple[str, ...]
     blocked: dict[str, str]  # demands without any point → why
-    capacities: Array | None = (
-        None  # (K, W, P), deployments per request/s of each capacity; None: `load` is the only one
-    )
+    capacities: Array | None = None  # (Q, W, P), loads on each of several; None: `load` is the only one
+    spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -270,12 +269,14 @@ class _Rows:
     latencies: dict[str, Array]  # (D, n)
     level: Array  # (n, 5)
     capacities: Array | None = None  # (Q, D, n)
+    spread: float = 1.0
 
     def take(self, keep: Index) -> _Rows:
         return _Rows(
             self.block[keep], self.configuration[keep], self.slots[keep], self.rho[keep], self.cap_s[keep],
             self.load[:, keep], self.penalty[:, keep], {k: v[:, keep] for k, v in self.latencies.items()},
             self.level[keep], None if self.capacities is None else self.capacities[:, :, keep],
+            self.spread,
         )  # fmt: skip
 
     def keys(self, reserve: bool) -> Array:
@@ -382,7 +383,7 @@ def _engine_rows(
         for m, tp in zip((tables.machines[i] for i in c.main), c.tp, strict=True)
     ]
     distinct = list(dict.fromkeys(kinds))
-    found, reasons = levels(case, demands, distinct)
+    found, spread, reasons = levels(case, demands, distinct)
     why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why}
     of = {kind: np.flatnonzero(found.engine == e) for e, kind in enumerate(distinct)}
     row = np.concatenate([np.zeros(0, dtype=np.intp), *(of[kind] for kind in kinds)])
@@ -396,12 +397,12 @@ def _engine_rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
         slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
         cap_s=np.full(n, np.inf), load=capacities.max(axis=0),
-        penalty=np.where(found.late[:, row], dollars[:, None], 0.0),
+        penalty=found.late[:, row] * dollars[:, None],
         latencies={
             "alpha": np.zeros((len(demands), n)), "ttft_s": found.ttft_s[:, row], "tbt_s": found.tpot_s[:, row],
             "e2e_s": found.e2e_s[:, row],
         },
-        level=np.stack([getattr(found, f)[row] for f in LEVEL], axis=1), capacities=capacities,
+        level=np.stack([getattr(found, f)[row] for f in LEVEL], axis=1), capacities=capacities, spread=spread,
     )  # fmt: skip
     return _cut(case, rows, blocks)
 
@@ -608,7 +609,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
         case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
-        weights, limits, names, blocked, capacities,
+        weights, limits, names, blocked, capacities, max((rows.spread for _, rows, *_ in found), default=1.0),
     )  # fmt: skip
 
 

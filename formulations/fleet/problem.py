@@ -20,7 +20,7 @@ from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_model
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.resolve import Engine, Source, read_source
+from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
@@ -281,12 +281,25 @@ class FleetLatency(Entry):
 
     variant: Variant = "roofline"
     calibration: str | Calibration | None = None
-    model: str = Field(default="default", description="of engine steps, with serving: continuous: default or roofline")
-    engine: Engine = Field(default="vllm", description="that deployments run, with serving: continuous")
-    safety: float | None = Field(
+    model: ModelChoice | None = Field(
+        default=None, description="of engines' steps; default: default with serving: continuous, else none"
+    )
+    engine: Engine = Field(default="vllm", description="that deployments run")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False,
-        description="probability that measured latencies stay below, with serving: continuous",
+        description="probability that measured latencies stay below what the model says",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FleetLatency:
+        levelled = self.model not in (None, "roofline")
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+        if levelled and self.calibration is not None:
+            raise ValueError("either a model or a calibration: each says how long things take")
+        if levelled and self.variant != "roofline":
+            raise ValueError(f"variant: roofline beside a model, whose curves it corrects (not {self.variant})")
+        return self
 
 
 class FleetPoint(Entry):
@@ -301,6 +314,8 @@ class FleetPoint(Entry):
     market: Market = "on_demand"
     count: PositiveInt = 1
     slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
+    tp: PositiveInt | None = Field(default=None, description="GPUs of a replica (tensor parallel), for the exports")
+    replicas_per_machine: PositiveInt | None = Field(default=None, description="for the exports")
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
@@ -381,7 +396,8 @@ class Fleet(Problem):
         update: dict[str, object] = {"workloads": workloads, "gpus": dict(case.gpus)}
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines)
-        update["latency"] = self.latency.model_copy(update={"calibration": case.calibration})
+        model = self.latency.model if case.source is None else case.source.documents
+        update["latency"] = self.latency.model_copy(update={"calibration": case.calibration, "model": model})
         if case.points is not None and sum(len(q.requests_per_s) for q in case.points) <= MAX_INLINE:
             update |= {"points": case.points, "points_table": None}
             update["melange"] = self.melange.model_copy(update={"file": None, "slice_factor": case.slice_factor})
@@ -463,6 +479,15 @@ class FleetCase:
             return w.serve_at_least
         return self.problem.served_unless_said(w)
 
+    @property
+    def static_latency(self) -> Latency:
+        """The section that the serving of one bucket in static batches has."""
+        latency, source = self.problem.latency, None if self.problem.continuous else self.source
+        return Latency(
+            model=None if source is None else source.documents, engine=latency.engine, variant=latency.variant,
+            calibration=self.calibration, safety=None if self.problem.continuous else latency.safety,
+        )  # fmt: skip
+
     def single(
         self, workload: FleetWorkload, demand: Demand, region: str | None, batch: int, slack: float = 1.0
     ) -> StaticBatch:
@@ -490,7 +515,7 @@ class FleetCase:
                 families=s.families, replicas=s.replicas, multi_pass=s.multi_pass, parallel=s.parallel,
                 shared=s.shared, tensor_parallel=s.tensor_parallel, alpha=s.alpha,
             ),
-            latency=Latency(variant=p.latency.variant, calibration=self.calibration), memory=p.memory,
+            latency=self.static_latency, memory=p.memory,
         )  # fmt: skip
         one._folder = p._folder
         return one
@@ -563,7 +588,9 @@ def _resolve(p: Fleet) -> FleetCase:
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
             wrong.unknown(f"running[{i}].machine", r.machine, "a machine of the pool", known)
-    source = wrong.collect(lambda: read_source(p, p.latency.model, p.latency.engine)) if p.continuous else None
+    source, chosen = None, p.latency.model or ("default" if p.continuous else None)
+    if chosen is not None and points is None:
+        source = wrong.collect(read_source, p, chosen, p.latency.engine)
     calibration = None
     if not wrong and points is None and workloads:
         calibration = _calibration(p, workloads[0], architectures, machines, gpus, wrong)
@@ -667,6 +694,7 @@ def _measured(
 ) -> None:  # fmt: skip
     """What measured points refer to is there."""
     prices = {(m.machine, m.region): m.prices for m in machines}
+    gpu_counts = {(m.machine, m.region): m.gpu_count for m in machines}
     known = _named(p.workloads, demands)
     if not points:
         wrong.add("points", None, "at least one operating point")
@@ -683,6 +711,9 @@ def _measured(
                 )
             elif price.get(q.market) is None:
                 wrong.add(f"points[{i}].market", q.market, f"a market {q.machine} has a price in")
+        gpus, have = (q.tp or 1) * (q.replicas_per_machine or 1), gpu_counts.get((q.machine, q.region))
+        if have is not None and gpus > have:
+            wrong.add(f"points[{i}].tp", gpus, f"tp × replicas_per_machine at most {have}, the GPUs of {q.machine}")
         for demand in q.requests_per_s:
             if demand not in known:
                 wrong.unknown(f"points[{i}].requests_per_s.{demand}", demand, "a demand (workload/bucket)", known)

@@ -5,6 +5,10 @@ the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TBT�
 ``batch/rate``, in proportion to its tokens where the bucket's are known), so that a trace shows what lengths within a
 bucket and bursts do to a plan that was made for means. Slots serve in order of arrival.
 
+Engines that batch continuously are simulated step by step (`optmodels.simulation.continuous`), each with step costs,
+KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, beside
+what the plan promised.
+
 Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line) and
 ``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
 """
@@ -18,10 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formulations.fleet.engines import engine_of
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from formulations.fleet.queue_simulation import waits
 from optmodels.errors import InputError, Mistake
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.types import Trace
@@ -40,7 +46,8 @@ class _Seen:
     wait_s: Array
     ttft_s: Array
     e2e_s: Array
-    busy_s: float  # of all slots together
+    busy_s: float  # of all slots together; of all engines
+    tpot_s: Array | None = None  # of engines
 
 
 def replay(
@@ -80,7 +87,7 @@ def replay(
                 if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
     policies, rows = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
-        seen = _serve(case, period, requests, code, planned, policy, rng)
+        seen = (_simulate if problem.continuous else _serve)(case, period, requests, code, planned, policy, rng)
         policies[policy], lines = _figures(case, period, requests, code, planned, seen)
         rows += [{"policy": policy, **r} for r in lines]
         if o.keep is not None:
@@ -174,9 +181,62 @@ def _serve(
     policy: str, rng: np.random.Generator,
 ) -> _Seen:  # fmt: skip
     """Send every request to a line of deployments and one of its members, and let the slots serve them."""
-    n = len(trace)
+    line, member = _sent(period, code, planned, policy, rng)
+    service, wait = np.zeros((2, len(trace))), np.full(len(trace), np.nan)
+    for k, lines in enumerate(planned):
+        for j, s in lines:
+            mine = np.flatnonzero((code == k) & (line == j))
+            service[:, mine] = _service(case, period.deployments[j], s, case.demands[k], trace, mine)
+    for j, d in enumerate(period.deployments):
+        for c in range(d.count):
+            own = np.flatnonzero((line == j) & (member == c))
+            wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
+    return _Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+
+
+def _simulate(
+    case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
+    policy: str, rng: np.random.Generator,
+) -> _Seen:  # fmt: skip
+    """Send every request to a line and one of its engines, and simulate the engines step by step.
+
+    What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
+    """
+    engines: list[Engine] = []
+    first, slower = [], []
+    for d in period.deployments:
+        assert d.engine is not None
+        costs, factor = engine_of(case, d)
+        e = d.engine
+        one = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
+        first.append(len(engines))
+        slower.append(factor)
+        engines += [one] * (d.count * (d.replicas_per_machine or 1))
+    line, member = _sent(period, code, planned, policy, rng, engines=True)
+    served = line >= 0
+    hit = np.array([case.workload(d.workload).prefix_hit_share for d in case.demands])[code]
+    received = np.zeros(len(trace), np.int64) if trace.prefixes is not None else (hit * trace.prompt_tokens).astype(int)
+    seen = simulate(
+        Arrivals.of(
+            trace.arrival_s, trace.prompt_tokens, trace.output_tokens,
+            received_tokens=np.minimum(received, trace.prompt_tokens - 1), prefixes=trace.prefixes,
+        ),
+        engines, assigned=np.where(served, np.array([*first, 0])[line] + member, -1),
+    )  # fmt: skip
+    extra = (np.array([*slower, 1.0])[line] - 1.0) * seen.ttft_s  # measured engines' first tokens beyond their steps
+    return _Seen(
+        line, np.where(served, seen.queue_s, np.nan), seen.ttft_s + extra, seen.e2e_s + extra,
+        float(seen.busy_s.sum()), seen.tpot_s,
+    )  # fmt: skip
+
+
+def _sent(
+    period: PeriodLine, code: Ints, planned: list[list[tuple[int, ShareLine]]], policy: str,
+    rng: np.random.Generator, engines: bool = False,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request."""
+    n = len(code)
     line, member = np.full(n, -1, np.int64), np.zeros(n, np.int64)
-    service = np.zeros((2, n))
     for k, lines in enumerate(planned):
         rows = np.flatnonzero(code == k)
         share = np.array([s.share for _, s in lines])
@@ -185,18 +245,13 @@ def _serve(
         # What the plan does not serve is a last line of its own.
         shares = np.append(share, max(0.0, 1.0 - share.sum())) / max(1.0, share.sum())
         turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
-        for q, (j, s) in enumerate(lines):
-            mine = rows[turn == q]
-            line[mine] = j
-            service[:, mine] = _service(case, period.deployments[j], s, case.demands[k], trace, mine)
-    wait = np.full(n, np.nan)
+        for q, (j, _) in enumerate(lines):
+            line[rows[turn == q]] = j
     for j, d in enumerate(period.deployments):
         mine = np.flatnonzero(line == j)
-        member[mine] = rng.integers(d.count, size=len(mine)) if policy == "random" else np.arange(len(mine)) % d.count
-        for c in range(d.count):
-            own = mine[member[mine] == c]
-            wait[own] = waits(trace.arrival_s[own], service[1, own], d.batch)
-    return _Seen(line, wait, wait + service[0], wait + service[1], float(service[1, line >= 0].sum()))
+        members = d.count * (d.replicas_per_machine or 1) if engines else d.count
+        member[mine] = rng.integers(members, size=len(mine)) if policy == "random" else np.arange(len(mine)) % members
+    return line, member
 
 
 def in_turn(shares: Array, n: int) -> Ints:
@@ -228,12 +283,27 @@ def _figures(
             continue
         slo = case.workload(d.workload).slo
         row: dict[str, Any] = {"demand": d.name, "requests": int(mine.sum())}
-        for name, limit, values in (("ttft", slo.ttft_s, seen.ttft_s), ("deadline", slo.deadline_s, seen.e2e_s)):
+        limits: list[tuple[str, LatencyLimit | None, Array, str]] = [
+            ("ttft", slo.ttft_s, seen.ttft_s, "ttft_s"), ("deadline", slo.deadline_s, seen.e2e_s, "e2e_s"),
+        ]  # fmt: skip
+        if seen.tpot_s is not None:
+            limits.insert(1, ("tpot", slo.tbt_s, seen.tpot_s, "tbt_s"))
+        for name, limit, values, field in limits:
             if limit is None:
                 continue
             seconds, percentile = _limit(limit)
             row |= {f"{name}_limit_s": seconds, f"{name}_percentile": percentile,
                     f"{name}_within": float((values[mine] <= seconds * (1 + 1e-9)).mean())}  # fmt: skip
+            if seen.tpot_s is not None:
+                known = values[mine][~np.isnan(values[mine])]
+                if len(known):
+                    row[f"{name}_replayed_s"] = float(
+                        known.mean() if percentile is None else np.quantile(known, percentile)
+                    )
+                row[f"{name}_planned_s"] = max(getattr(s, field) or 0.0 for _, s in planned[k])
+        if seen.tpot_s is not None:
+            rows.append(row)
+            continue
         share = np.array([s.share for _, s in planned[k]])
         first = slo.ttft_s if slo.ttft_s is not None else slo.deadline_s
         percentile = _limit(first)[1] if first is not None else None
@@ -244,7 +314,7 @@ def _figures(
         }
         rows.append(row)
     span = float((trace.arrival_s + seen.e2e_s)[served].max(initial=trace.duration_s))
-    slots = sum(d.count * d.batch for d in period.deployments)
+    slots = sum(d.count * (d.batch if seen.tpot_s is None else d.replicas_per_machine or 1) for d in period.deployments)
     return {
         "served_share": float(served.mean()) if len(served) else 1.0,
         "requests_per_s": len(trace) / trace.duration_s if trace.duration_s > 0 else 0.0,
@@ -252,6 +322,7 @@ def _figures(
         "waiting_s": quantiles(seen.wait_s[served]),
         "ttft_s": quantiles(seen.ttft_s[served]),
         "e2e_s": quantiles(seen.e2e_s[served]),
+        **({} if seen.tpot_s is None else {"tpot_s": quantiles(seen.tpot_s[served & ~np.isnan(seen.tpot_s)])}),
     }, rows  # fmt: skip
 
 

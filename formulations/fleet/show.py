@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from formulations.fleet.plan import FleetPlan
+from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES
@@ -27,6 +27,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
             "points": len(tables.points), "demands": len(tables.demands),
             "pairs": int(np.isfinite(tables.load).sum()),
         },
+        **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
     }  # fmt: skip
 
@@ -124,7 +125,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
                 str(d.count), plain(d.name), f"{d.usd_per_hour_each:.4f}", f"{d.load_level:.0%}",
-                f"{d.utilisation:.0%}", plain(serves or "spare"),
+                f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
         if q.unserved:
@@ -137,10 +138,20 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
             out.append(limits)
+    sources = {d.engine.latency for q in p.periods for d in q.deployments if d.engine is not None}
+    out += [f"  Step latencies: {plain(source)}" for source in sorted(sources)]
     for w in p.shadow_prices:
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
     return out
+
+
+def _scarcest(d: DeploymentLine) -> str:
+    """The capacity of its engines that is most in use."""
+    if d.engine is None or not d.serves:
+        return ""
+    use = d.engine.capacities
+    return f" of {max(use, key=lambda name: use[name])}"
 
 
 def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from pydantic import Field, PrivateAttr, model_validator
 
 from formulations.reserved_capacity.demand import Demand, demand_of
-from formulations.reserved_capacity.throughput import Workload, serving_of
+from formulations.reserved_capacity.throughput import Level, Workload, serving_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
 from optmodels.io.tables import csv_lines
+from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
@@ -229,7 +230,17 @@ class ReservedCapacity(Problem):
     uncertainty: Uncertainty = Uncertainty()
     growth: Growth | None = None
 
+    latency: StepLatency | None = Field(
+        default=None, description="of the machines whose throughput comes of a workload; default: its roofline"
+    )
+
     _case: ReservedCase | None = PrivateAttr(default=None)
+
+    def level(self) -> Level | None:
+        """How long steps take by the `latency` section; None: at the peaks of the hardware."""
+        if self.latency is None or self.latency.model == "roofline":
+            return None
+        return Level(read_source(self, self.latency.model, self.latency.engine), self.latency.safety)
 
     def resolve(self) -> ReservedCase:
         """Look up regions, round trips, prices, throughputs and demand; once per problem.
@@ -279,8 +290,13 @@ class ReservedCapacity(Problem):
             egress = Egress(usd_per_gb={
                 a: {b: float(price[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)
             })  # fmt: skip
+        level = self.level()
+        latency = self.latency
+        if latency is not None and level is not None:
+            latency = latency.model_copy(update={"model": level.source.documents})
         return self.model_copy(update={
             "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
+            "latency": latency,
         })  # fmt: skip
 
 
@@ -337,6 +353,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     rtt = wrong.collect(_round_trips, p, names)
     parts = [wrong.collect(demand_of, p, s.demand, f"services[{k}].demand", clocks) for k, s in enumerate(p.services)]
     prices, offered = _prices(p, names, wrong)
+    level = wrong.collect(p.level)
     rate, prefill = np.zeros((len(p.machines), len(p.services))), np.zeros((len(p.machines), len(p.services)))
     for i, m in enumerate(p.machines):
         for name in m.serves:
@@ -345,7 +362,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         for k, s in enumerate(p.services):
             found = m.serves.get(s.service)
             if found is None and s.workload is not None:
-                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]")
+                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
     unattainable = Mistakes()

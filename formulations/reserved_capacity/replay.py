@@ -296,12 +296,22 @@ def _shares(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machi
 
 
 def engine_of(found: Choice, problem_workload: Any) -> Engine:
-    """A replica by the roofline that its throughput was derived from."""
+    """A replica by the roofline or the engine's steps that its throughput was derived from.
+
+    By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it.
+    """
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
     per_token = layers * (w.linear_flops_per_token + w.head_flops_per_token) / found.flops
     room = found.vram_bytes * problem_workload.vram_usable - float(weight_bytes(w, found.tp))
     kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
+    if found.costs is not None:
+        c, none = found.costs, np.zeros(0)
+        return Engine(
+            kv_tokens=max(1, int(room / kv_token)), decode_s=c.step(none, none, np.zeros(found.batch)),
+            decode_per_kv_token_s=c.context_s, prefill_s=c.step(np.zeros(1), np.zeros(1), none),
+            prefill_per_token_s=c.prompt_token_s, prefill_per_pair_s=c.prompt_pair_s, max_batch=max(1, found.batch),
+        )  # fmt: skip
     return Engine(
         kv_tokens=max(1, int(room / kv_token)), decode_s=weights / found.mem_bytes_per_s,
         decode_per_kv_token_s=kv_token / found.mem_bytes_per_s, decode_per_sequence_s=per_token,
@@ -342,7 +352,7 @@ def _fleet(
             continue
         derived = None
         if service.workload is not None and m.gpu is not None:
-            derived = choice_of(m, service, f"machines[{i}]", f"services[{k}]")
+            derived = choice_of(m, service, f"machines[{i}]", f"services[{k}]", problem.level())
         if derived is not None and abs(derived.rps - rate) <= 1e-6 * rate:
             engine, replicas = engine_of(derived, service.workload), derived.replicas
         else:

@@ -11,10 +11,13 @@ from pydantic import Field
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.errors import Mistakes
+from optmodels.latency.resolve import Source, deployment, llm_name, resolve
+from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
 from optmodels.units import GIB, Fraction, PositiveFraction, PositiveInt
 
+PROMPT_TOKENS_A_STEP = 8192
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
@@ -40,6 +43,8 @@ class Choice:
         prefill_s: of one mean prompt.
         work: of a layer of the model.
         flops, mem_bytes_per_s, vram_bytes: of one replica.
+        costs: of its steps, at the safety level; None at the peaks of the hardware.
+        provenance: where they come from.
     """
 
     rps: float
@@ -51,9 +56,19 @@ class Choice:
     flops: float
     mem_bytes_per_s: float
     vram_bytes: float
+    costs: StepCosts | None = None
+    provenance: Provenance | None = None
 
 
-def serving_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Any:
+@dataclass(frozen=True)
+class Level:
+    """How long steps take on any machine: by an engine's model, at a safety level."""
+
+    source: Source
+    safety: float | None = None
+
+
+def serving_of(machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None = None) -> Any:
     """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
 
     Raises:
@@ -61,17 +76,20 @@ def serving_of(machine: Any, service: Any, machine_path: str, service_path: str)
     """
     from formulations.reserved_capacity.problem import Serving
 
-    found = choice_of(machine, service, machine_path, service_path)
+    found = choice_of(machine, service, machine_path, service_path, level)
     return None if found is None else Serving(requests_per_second=found.rps, prefill_s=found.prefill_s)
 
 
-def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) -> Choice | None:
+def choice_of(
+    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None = None
+) -> Choice | None:
     """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
     The machine runs `gpu_count`/tp replicas of tp GPUs; of all tp that divide both GPUs and heads the one with the
     most requests per second is used. A replica with B requests in flight spends B prefills and one decode step per
     output token on them: B/(B·prefill + (S_out − 1)·TBT(B)) requests per second, with TBT(B) ≤ tbt_s and the KV
-    cache of B full requests in memory.
+    cache of B full requests in memory. Prefill and TBT are those of the roofline or, with a `level`, of an engine's
+    steps; what a request takes outside of them is in its prefill time, and nobody else's.
 
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
@@ -120,15 +138,24 @@ def choice_of(machine: Any, service: Any, machine_path: str, service_path: str) 
         curves = model.resident(hardware, BATCHES, np.ones(n))
         tbt = curves.tbt(np.zeros(n))
         prefill = float(short.resident(hardware.take(np.array([0])), np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
+        outside, costs, provenance = 0.0, None, None
+        if level is not None:
+            d = deployment(level.source, architecture, llm_name(w.model), gpu, gpu_name, w.weights, w.kv, tp)
+            costs, provenance = resolve(level.source, d, prompt)
+            tpot, ttft = provenance.factors(level.safety)
+            _, decode = static_batch(costs, BATCHES, w.input_tokens, w.output_tokens, PROMPT_TOKENS_A_STEP)
+            first, _ = static_batch(costs, np.ones(1), prompt, 1, PROMPT_TOKENS_A_STEP)
+            tbt, prefill, outside = tpot * decode, ttft * float(first[0]), ttft * costs.request_s
+            costs = costs.scaled(tpot)
         fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= service.slo.tbt_s)
         if not fits.any():
             continue
-        rate = BATCHES / (BATCHES * prefill + (w.output_tokens - 1) * tbt)
+        rate = BATCHES / (BATCHES * (prefill - outside) + (w.output_tokens - 1) * tbt)
         at = int(np.where(fits, rate, 0.0).argmax())
         rps = float(rate[at]) * gpu_count / tp
         if best is None or rps > best.rps:
             best = Choice(
                 rps, prefill, tp, gpu_count // tp, int(BATCHES[at]), model.work, tp * flops, tp * gpu.mem_bytes_per_s,
-                tp * vram * GIB,
+                tp * vram * GIB, costs, provenance,
             )  # fmt: skip
     return best

@@ -16,7 +16,9 @@ from optmodels.io.write import refuse_existing
 if TYPE_CHECKING:
     import pandas as pd
 
+    from optmodels.latency.calibration import Calibration
     from optmodels.latency.fit.document import LatencyModel
+    from optmodels.latency.fit.measurements import Measurements
 
 Where = Annotated[list[str] | None, typer.Option("--where", help="Keep rows with COLUMN=VALUE (the file's names).")]
 
@@ -42,7 +44,13 @@ def pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
 
 def calibrate(
     measurements: Annotated[Path, typer.Argument(help="CSV or Parquet file of measured latencies.")],
-    model: Annotated[str, typer.Option(help="auto, scaled, two_segment, additive, decay or linear_batch.")] = "auto",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="auto, scaled, two_segment, additive, decay or linear_batch; default: the engines' global "
+            "coefficients, pulled by a few served rows of --engine, --gpu and --llm."
+        ),
+    ] = "auto",
     out: OutFile = None,
     column: Columns = None,
     where: Where = None,
@@ -52,7 +60,9 @@ def calibrate(
     kind: Annotated[str | None, typer.Option(help="step, static, served or pairs; default: by the columns.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue (scaled; MoE terms).")] = None,
     llm: Annotated[str | None, typer.Option(help="LLM of the catalogue.")] = None,
-    precision: Annotated[str, typer.Option(help="fp16, fp8 or int4 weights.")] = "fp16",
+    precision: Annotated[str, typer.Option(help="fp16, fp8 or int4 weights; with default also fp4.")] = "fp16",
+    engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
+    attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     weighting: Annotated[str, typer.Option(help="relative, or absolute as in LLMVisor.")] = "relative",
     batch_limit: Annotated[float | None, typer.Option(help="Batch limit B of the decay model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Residual plot to write (PNG, SVG, PDF).")] = None,
@@ -88,6 +98,9 @@ def calibrate(
         where=pairs(where, "--where"),
         workload=[w.strip() for w in workload.split(",")] if workload else None,
     )
+    if model == "default":
+        _pull(m, (engine, gpu, llm, precision, attention_ranks), source or measurements.name, date, out, force, as_json)
+        return
     several = m.kind == "pairs" and len(set(zip(*(m.labels[k].tolist() for k in m.labels), strict=True))) > 1
     if several and model in ("auto", "scaled"):
         coefficients = calibrate_pairs(m, title=title, source=source or measurements.name, date=date)
@@ -108,7 +121,12 @@ def calibrate(
     fitted = calibrate_measurements(m, model, options, title=title, source=source or measurements.name, date=date)
     document = fitted.model.model_dump(mode="json", by_alias=True, exclude_none=True)
     if out is not None:
-        written = fitted.calibration() if fitted.model.model == "scaled" else fitted.model
+        written: LatencyModel | Calibration = fitted.model
+        if m.kind == "pairs":
+            coefficients = calibrate_pairs(m, title=title, source=source or measurements.name, date=date)
+            written = coefficients.model_copy(update={"model": fitted.model})
+        elif fitted.model.model == "scaled":
+            written = fitted.calibration()
         write_text(out, yaml_text(written.model_dump(mode="json", by_alias=True, exclude_none=True)), overwrite=force)
     if plot is not None:
         from optmodels.reporting.charts import save_chart
@@ -118,6 +136,23 @@ def calibrate(
     lines = describe(fitted.model)
     if out is not None:
         lines.append(f"written: {out}")
+    print_result(document, as_json, lines)
+
+
+def _pull(
+    m: Measurements, of: tuple[str | None, str | None, str | None, str, int], source: str, date: str | None,
+    out: Path | None, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """The engines' coefficients pulled by served rows of one deployment or several tensor-parallel degrees of it."""
+    from optmodels.latency.engines.own import described, served_rows, with_own_rows
+    from optmodels.latency.output import write_text, yaml_text
+
+    rows = served_rows(m, *of)
+    found = with_own_rows(rows, source=source, date=date)
+    document = found.model_dump(mode="json", by_alias=True)
+    if out is not None:
+        write_text(out, yaml_text(document), overwrite=force)
+    lines = [*described(found, rows), *([f"written: {out}"] if out is not None else [])]
     print_result(document, as_json, lines)
 
 

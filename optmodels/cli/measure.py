@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optmodels.cli.latency import pairs, print_result
+from optmodels.cli.latency import Where, pairs, print_result
 from optmodels.cli.options import Columns, Force, Json, OutFile
-from optmodels.errors import InputError, Mistake, Mistakes
-from optmodels.io.write import refuse_existing
+from optmodels.errors import InputError, Mistake, Mistakes, one_of
+from optmodels.io.write import refuse_existing, write_frame
 
 if TYPE_CHECKING:
     from optmodels.catalog.types import Architecture
+    from optmodels.latency.fit.operating import Predictor, Workload
 
 NEEDS = "PyTorch: pip install 'optmodels[measure]'"
 
@@ -236,7 +238,9 @@ def _imported(
     frame = measured.frame
     names = [n for n in frame.columns if frame[n].dtype.kind in "fi" and frame[n].notna().any()]
     lines = [f"{len(frame)} {kind} measurements from {len(sources)} file{'s' * (len(sources) != 1)}"]
-    lines += [f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}" for f in measured.about["files"]]
+    for f in measured.about["files"]:
+        lines.append(f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}")
+        lines += [f"    {note}" for note in f.get("notes", ())]
     lines += [f"  {n}: {frame[n].min():g} to {frame[n].max():g}" for n in names]
     if out is not None:
         lines.append(f"written: {out}")
@@ -250,61 +254,161 @@ def _records(frame: Any) -> list[dict[str, Any]]:
     return found
 
 
+FORMS = ("operating_points", "points_table", "measured", "serves")  # keys of instance files
+
+
 def operating_points(
     model: Annotated[
         Path,
         typer.Argument(
-            help="Model file from `calibrate`, the name of a shipped model, or default: coefficients fitted over many "
-            "engines, GPUs and LLMs, for --engine, --gpu and --llm."
+            help="Model file from `calibrate`, the name of a shipped model, served measurements (CSV, Parquet) to take "
+            "as they are, or default: coefficients fitted over many engines, GPUs and LLMs, for --engine, --gpu and "
+            "--llm."
         ),
     ],
     machine: Annotated[str, typer.Option(help="The machine's name in the instance's pool.")],
     batch: Annotated[int, typer.Option(min=1, help="Requests of the workload.")],
     input_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens of each.")],
     output_tokens: Annotated[int, typer.Option(min=1, help="Output tokens of each.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            help="The key of an instance file that they are for: operating_points (cost efficiency), points_table "
+            "(fleet), measured (orchestration) or serves (reserved capacity).",
+        ),
+    ] = "operating_points",
     replicas: Annotated[str, typer.Option(help="Numbers of machines that share the batch.")] = "1",
     passes: Annotated[str, typer.Option(help="Numbers of passes on one machine, besides one.")] = "1",
+    loads: Annotated[
+        str | None,
+        typer.Option(help="Requests of a replica at a time (all but operating_points); default: 1,2,4 … batch."),
+    ] = None,
+    demand: Annotated[
+        list[str] | None,
+        typer.Option(help="points_table: WORKLOAD/BUCKET, or WORKLOAD/BUCKET=INxOUT of other lengths; repeatable."),
+    ] = None,
+    service: Annotated[str | None, typer.Option(help="serves: the service's name.")] = None,
+    ttft_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TTFT.")] = None,
+    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TBT.")] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
+    replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
     capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue.")] = None,
-    llm: Annotated[str | None, typer.Option(help="With default: LLM of the catalogue.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue; measured: of the row.")] = None,
+    llm: Annotated[
+        str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights.")] = "fp16",
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
+    where: Where = None,
     out: OutFile = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """A fitted model at a workload, as operating points of an instance."""
-    from optmodels.io.write import write_frame
-    from optmodels.latency.engines.document import deployed
+    """A fitted model, or measurements, at a workload: rows that an instance reads."""
     from optmodels.latency.fit import operating
-    from optmodels.latency.fit.document import read_latency_model
+    from optmodels.latency.output import write_text, yaml_text
 
-    _positive(("--capacity-tokens", capacity_tokens))
-    w = operating.Workload(batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"))
-    counts = {name: _whole(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))}
-    predictor: operating.Predictor
-    if str(model) == "default":
-        predictor = deployed(engine, gpu, llm, precision, tp, attention_ranks)
+    one_of("--as", form, FORMS)
+    _positive(("--capacity-tokens", capacity_tokens), ("--ttft-s", ttft_s), ("--tbt-s", tbt_s))
+    w = operating.Workload(
+        batch, input_tokens, output_tokens, tp, chunk_tokens, capacity_tokens or float("inf"), replicas_per_machine
+    )
+    for option, given, of in (
+        ("--demand", demand, "points_table"), ("--service", service, "serves"), ("--loads", loads, None),
+    ):  # fmt: skip
+        if given and form != of and (of is not None or form == "operating_points"):
+            raise InputError(Mistake(None, option, str(given), f"only with --as {of or ', '.join(FORMS[1:])}"))
+    predictor = _predictor(model, engine, gpu, llm, precision, tp, attention_ranks, pairs(where, "--where"))
+    several = tuple(2**i for i in range(batch.bit_length())) if loads is None else _whole(loads, "--loads", batch)
+    several = tuple(sorted({*several, batch})) if loads is None else several
+    bounds = operating.Bounds(ttft_s or float("inf"), tbt_s or float("inf"))
+    written: str | None = None
+    if form == "operating_points":
+        counts = {name: _whole(text, name, batch) for name, text in (("--replicas", replicas), ("--passes", passes))}
+        frame, said = operating.operating_points(
+            predictor, machine, w, replicas=counts["--replicas"], passes=counts["--passes"], safety=safety
+        )
+    elif form == "points_table":
+        frame, said = operating.throughputs(predictor, machine, _demands(demand, w), several, bounds, safety)
+    elif form == "measured":
+        name, kind = llm or getattr(predictor, "llm", None), gpu or getattr(predictor, "gpu", None)
+        for option, value in (("--llm", name), ("--gpu", kind)):
+            if value is None:
+                raise InputError(Mistake(None, option, None, "its name in the instance: the model file states none"))
+        frame, said = operating.load_rates(predictor, str(name), str(kind), w, several, safety)
     else:
-        predictor = read_latency_model(model)
-    frame, said = operating.operating_points(
-        predictor, machine, w,
-        replicas=counts["--replicas"], passes=counts["--passes"], safety=safety,
-    )  # fmt: skip
+        if service is None:
+            raise InputError(Mistake(None, "--service", None, "the service's name in the instance"))
+        serves, said = operating.served(predictor, w, several, bounds, safety)
+        written = yaml_text({"machine": machine, "serves": {service: serves}})
     if capacity_tokens is None:
         said = (*said, "memory is not checked without --capacity-tokens")
+    if written is not None:
+        rows = [{"service": service, **serves}]
+        lines = [written.rstrip()]
+    else:
+        rows = _records(frame)
+        lines = [_point_line(r) for r in rows]
     if out is not None:
-        write_frame(out, frame, overwrite=force)
-    lines = [
-        f"{r['name']}: E2E {r['e2e_s']:.4g} s"
-        + ("" if r["ttft_s"] is None else f", TTFT {r['ttft_s']:.4g} s, TBT {1e3 * r['tbt_s']:.4g} ms")
-        for r in _records(frame)
-    ]
+        if written is not None:
+            write_text(out, written, overwrite=force)
+        else:
+            write_frame(out, frame, overwrite=force)
     lines += [f"warning: {w}" for w in said]
     if out is not None:
         lines.append(f"written: {out}")
-    print_result({"operating_points": _records(frame), "warnings": list(said)}, as_json, lines)
+    print_result({form: rows, "warnings": list(said)}, as_json, lines)
+
+
+def _point_line(r: dict[str, Any]) -> str:
+    if "e2e_s" in r:
+        text = f"{r['name']}: E2E {r['e2e_s']:.4g} s"
+        return text if r["ttft_s"] is None else f"{text}, TTFT {r['ttft_s']:.4g} s, TBT {1e3 * r['tbt_s']:.4g} ms"
+    if "load" in r:
+        return f"{r['model']} on {r['gpu']}, TP{r['tp']}, {r['load']} requests: {r['tokens_per_s']:.4g} tokens/s each"
+    rates = ", ".join(f"{v:.4g} requests/s of {k}" for k, v in r.items() if "/" in k and v is not None)
+    return f"{r['name']}: {rates}"
+
+
+def _demands(items: list[str] | None, w: Workload) -> dict[str, Workload]:
+    """Demands of ``--demand``, each with its lengths."""
+    import dataclasses
+
+    found: dict[str, Workload] = {}
+    for item in items or ():
+        name, sign, lengths = item.partition("=")
+        match = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", lengths)
+        if "/" not in name or (sign and match is None):
+            raise InputError(Mistake(None, "--demand", item, "WORKLOAD/BUCKET, or WORKLOAD/BUCKET=INPUTxOUTPUT tokens"))
+        one = {} if match is None else {"input_tokens": int(match[1]), "output_tokens": int(match[2])}
+        found[name] = dataclasses.replace(w, **one)
+    if not found:
+        raise InputError(Mistake(None, "--demand", None, "WORKLOAD/BUCKET of the instance"))
+    return found
+
+
+def _predictor(
+    model: Path, engine: str | None, gpu: str | None, llm: str | None, precision: str, tp: int, attention_ranks: int,
+    where: dict[str, str],
+) -> Predictor:  # fmt: skip
+    """What the argument names."""
+    from optmodels.latency.engines.document import deployed, read_engine_model
+    from optmodels.latency.fit import operating, read_measurements
+    from optmodels.latency.fit.document import read_latency_model
+
+    table = model.suffix == ".parquet" or ".csv" in model.suffixes
+    if where and not table:
+        raise InputError(Mistake(None, "--where", where, "only with a table of measurements"))
+    if str(model) == "default" or engine is not None:
+        coefficients = read_engine_model("default" if str(model) == "default" else model)
+        return deployed(engine, gpu, llm, precision, tp, attention_ranks, coefficients)
+    if table:
+        found = read_measurements(model, kind="served", where=where)
+        if "mixes" in found.source:
+            raise InputError(Mistake(str(model), "--where", found.source["mixes"], "one deployment: COLUMN=VALUE"))
+        return operating.Measured(found, str(model))
+    return read_latency_model(model)

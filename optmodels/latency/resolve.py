@@ -13,56 +13,138 @@ one and leaving its rival at peak picks the wrong machine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import Architecture
-from optmodels.errors import one_of
-from optmodels.latency.engines.document import Deployed, EngineModel, labels, read_engine_model
-from optmodels.latency.engines.terms import STEP, Deployment, Loads, step_terms
-from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
+from optmodels.catalog.types import Architecture, Entry, Gpu
+from optmodels.errors import InputError, Mistake, did_you_mean
+from optmodels.io.read import read_document, read_model
+from optmodels.latency.convert import convert
+from optmodels.latency.engines.document import Deployed, EngineModel, LeftOut, labels, read_engine_model
+from optmodels.latency.engines.terms import CHUNK_TOKENS, STEP, Deployment, Loads, step_terms
+from optmodels.latency.fit.document import LatencyModel, read_latency_model
+from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
+from optmodels.latency.work import KvPrecision, Precision
+from optmodels.limits import Limit
 from optmodels.problem import Problem
 
 Engine = Literal["vllm", "sglang", "trtllm"]
 UNCALIBRATED = "uncalibrated: real engines took 1.5–7× these times"
 PROMPT_TOKENS = 1024.0  # of a prompt, where nobody says
 
+OUTPUT_TOKENS = 256.0  # of a lone request, whose first token hardly depends on it
+BATCH = 16.0  # requests, at which a model is compared with the global coefficients
+SAID_FROM = 0.01  # median distance of a model from sums over requests that is worth a word
+_KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by how far another one carries over
+_MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "attention", "collective")
 
 
-@dataclass(frozen=True)
+ModelChoice = Annotated[
+    str | tuple[EngineModel, ...],
+    Field(
+        description="default: the engines' global coefficients; roofline: times at peak; or the documents themselves"
+    ),
+]
+
+
+class StepLatency(Entry):
+    """The `latency` section of an instance whose latencies are those of an engine's steps."""
+
+    model: ModelChoice = "default"
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
+    safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
+        default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
+    )
+
+    @model_validator(mode="after")
+    def _safety_of_something(self) -> StepLatency:
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
 class Source:
     """The `latency` section of an instance, read.
 
     Attributes:
-        name: ``default``, ``roofline`` or the file's name.
         engine: that the deployments run.
+        coefficients: of the engines; None for times at peak.
+        models: fitted to measurements of some deployments; elsewhere the coefficients carry them over.
+        known: what was resolved before.
     """
 
-    name: str
-    engine: Engine = "vllm"
+    engine: Engine
+    coefficients: EngineModel | None
+    models: tuple[LatencyModel, ...] = ()
+    known: dict[tuple[Any, ...], tuple[StepCosts, Provenance]] = field(default_factory=dict)
+
+    @property
+    def documents(self) -> str | tuple[LatencyModel | EngineModel, ...]:
+        """The same, to be written out in an instance that stands alone."""
+        return "roofline" if self.coefficients is None else (*self.models, self.coefficients)
 
 
-def read_source(problem: Problem, model: str, engine: Engine = "vllm", path: str = "latency") -> Source:
+def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", path: str = "latency") -> Source:
     """Read what an instance's `latency` section names.
 
     Args:
         problem: the instance, beside which files lie.
-        model: ``default``, ``roofline``, a file, or a shipped latency model.
+        model: ``default``, ``roofline``, a file beside the instance, a shipped latency model, or documents.
         engine: that all deployments run.
         path: of the section in the instance.
 
     Raises:
         InputError: no such file, or not a latency model.
     """
-    one_of(f"{path}.model", model, ("default", "roofline"))
-    return Source(model, engine)
+    if model == "roofline":
+        return Source(engine, None)
+    documents: tuple[LatencyModel | EngineModel, ...] = ()
+    if not isinstance(model, str):
+        documents = model
+    elif model in catalog.latency_models():
+        documents = (LatencyModel.model_validate(catalog.latency_model_document(model)),)
+    elif model.endswith((".yaml", ".yml", ".json")):
+        documents = read_models(problem.beside(model, f"{path}.model"))
+    elif model != "default":
+        known = ("default", "roofline", *catalog.latency_models())
+        expected = "default, roofline, a .yaml file, or a latency model of the catalogue"
+        raise InputError(Mistake(None, f"{path}.model", model, expected, hint=did_you_mean(model, known)))
+    engines = [d for d in documents if isinstance(d, EngineModel)]
+    if len(engines) > 1:
+        raise InputError(Mistake(None, f"{path}.model", len(engines), "the coefficients of engines at most once"))
+    fitted = tuple(d for d in documents if isinstance(d, LatencyModel))
+    return Source(engine, engines[0] if engines else _shipped(), fitted)
+
+
+class _Models(Entry):
+    """A model file of several deployments: of each LLM × GPU × precision × engine × parallelism a model of its own."""
+
+    schema_version: Literal[1] = Field(default=1, alias="schema")
+    models: tuple[LatencyModel | EngineModel, ...] = Field(min_length=1)
+
+
+def read_models(path: Path) -> tuple[LatencyModel | EngineModel, ...]:
+    """The models of a file: one, a list under ``models:``, or engines' coefficients that own rows pulled.
+
+    Raises:
+        InputError: every problem with it.
+    """
+    data, _ = read_document(path)
+    if "models" in data:
+        return read_model(path, _Models).models
+    if "together" in data:
+        return (read_engine_model(path),)
+    return (read_latency_model(path),)
 
 
 def llm_name(model: str | Architecture) -> str:
@@ -70,6 +152,21 @@ def llm_name(model: str | Architecture) -> str:
     if isinstance(model, str):
         return model
     return next((name for name, known in catalog.llms().items() if known == model), model.title)
+
+
+def deployment(
+    source: Source, architecture: Architecture, name: str, gpu: Gpu, gpu_name: str, weights: Precision,
+    kv: KvPrecision, tp: int, attention_ranks: int = 1,
+) -> Deployment:  # fmt: skip
+    """One model instance under the source's engine, on `tp` GPUs for each of its attention ranks.
+
+    Engines were measured with fp8 and 4-bit floats, whatever the blocks of their scales, and with caches of 16 and 8
+    bits: other formats count as the next wider of these.
+    """
+    return Deployment(
+        architecture, name, gpu, gpu_name, source.engine, _MEASURED_AS.get(weights, weights),
+        "fp16" if kv == "fp16" else "fp8", tp * attention_ranks, attention_ranks,
+    )  # fmt: skip
 
 
 def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS) -> tuple[StepCosts, Provenance]:
@@ -80,9 +177,113 @@ def resolve(source: Source, d: Deployment, prompt_tokens: float = PROMPT_TOKENS)
         d: one model instance; its engine is the source's.
         prompt_tokens: typical length of a prompt, for what depends on it and is no sum over tokens.
     """
-    if source.name == "roofline":
+    key = (d, prompt_tokens)
+    if key not in source.known:
+        source.known[key] = _resolve(source, d, prompt_tokens)
+    return source.known[key]
+
+
+def _resolve(source: Source, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+    if source.coefficients is None:
         return roofline_costs(d), Provenance("roofline", "peaks of the catalogue", notes=(UNCALIBRATED,))
-    return default_costs(d, prompt_tokens)
+    deployed = source.coefficients.at(d)
+    if not source.models:
+        return engine_costs(deployed, prompt_tokens)
+    apart, model = min(
+        ((_apart(m, d), m) for m in source.models), key=lambda x: (len(x[0]), [_KEYS.index(what) for what in x[0]])
+    )
+    if not apart:
+        return _measured(model, d, prompt_tokens)
+    return _transferred(source, model, apart, deployed, prompt_tokens)
+
+
+def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
+    """What of a deployment a model was not measured on, the gravest first; what it does not say counts as such.
+
+    Its engine, where it names none, is taken to be the deployment's.
+    """
+    low, high = model.domain.get("tp", (1.0, 1.0))
+    t = d.gpus // d.attention_ranks
+    same = {
+        "gpu": model.gpu == d.gpu_name, "llm": model.llm == d.llm_name,
+        "precision": _MEASURED_AS.get(model.precision, model.precision) == d.precision,
+        "engine": model.engine in (None, d.engine), "parallelism": low <= t <= high and d.attention_ranks == 1,
+    }  # fmt: skip
+    return tuple(what for what in _KEYS if not same[what])
+
+
+def _measured(model: LatencyModel, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+    """A model's costs on the deployment it was measured on."""
+    found = convert(model, d.gpus // d.attention_ranks, prompt_tokens, roofline_costs(d))
+    tpot, ttft = ("tpot_s", "ttft_s") if model.measured == "served" else ("latency_s", "latency_s")
+    far = np.abs(1.0 / found.ratio - 1.0)
+    notes = []
+    if float(np.median(far)) > SAID_FROM:
+        notes.append(f"as a sum over the requests of a step it misses {_name(model)} by {np.median(far):.0%} in the "
+                     f"median, {np.quantile(far, 0.9):.0%} at 9 of 10 points of its range")  # fmt: skip
+    if model.engine is None:
+        notes.append(f"{_name(model)} names no engine: taken for {d.engine}")
+    return found.costs, Provenance(
+        _name(model), ", ".join(filter(None, (model.source, model.date))), (), found.quantiles(tpot, model),
+        found.quantiles(ttft if ttft in model.targets else tpot, model), tuple(notes),
+    )  # fmt: skip
+
+
+def _transferred(
+    source: Source, model: LatencyModel, apart: tuple[str, ...], deployed: Deployed, prompt_tokens: float
+) -> tuple[StepCosts, Provenance]:
+    """The global coefficients of a deployment, times the model's ratio to them where it was measured.
+
+    One ratio for steps that decode and one for prompts, of a batch of `BATCH` requests. The interval is that of the
+    coefficients where what is apart was left out of their fit, or of what they never saw.
+    """
+    d = deployed.deployment
+    gpu, llm = model.gpu or "", model.llm or ""
+    missing = [what for what, there in (("gpu", gpu in catalog.gpus()), ("llm", llm in catalog.llms())) if not there]
+    if missing:
+        expected = "the catalogue's names of what it was measured on, to carry it over to other deployments"
+        found = " and ".join(str(getattr(model, what)) for what in missing)
+        raise InputError(Mistake(None, f"latency.model ({_name(model)}): {' and '.join(missing)}", found, expected))
+    tp = float(np.clip(d.gpus // d.attention_ranks, *model.domain.get("tp", (1.0, 1.0))))
+    home = Deployment(
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, model.engine or d.engine,
+        _MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
+    )  # fmt: skip
+    mine, _ = resolve(source, home, prompt_tokens)
+    theirs, _ = engine_costs(deployed.source.at(home), prompt_tokens)
+    costs, _ = engine_costs(deployed, prompt_tokens)
+    S, out = round(prompt_tokens), round(OUTPUT_TOKENS)
+    (first, decode), (first_known, decode_known) = (
+        static_batch(c, np.array([BATCH]), S, out, CHUNK_TOKENS) for c in (mine, theirs)
+    )
+    prompts = float(((first - mine.request_s) / (first_known - theirs.request_s))[0])
+    decodes = float((decode / decode_known)[0])
+    by_prompts = {
+        name: value * prompts for name, value in vars(costs).items() if name.startswith("prompt") or name == "request_s"
+    }
+    named = tuple({"precision": "llm", "parallelism": "gpu"}.get(what, what) for what in apart)
+    unseen = cast(tuple[LeftOut, ...], tuple(dict.fromkeys((*named, *deployed.transfer))))
+    told = ", ".join(f"{what} {model_says} for {ours}" for what, model_says, ours in _said(model, d) if what in apart)
+    return replace(costs.scaled(decodes), **by_prompts), Provenance(
+        _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
+        _quantiles(deployed, "tpot_s", unseen), _quantiles(deployed, "ttft_s", unseen),
+        (f"carried over by {deployed.source.title}: measured on {told}; times {decodes:.2f} in decoding and "
+         f"{prompts:.2f} in prompts of what these say",),
+    )  # fmt: skip
+
+
+def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object], ...]:
+    """What a model was measured on beside what the deployment is."""
+    low, high = model.domain.get("tp", (1.0, 1.0))
+    measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
+    return (
+        ("gpu", model.gpu, d.gpu_name), ("llm", model.llm, d.llm_name), ("precision", model.precision, d.precision),
+        ("engine", model.engine, d.engine), ("parallelism", measured, f"TP {d.gpus // d.attention_ranks}"),
+    )  # fmt: skip
+
+
+def _name(model: LatencyModel) -> str:
+    return model.title or f"{model.model} from {model.measured} measurements"
 
 
 def roofline_costs(d: Deployment) -> StepCosts:
@@ -93,35 +294,35 @@ def roofline_costs(d: Deployment) -> StepCosts:
     return _costs(d, dict.fromkeys(_AT_PEAK, 1.0), PROMPT_TOKENS)
 
 
-def default_costs(d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
     """The global coefficients at a deployment.
 
     Their mean step in a closed loop (`engines.terms`) is the mean of the steps that these costs give, but for the
     experts that a step with a short prompt leaves untouched. What a request costs outside the steps is what a lone
     one's first token takes longer than its prompt's steps.
     """
-    deployed = _engine_model().at(d)
-    costs = _costs(d, _weights(deployed), prompt_tokens)
-    alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": 1e6}
+    costs = _costs(deployed.deployment, _weights(deployed), prompt_tokens)
+    alone = {"concurrency": 1.0, "input_tokens": prompt_tokens, "output_tokens": OUTPUT_TOKENS}
     ttft = float(deployed.predict({k: np.array([v]) for k, v in alone.items()}, "ttft_s")[0])
     own = costs.step(np.array([prompt_tokens]), np.zeros(1), np.zeros(0))
     costs = StepCosts(**vars(costs) | {"request_s": max(0.0, ttft - own)})
     model = deployed.source
-    transfer = () if deployed.unseen == ("workload",) else deployed.unseen
     return costs, Provenance(
-        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", transfer,
-        _quantiles(deployed, "tpot_s"), _quantiles(deployed, "ttft_s"),
+        "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
+        _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
     )  # fmt: skip
 
 
 @cache
-def _engine_model() -> EngineModel:
+def _shipped() -> EngineModel:
     return read_engine_model()
 
 
-def _quantiles(deployed: Deployed, target: Literal["tpot_s", "ttft_s"]) -> tuple[tuple[float, float], ...]:
-    """Level → quantile of measured/predicted, the widest of what applies."""
-    found = [deployed.targets[target].residual_quantiles[what] for what in deployed.unseen]
+def _quantiles(
+    deployed: Deployed, target: Literal["tpot_s", "ttft_s"], unseen: tuple[LeftOut, ...]
+) -> tuple[tuple[float, float], ...]:
+    """Level → quantile of measured/predicted, the widest of what was never measured."""
+    found = [deployed.targets[target].residual_quantiles[what] for what in unseen]
     common = sorted(set.intersection(*(set(q) for q in found)), key=float)
     return tuple((float(level), max(q[level] for q in found)) for level in common)
 

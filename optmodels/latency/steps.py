@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from optmodels.errors import InputError
 from optmodels.latency.fit.document import quantile_factor
 
 Array = npt.NDArray[np.float64]
@@ -118,6 +119,43 @@ class StepCosts:
         )  # fmt: skip
 
 
+def static_batch(
+    costs: StepCosts, batch: Array, input_tokens: int, output_tokens: int, chunk_tokens: int
+) -> tuple[Array, Array]:
+    """Seconds until the last first token, and of the mean decode step after it, of batches that start at once; (n,).
+
+    Prompts fill steps of `chunk_tokens` one after another; then every request decodes in S_out − 1 steps.
+
+    Args:
+        costs: of a step.
+        batch: requests of each batch, integers ≥ 1, (n,).
+        input_tokens: S_in of every request.
+        output_tokens: S_out.
+        chunk_tokens: prompt tokens that a step takes.
+    """
+    S, largest = input_tokens, int(batch.max(initial=1.0))
+    ends = np.union1d(np.arange(1, largest + 1) * S, np.arange(chunk_tokens, largest * S, chunk_tokens))
+    start = np.concatenate([np.zeros(1), ends[:-1]])
+    tokens, prompt, earlier = ends - start, (start // S).astype(np.intp), start % S
+    each = (
+        costs.prompt_token_s * tokens + costs.prompt_pair_s * tokens * costs.seen(earlier + tokens / 2.0)
+        + costs.prompt_context_s * costs.seen(earlier)
+    )  # fmt: skip
+    of_prompts = np.cumsum(np.bincount(prompt, each))[batch.astype(np.intp) - 1]
+    steps = np.ceil(batch * S / chunk_tokens)
+    first = costs.request_s + steps * (costs.fixed_s + costs.prompt_step_s) + of_prompts
+    contexts = S + np.arange(1.0, output_tokens)
+    seen = float(costs.seen(contexts).mean()) if len(contexts) else 0.0
+    decode = costs.fixed_s + batch * (costs.decode_request_s + costs.context_s * seen)
+    if costs.experts is not None:
+        full, last = (
+            costs.experts.seconds(chunk_tokens),
+            costs.experts.seconds(batch * S - (steps - 1.0) * chunk_tokens),
+        )
+        first, decode = first + (steps - 1.0) * full + last, decode + costs.experts.seconds(batch)
+    return first, decode if len(contexts) else np.zeros_like(batch)
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a deployment's latencies come from and how far they may be off.
@@ -138,14 +176,18 @@ class Provenance:
     ttft: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
 
-    def factors(self, safety: float | None) -> tuple[float, float]:
+    def factors(self, safety: float | None, path: str = "latency.safety") -> tuple[float, float]:
         """What times per output token and to first token are multiplied by to stay above fresh measurements.
 
         Args:
             safety: the probability that they do, or None for the central prediction.
+            path: of the level in the instance.
 
         Raises:
             InputError: a level that the measurements do not support, or nobody has measured.
         """
         tpot, ttft = ({f"{level:g}": q for level, q in found} for found in (self.tpot, self.ttft))
-        return quantile_factor(tpot, safety), quantile_factor(ttft, safety)
+        try:
+            return quantile_factor(tpot, safety), quantile_factor(ttft, safety)
+        except InputError as error:
+            raise InputError([replace(m, path=path) for m in error.mistakes]) from None

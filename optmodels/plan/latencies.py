@@ -9,7 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from optmodels.catalog.types import Machine
+from optmodels.latency.steps import StepCosts
 from optmodels.latency.strategies import Family
 from optmodels.plan.findings import Findings
 from optmodels.serving.static import Case
@@ -111,13 +114,13 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
         found.at_most("offloaded KV cache on the AO machine", alpha * kv_of_all / GIB, limit, "GiB")
         memory.append(("AO machine's VRAM per replica", alpha * kv_of_all / GIB, limit, "GiB", "<="))
         transfer = alpha * B * S_in * work.ao_bytes_per_token / net
-    first = L * max(compute, transfer)
+    first, alone = L * max(compute, transfer), L * compute  # and with nothing offloaded
 
     # Decode, one step after the other
     weights = (float(work.weight_bytes_read(B)) + 2 * B * work.state_bytes) / bandwidth
     constant, slope = work.seen_line(S_in + 1, S_out - 1)
     linear = B * (work.linear_flops_per_token + head) / flops
-    decode = service = 0.0
+    decode = service = undivided = 0.0
     for t in range(1, S_out):
         context = constant + slope * (S_in + t)
         attention = B * work.attention_flops_per_pair * context
@@ -134,13 +137,16 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
                 remote = alpha * attention / ao_flops + sent
             decode += own + max(local, remote)
             service += remote
+            undivided += own + (max(attention / flops, kv_read / bandwidth) if roofline else attention / flops)
         else:
             fetched = alpha * kv_read / io if p.family in ("kvo_ram", "kvo_disk") else 0.0
             if roofline:
                 decode += max(linear + attention / flops, weights + (1 - alpha) * kv_read / bandwidth, fetched)
+                undivided += max(linear + attention / flops, weights + kv_read / bandwidth)
             else:
                 decode += linear + attention / flops + max((1 - alpha) * kv_read / bandwidth, fetched)
         decode += allreduce(B)
+        undivided += allreduce(B)
     steps = S_out - 1
     tbt = 0.0
     ao_load = 0.0 if p.family == "ao_shared" else None
@@ -155,12 +161,49 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
             mean += mean_service * load / (2 * (1 - load))
         tbt = L * mean
 
+    if case.source is not None:
+        costs, provenance = case.costs(main.gpu or "", tp)
+        tpot, ttft = provenance.factors(problem.latency.safety)
+        prefill, decoding = _engine_steps(costs, p.largest_part, S_in, S_out, problem.memory.chunk_tokens)
+        first = ttft * (costs.request_s + prefill * first / alone)
+        tbt *= tpot * decoding / (L * undivided) if steps else 1.0
+
     # LP(18)
     if case.calibration is not None:
         first = _calibrated(case, main.gpu or "", p.family, "prefill", first)
         tbt = _calibrated(case, main.gpu or "", p.family, "decode", tbt) if steps else 0.0
     one_pass = first + steps * tbt
     return Latencies(first + (p.passes - 1) * one_pass, tbt, p.passes * one_pass, ao_load, memory)
+
+
+def _engine_steps(
+    costs: StepCosts, batch: int, input_tokens: int, output_tokens: int, chunk_tokens: int
+) -> tuple[float, float]:
+    """Seconds of the steps that prefill a batch, prompt after prompt, and of those that decode it; one by one."""
+    prefill, room = 0.0, chunk_tokens
+    tokens: list[float] = []
+    earlier: list[float] = []
+
+    def end_step() -> None:
+        nonlocal prefill, room
+        prefill += costs.step(np.array(tokens), np.array(earlier), np.zeros(0))
+        tokens.clear()
+        earlier.clear()
+        room = chunk_tokens
+
+    for _ in range(batch):
+        done = 0
+        while done < input_tokens:
+            part = min(room, input_tokens - done)
+            tokens.append(float(part))
+            earlier.append(float(done))
+            done, room = done + part, room - part
+            if not room:
+                end_step()
+    if tokens:
+        end_step()
+    none, ones = np.zeros(0), np.ones(batch)
+    return prefill, sum(costs.step(none, none, (input_tokens + t) * ones) for t in range(1, output_tokens))
 
 
 def _calibrated(case: Case, gpu: str, family: str, phase: str, seconds: float) -> float:

@@ -67,6 +67,7 @@ BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
+MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 # TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -330,6 +331,20 @@ class Points:
         """What the engine of a level is told, (P, L)."""
         return np.asarray(np.ceil(self.prompt_room) + self.engine.max_num_seqs, dtype=np.int64)
 
+    def spread(self) -> float:
+        """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
+
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
+        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
+        of t in the range of the levels needs less than 1/spread of the deployments.
+        """
+        turns = (self.turn_s**2, self.mean_turn_s)
+        rows = np.concatenate([self.load, np.stack(turns)])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = rows[:, :, :-1] / rows[:, :, 1:]
+        known = self.exists[:, :-1] & self.exists[:, 1:]
+        return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
+
     def waiting(self, wait_s: Array, most: float) -> Array:
         """One request/s as a share of the waiting that a mean wait ω allows (S7), (P, L, V, W).
 
@@ -344,10 +359,11 @@ class Points:
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
-        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + c·N_q at a quantile, with N at the level's ρ = 1 − a₀/t.
+        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + `MARGIN`·c·N_q at a quantile, with N at the level's
+        ρ = 1 − a₀/t.
         """
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
-        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs)
+        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs, MARGIN)
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
@@ -382,13 +398,13 @@ def longest_wait(quantile: float | None, most: float) -> float:
     return theta * max(math.log(rho / above), 0.0)
 
 
-def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int) -> Array:
+def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int, margin: float = 1.0) -> Array:
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
         mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
         return mean
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho)
-    at: Array = fixed_s + crowd_s * np.clip(count, 1.0, most)
+    at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most)
     return at
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from optmodels.catalog.types import MARKETS, Machine, Market
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.calibration import calibrate
+from optmodels.latency.steps import static_batch
 from optmodels.latency.strategies import (
     AO_FAMILIES,
     FAMILIES,
@@ -317,7 +318,36 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
         gpus = [case.machines[i].gpu or "" for i in configurations.main]
         families = [FAMILIES[i] for i in configurations.family]
         curves = calibrate(curves, case.calibration, gpus, families, safety=p.latency.safety)
+    elif case.source is not None:
+        curves = _levelled(case, configurations, curves)
     return configurations, curves
+
+
+def _levelled(case: Case, c: Configurations, curves: Curves) -> Curves:
+    """Curves whose latencies without offloading are those of the instance's latency model.
+
+    The roofline gives the shape over α; prefill and decode each take the model's ratio to it at α = 0. That an
+    offloaded share costs as many times its roofline is a transfer: no engine has been measured with one.
+    """
+    w, n = case.problem.workload, len(curves)
+    zero = np.zeros(n)
+    slope, intercept = {"prefill": np.ones(n), "decode": np.ones(n)}, np.zeros(n)
+    raw = {"prefill": curves.layers * curves.prefill, "decode": curves.layers * curves.unqueued_decode(zero)}
+    gpus = np.array([m.gpu or "" for m in case.machines], dtype=object)[c.main]
+    for gpu, tp in sorted(set(zip(gpus.tolist(), c.tp.tolist(), strict=True))):
+        rows = np.flatnonzero((gpus == gpu) & (c.tp == tp))
+        costs, provenance = case.costs(gpu, tp)
+        tpot, ttft = provenance.factors(case.problem.latency.safety)
+        first, decode = static_batch(
+            costs, c.batch[rows].astype(float), w.input_tokens, w.output_tokens, case.problem.memory.chunk_tokens
+        )
+        intercept[rows] = ttft * costs.request_s
+        slope["prefill"][rows] = ttft * (first - costs.request_s) / raw["prefill"][rows]
+        if w.output_tokens > 1:
+            slope["decode"][rows] = tpot * decode / raw["decode"][rows]
+    return replace(
+        curves, prefill_slope=slope["prefill"], prefill_intercept=intercept, decode_slope=slope["decode"]
+    )  # fmt: skip
 
 
 def _no_configurations() -> Configurations:
@@ -339,10 +369,10 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
         family=np.array([FAMILIES.index(o.family) for o in points], dtype=np.intp),
         main=np.array([names[o.main] for o in points], dtype=np.intp),
         ao=np.array([NONE if o.ao is None else names[o.ao] for o in points], dtype=np.intp),
-        tp=np.ones(len(points), dtype=np.intp),
-        dp=np.ones(len(points), dtype=np.intp),
+        tp=np.array([o.tp for o in points], dtype=np.intp),
+        dp=np.array([o.replicas_per_machine for o in points], dtype=np.intp),
         count=np.array([o.count for o in points], dtype=np.intp),
-        batch=np.array([-(-batch // o.count) for o in points], dtype=np.intp),
+        batch=np.array([-(-batch // (o.count * o.replicas_per_machine)) for o in points], dtype=np.intp),
     )
     rows = np.array([
         (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))

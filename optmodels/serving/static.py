@@ -20,6 +20,8 @@ from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
+from optmodels.latency.resolve import Engine, ModelChoice, Source, deployment, llm_name, read_source, resolve
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
@@ -154,6 +156,8 @@ class OperatingPoint(Entry):
     main: str
     ao: str | None = None
     count: PositiveInt = Field(default=1, description="k, K or N of the family")
+    tp: PositiveInt = Field(default=1, description="GPUs of a replica on the main machine (tensor parallel)")
+    replicas_per_machine: PositiveInt = Field(default=1, description="replicas on a main machine that share its part")
     alpha: Fraction = 0.0
     tps: TokensPerSecond | None = None
     e2e_s: Seconds | None = None
@@ -171,8 +175,14 @@ class OperatingPoint(Entry):
 
 
 class Latency(Entry):
-    """Where latencies come from: a model variant with an optional calibration, or measured points."""
+    """Where latencies come from: measured points, or curves over α with a level.
 
+    The level is what a `model` says of an engine's steps, what a `calibration` makes of the curves, or, without
+    either, the peaks of the hardware (``model: roofline`` says the same).
+    """
+
+    model: ModelChoice | None = None
+    engine: Engine = Field(default="vllm", description="that the model is asked about")
     variant: Variant = "roofline"
     calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
@@ -182,8 +192,13 @@ class Latency(Entry):
 
     @model_validator(mode="after")
     def _safety_of_something(self) -> Latency:
-        if self.safety is not None and self.calibration is None:
-            raise ValueError("a calibration beside safety: without one nobody knows how far the model errs")
+        levelled = self.model not in (None, "roofline")
+        if self.safety is not None and self.calibration is None and not levelled:
+            raise ValueError("a calibration or a model beside safety: without one nobody knows how far latencies err")
+        if levelled and self.calibration is not None:
+            raise ValueError("either a model or a calibration: each says how long things take")
+        if levelled and self.variant != "roofline":
+            raise ValueError(f"variant: roofline beside a model, whose curves it corrects (not {self.variant})")
         return self
 
 
@@ -237,8 +252,11 @@ class StaticBatch(Problem):
         case = self.resolve()
         pool = PoolChoice(machines=case.machines)
         latency = self.latency.model_copy(
-            update={"calibration": case.calibration, "operating_points": case.operating_points or None}
-        )
+            update={
+                "calibration": case.calibration, "operating_points": case.operating_points or None,
+                "model": self.latency.model if case.source is None else case.source.documents,
+            }
+        )  # fmt: skip
         return self.model_copy(
             update={"model": case.architecture, "gpus": dict(case.gpus), "pool": pool, "latency": latency}
         )
@@ -265,6 +283,17 @@ class Case:
     gpus: Mapping[str, Gpu]
     calibration: Calibration | None
     operating_points: tuple[OperatingPoint, ...]
+    source: Source | None = None
+
+    def costs(self, gpu: str, tp: int) -> tuple[StepCosts, Provenance]:
+        """Seconds of an engine's steps on `tp` GPUs, by the instance's latency model."""
+        assert self.source is not None
+        p = self.problem
+        d = deployment(
+            self.source, self.architecture, llm_name(p.model), self.gpus[gpu], gpu, p.precision.weights,
+            p.precision.kv, tp,
+        )  # fmt: skip
+        return resolve(self.source, d, p.workload.input_tokens)
 
     @property
     def tokens(self) -> int:
@@ -305,7 +334,7 @@ def _resolve(p: StaticBatch) -> Case:
 
     gpus = catalog.gpus() | p.gpus
     machines = select_machines(p.pool, wrong)
-    measured = _operating_points(p, {m.machine for m in machines}, wrong)
+    measured = _operating_points(p, {m.machine: m.gpu_count for m in machines}, wrong)
     for i, m in enumerate(p.pool.machines):
         if not _selected(p.pool, m):
             continue
@@ -329,6 +358,9 @@ def _resolve(p: StaticBatch) -> Case:
             wrong.unknown(
                 "latency.calibration", name, "a .yaml file or a calibration of the catalogue", catalog.calibrations()
             )
+    source = None
+    if p.latency.model is not None and p.latency.model != "roofline":
+        source = wrong.collect(read_source, p, p.latency.model, p.latency.engine)
     names = {m.machine for m in machines}
     for path, machine in p.named_machines().items():
         if machines and machine not in names:
@@ -343,6 +375,7 @@ def _resolve(p: StaticBatch) -> Case:
         gpus={m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None},
         calibration=calibration,
         operating_points=measured,
+        source=source,
     )
 
 
@@ -404,7 +437,7 @@ def _discounted(machine: Machine, discounts: Mapping[Market, float]) -> Machine:
     return machine.model_copy(update={"prices": Prices(**(machine.prices.model_dump() | assumed)), "note": note})
 
 
-def _operating_points(p: StaticBatch, names: set[str], wrong: Mistakes) -> tuple[OperatingPoint, ...]:
+def _operating_points(p: StaticBatch, gpu_counts: Mapping[str, int], wrong: Mistakes) -> tuple[OperatingPoint, ...]:
     source = p.latency.operating_points
     if source is None:
         return ()
@@ -422,11 +455,18 @@ def _operating_points(p: StaticBatch, names: set[str], wrong: Mistakes) -> tuple
         if point.name in named:
             wrong.add(f"{where}[{i}].name", point.name, "each operating point's name once")
         named.add(point.name)
-        if point.count > p.workload.batch:
-            wrong.add(f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests")
+        parts = point.count * point.replicas_per_machine
+        if parts > p.workload.batch:
+            hint = f"{point.replicas_per_machine} replicas each" if point.replicas_per_machine > 1 else None
+            wrong.add(f"{where}[{i}].count", point.count, f"at most the batch, {p.workload.batch} requests", hint)
+        gpus = point.tp * point.replicas_per_machine
+        have = gpu_counts.get(point.main, gpus)
+        if gpus > have:
+            expected = f"tp × replicas_per_machine at most {have}, the GPUs of {point.main}"
+            wrong.add(f"{where}[{i}].tp", gpus, expected)
         for role, machine in (("main", point.main), ("ao", point.ao)):
-            if machine is not None and names and machine not in names:
-                wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", names)
+            if machine is not None and gpu_counts and machine not in gpu_counts:
+                wrong.unknown(f"{where}[{i}].{role}", machine, "a machine of the pool", gpu_counts)
         if isinstance(p.slo, RealTime) and (point.ttft_s is None or point.tbt_s is None):
             wrong.add(f"{where}[{i}]", point.name, "ttft_s and tbt_s: a real_time SLO bounds both")
     return tuple(points)

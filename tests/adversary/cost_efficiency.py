@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,10 @@ import yaml
 
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels import catalog
+from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.calibration import Calibration
+from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.resolve import llm_name, read_source, resolve
 from tests.adversary import static
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
@@ -22,6 +26,8 @@ LEFT_OUT = {
     "CostEfficiency.name": "for people",
     "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
     "Calibration.model": "provenance",
+    "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    "Latency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
     "Calibration.date": "for people",
@@ -51,11 +57,27 @@ def _setting(p: CostEfficiency, data: Instance) -> Setting:
         text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
         calibration = Calibration.model_validate(text)
     architecture = catalog.llms()[p.model] if isinstance(p.model, str) else p.model
+    gpus = dict(catalog.gpus()) | dict(p.gpus)
     return Setting(
         architecture, p.precision.weights, p.precision.kv, p.workload.input_tokens, p.workload.output_tokens,
-        dict(catalog.gpus()) | dict(p.gpus), p.latency.variant, p.memory,
-        () if calibration is None else calibration.coefficients, p.latency.safety,
+        gpus, p.latency.variant, p.memory, () if calibration is None else calibration.coefficients, p.latency.safety,
+        _costs_of(p, architecture, gpus),
     )  # fmt: skip
+
+
+def _costs_of(p: CostEfficiency, architecture: Architecture, gpus: dict[str, Gpu]) -> Any:
+    """Seconds of an engine's steps by GPU and tensor parallelism; None at the peaks of the hardware."""
+    if p.latency.model in (None, "roofline"):
+        return None
+    source = read_source(p, p.latency.model, p.latency.engine)
+
+    @cache
+    def costs(gpu: str, tp: int) -> Any:
+        d = Deployment(architecture, llm_name(p.model), gpus[gpu], gpu, source.engine, p.precision.weights,
+                       p.precision.kv, tp)  # fmt: skip
+        return resolve(source, d, p.workload.input_tokens)
+
+    return costs
 
 
 def _optimum(data: Instance, slack: float) -> float | None:
@@ -207,6 +229,14 @@ def _strategies(rng: Rng, batch: int) -> Instance:
 
 def _latency(rng: Rng, data: Instance) -> Instance:
     found: Instance = {}
+    if maybe(rng, 0.3):
+        found["model"] = pick(rng, ["default", "default", "roofline"])
+        if maybe(rng):
+            found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
+        if found["model"] == "default":
+            if maybe(rng):
+                found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
+            return found
     if maybe(rng, 0.7):
         found["variant"] = pick(rng, ["paper", "roofline"])
     if maybe(rng):
@@ -233,8 +263,13 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
         row: Instance = {"name": f"p{i}", "family": family, "main": pick(rng, names)}
         if family in static.AO:
             row["ao"] = pick(rng, names)
+        gpus = next(m.get("gpu_count", 1) for m in data["pool"]["machines"] if m["machine"] == row["main"])
+        if maybe(rng):
+            row["tp"] = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        if maybe(rng, 0.3):
+            row["replicas_per_machine"] = int(rng.integers(1, min(batch, gpus // row.get("tp", 1)) + 1))
         if family != "ao" and maybe(rng):
-            row["count"] = int(rng.integers(1, batch + 1))
+            row["count"] = int(rng.integers(1, batch // row.get("replicas_per_machine", 1) + 1))
         if family not in ("high_end", "multi_pass"):
             row["alpha"] = round(float(rng.random()), 3)
         row[pick(rng, ["tps", "e2e_s"])] = between(rng, 1, 100)

@@ -25,8 +25,18 @@ from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
+CONTINUOUS = "continuous batching: tests/fleet/test_continuous.py has brute force over counts, and the step simulator"
 LEFT_OUT = {
     "Fleet.title": "for people",
+    **dict.fromkeys((
+        "Fleet.serving", "Fleet.serving=static", "Fleet.serving=continuous", "Fleet.engine", "EngineLimits.max_num_seqs",
+        "EngineLimits.max_num_batched_tokens", "EngineLimits.chunk_tokens", "FleetWorkload.prefix_hit_share",
+        "FleetSlo.tbt_s=Percentile",
+    ), CONTINUOUS),
+    **dict.fromkeys((
+        "FleetLatency.model", "FleetLatency.model=str", "FleetLatency.model=EngineModel", "FleetLatency.safety",
+        "FleetLatency.engine", *(f"FleetLatency.engine={name}" for name in ("vllm", "sglang", "trtllm")),
+    ), "levels of static batches: cost efficiency's adversary has them; of engines: as continuous batching"),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
@@ -447,7 +457,7 @@ def _table(text: str) -> list[FleetPoint]:
     for r in csv.DictReader(io.StringIO(text)):
         known: Instance = {k: r.pop(k) for k in list(r) if "/" not in k}
         known = {k: v for k, v in known.items() if v != ""}
-        for k in ("count", "slots"):
+        for k in ("count", "slots", "tp", "replicas_per_machine"):
             if k in known:
                 known[k] = int(known[k])
         if "usd_per_hour" in known:
@@ -759,8 +769,10 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
         if priced and maybe(rng):
             m = pick(rng, priced)
             row |= {"machine": m["machine"], "market": pick(rng, m["prices"])}
+            gpus = m.get("gpu_count", 1)
         else:
             row["usd_per_hour"] = float(pick(rng, [1, 1, 2, 3])) if kind == "edge" else between(rng, *usd)
+            gpus = 8
             if maybe(rng, 0.6):
                 row["machine"] = pick(rng, ["a", "b", "c"])
             if maybe(rng, 0.2):
@@ -771,13 +783,18 @@ def _own_points(rng: Rng, data: Instance, kind: str) -> None:
             row["count"] = int(rng.integers(1, 4))
         if maybe(rng, 0.4):
             row["slots"] = pick(rng, [1, 2, 8, 32])
+        if maybe(rng, 0.3):
+            row["tp"] = pick(rng, [t for t in (1, 2, 4, 8) if t <= gpus])
+        if maybe(rng, 0.3):
+            row["replicas_per_machine"] = int(rng.integers(1, gpus // row.get("tp", 1) + 1))
         for d in rates:
             if maybe(rng, 0.85):
                 load = between(rng, 1e-9, 1e4)  # deployments that the demand takes, at extreme scales
                 row["requests_per_s"][d] = rates[d] / load if kind == "scales" else _rate(rng, kind)
         rows.append(row)
     if maybe(rng, 0.15):
-        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", *rates]
+        keys = ["name", "usd_per_hour", "machine", "region", "market", "count", "slots", "tp", "replicas_per_machine"]
+        keys += rates
         table = rows[len(rows) // 2 :]
         rows = rows[: len(rows) // 2]
         flat = [{**r, **r["requests_per_s"]} for r in table]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
+import json
 import math
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import combinations
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,6 +21,8 @@ import numpy as np
 
 from optmodels import catalog
 from optmodels.catalog import geography
+from optmodels.latency.engines.document import read_engine_model
+from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
@@ -31,6 +35,8 @@ LEFT_OUT = {
     "Architecture.source": "words",
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
+    "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
 }
 HOURS = 730.0  # of a month
 GIB = float(2**30)
@@ -95,7 +101,7 @@ def read(data: Instance) -> Case:
     reach: dict[tuple[int, int, int, int], float] = {}
     for k, s in enumerate(services):
         for i, m in enumerate(machines):
-            found = _serving(m, s)
+            found = _serving(m, s, data.get("latency"))
             if found is None:
                 continue
             rate, prefill = found
@@ -204,8 +210,10 @@ def _prices(data: Instance, names: list[str]) -> tuple[dict[tuple[int, int, str]
     return price, offered
 
 
-def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, float] | None:
-    """(requests/s, prefill seconds) as stated, or from the roofline; None: it cannot serve the service.
+def _serving(
+    machine: dict[str, Any], service: dict[str, Any], latency: dict[str, Any] | None
+) -> tuple[float, float] | None:
+    """(requests/s, prefill seconds) as stated, or from roofline or an engine's steps; None: it cannot serve it.
 
     The batch sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT and memory, on any
     tensor parallelism that divides GPUs and heads, the one with most requests/s.
@@ -239,13 +247,42 @@ def _serving(machine: dict[str, Any], service: dict[str, Any]) -> tuple[float, f
                 return None
             full = whole.resident(hardware, np.array([batch]), np.ones(1))
             tbt = float(full.tbt(np.zeros(1))[0])
+            prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
+            busy = prefill
+            if latency is not None and latency.get("model") != "roofline":
+                tbt, prefill, busy = _engine(latency, w, architecture, name, tp, int(batch), uncached)
             if tbt > service["slo"]["tbt_s"] or float((full.vram_fixed + full.kv - full.vram)[0]) > 0:
                 continue
-            prefill = float(short.resident(hardware, np.ones(1), np.ones(1)).ttft(np.zeros(1))[0])
-            rate = gpus / tp * batch / (batch * prefill + (w["output_tokens"] - 1) * tbt)
+            rate = gpus / tp * batch / (batch * busy + (w["output_tokens"] - 1) * tbt)
             if best is None or rate > best[0]:
                 best = rate, prefill
     return best
+
+
+def _engine(
+    latency: dict[str, Any], w: dict[str, Any], architecture: Any, gpu: str, tp: int, batch: int, prompt: int
+) -> tuple[float, float, float]:
+    """Mean decode step, time to first token of one prompt, and what of it keeps the machine busy, in seconds."""
+    costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), w.get("weights", "fp16"),
+                          w.get("kv", "fp16"), gpu, tp, prompt)  # fmt: skip
+    tpot, ttft = where.factors(latency.get("safety"))
+    none, left, prefill = np.zeros(0), prompt, 0.0
+    while left:
+        tokens = min(left, 8192)
+        prefill += costs.step(np.array([float(tokens)]), np.array([float(prompt - left)]), none)
+        left -= tokens
+    steps = range(1, w["output_tokens"])
+    decode = np.mean([costs.step(none, none, np.full(batch, float(w["input_tokens"] + t))) for t in steps] or [0.0])
+    return tpot * float(decode), ttft * (prefill + costs.request_s), ttft * prefill
+
+
+@cache
+def _costs(engine: Any, model: str, weights: Any, kv: Any, gpu: str, tp: int, prompt: int) -> Any:
+    name = json.loads(model)
+    architecture = catalog.llms()[name] if isinstance(name, str) else _architecture(name)
+    source = Source(engine, read_engine_model())
+    llm = llm_name(name if isinstance(name, str) else architecture)
+    return resolve(source, deployment(source, architecture, llm, catalog.gpus()[gpu], gpu, weights, kv, tp), prompt)
 
 
 def _architecture(shape: dict[str, Any]) -> Any:
@@ -576,6 +613,11 @@ class _Making:
         for s in data["services"]:  # somebody has to serve it
             if "workload" not in s and not any(s["service"] in m.get("serves", {}) for m in data["machines"]):
                 d.one(data["machines"]).setdefault("serves", {})[s["service"]] = {"requests_per_second": rate}
+        if self.on("latency") and d.chance(0.5):
+            data["latency"] = {"model": d.one(("default", "default", "roofline")),
+                               "engine": d.one(("vllm", "sglang", "trtllm"))}  # fmt: skip
+            if data["latency"]["model"] == "default" and d.chance(0.4):
+                data["latency"]["safety"] = d.one((0.5, 0.9))
         if self.files:
             data[FILES] = self.files
         data["terms"] = self.terms(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
@@ -49,6 +50,7 @@ class Setting:
     memory: Any
     coefficients: tuple[Any, ...] = ()
     safety: float | None = None
+    costs: Callable[[str, int], tuple[StepCosts, Provenance]] | None = None  # by GPU and tensor parallelism
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,43 @@ class Curve:
 
     def __call__(self, alpha: Array) -> tuple[Array, Array, Array]:
         """TTFT, TBT, E2E in seconds at every α; infinite where a shared AO machine is saturated."""
+        s, k = self.setting, self.k
+        ttft, tbt = self._curve(alpha)
+        if s.costs is None:
+            ttft, tbt = self._real("prefill", ttft), self._real("decode", tbt) if s.output_tokens > 1 else tbt
+        else:  # curves of the shape over α, levelled by what an engine's steps take without offloading
+            first, step = self._curve(np.zeros(1))
+            costs, where = s.costs(k.main.gpu or "", k.tp)
+            more_tpot, more_ttft = where.factors(s.safety)
+            prompts, decode = self._engine(costs)
+            ttft = more_ttft * (costs.request_s + prompts * ttft / first)
+            tbt = more_tpot * decode * tbt / step if s.output_tokens > 1 else tbt
+        steps = s.output_tokens - 1
+        one = ttft + steps * tbt
+        passes = k.count if k.family == "multi_pass" else 1
+        return ttft + (passes - 1) * one if passes > 1 else ttft, tbt, passes * one
+
+    def _engine(self, costs: StepCosts) -> tuple[float, float]:
+        """Seconds of all steps with prompts, `memory.chunk_tokens` tokens each, and of the mean step that decodes."""
+        s = self.setting
+        queue = [[float(s.input_tokens), 0.0] for _ in range(self.part)]  # left, done
+        prompts, none = 0.0, np.zeros(0)
+        while queue:
+            room, tokens, earlier = float(s.memory.chunk_tokens), [], []
+            while queue and room:
+                n = min(room, queue[0][0])
+                tokens.append(n)
+                earlier.append(queue[0][1])
+                room -= n
+                queue[0] = [queue[0][0] - n, queue[0][1] + n]
+                if not queue[0][0]:
+                    queue.pop(0)
+            prompts += costs.step(np.array(tokens), np.array(earlier), none)
+        decodes = [costs.step(none, none, np.full(self.part, s.input_tokens + t)) for t in range(1, s.output_tokens)]
+        return prompts, float(np.mean(decodes)) if decodes else 0.0
+
+    def _curve(self, alpha: Array) -> tuple[Array, Array]:
+        """First token and time between tokens of one pass at the peaks of the hardware, seconds."""
         s, k, work, B = self.setting, self.k, self.work, float(self.part)
         roofline = s.variant == "roofline"
         gpu = s.gpus[k.main.gpu or ""]
@@ -220,7 +259,7 @@ class Curve:
                 decode = np.maximum(decode, a * kv / io)
             else:
                 decode = linear + attention / flops + np.maximum((1 - a) * kv / bandwidth, a * kv / io)
-        ttft = self._real("prefill", work.layers * np.maximum(prefill, a[:, 0] * transfer))
+        ttft = work.layers * np.maximum(prefill, a[:, 0] * transfer)
         steps = s.output_tokens - 1
         tbt = np.zeros(len(a))
         if steps:
@@ -230,10 +269,8 @@ class Curve:
                 load = k.count * service / mean
                 with np.errstate(divide="ignore", invalid="ignore"):
                     mean = np.where(load < 1, mean + service * load / (2 * (1 - load)), np.inf)
-            tbt = self._real("decode", work.layers * mean)
-        one = ttft + steps * tbt
-        passes = k.count if k.family == "multi_pass" else 1
-        return ttft + (passes - 1) * one if passes > 1 else ttft, tbt, passes * one
+            tbt = work.layers * mean
+        return ttft, tbt
 
     def _real(self, phase: str, seconds: Array) -> Array:
         """LP(18): the first coefficient that matches, at the safety level the least stored quantile that reaches it."""

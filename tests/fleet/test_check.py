@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-import yaml
-from fleet_cases import BASE, DAY, MEASURED, SCARCE
+from fleet_cases import BASE, CONTINUOUS, DAY, MEASURED, SCARCE
 from tampering import RUBBISH, leaves, other_values, replaced, value_at
 
 import optmodels
@@ -63,7 +62,10 @@ def test_forged_totals_are_found(solved, key):
     assert not check(problem, plan | {key: plan[key] * 0.9 + 0.01}).ok
 
 
-CASES = {"template": BASE, "periods, prices, limits": DAY, "shadow prices": SCARCE, "measured": MEASURED}
+CASES = {
+    "static": BASE, "continuous": CONTINUOUS, "periods, prices, limits": DAY, "shadow prices": SCARCE,
+    "measured": MEASURED,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -206,12 +208,12 @@ def test_command_line(cli, write, folder):
     run = cli("tables", name)
     run.assert_clean()
     assert run.status == 0
-    data = yaml.safe_load(FORMULATION.template) | {"budget_usd_per_hour": 0.5}
+    data = BASE | {"budget_usd_per_hour": 0.5}
     run = cli("solve", write(data, "poor.yaml"), "--out", "results")
     run.assert_clean()
     assert run.status == 3
     assert "budget at most 0.5 USD/h" in run.out
-    data = yaml.safe_load(FORMULATION.template) | {"objectiv": "min_cost"}
+    data = BASE | {"objectiv": "min_cost"}
     run = cli("solve", write(data, "typo.yaml"))
     assert run.status == 2
     assert "did you mean objective" in run.err

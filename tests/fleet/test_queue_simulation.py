@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import yaml
-from fleet_cases import fleet
+from fleet_cases import BASE, fleet
 
 import optmodels
-from formulations.fleet import FORMULATION
 from formulations.fleet.queue_simulation import confirm, waits
 from optmodels.serving.queueing import waiting
 
@@ -38,7 +36,7 @@ def tight(model):
 
 
 CASES = {
-    "template": yaml.safe_load(FORMULATION.template),
+    "template": BASE,
     "spot-heavy": "instances/fleet/spot-heavy.yaml",
     "tight mmc": tight("mmc"),
     "tight mdc": tight("mdc"),

@@ -109,6 +109,25 @@ def now():
     return problem, build_tables(problem)
 
 
+def several():
+    """Engines of three capacities: of p0 the first is never the scarcest, of p1 the last two are equal.
+
+    w2 takes all but nothing of p0, which is the only point of it: less than one deployment in all.
+    """
+    problem = fleet(
+        [2.0, 4.0, 0.5], [[4.0, 1.0, 0.0], [2.0, 8.0, 0.0], [0.0, 0.0, 1.0]], [3.0, 1.0, 2.0],
+        periods=[DAY[0] | {"rate_factors": {"w1": 3.0}}, DAY[1]],
+    )  # fmt: skip
+    tables = build_tables(problem)
+    inf = np.inf
+    capacities = np.array([
+        [[0.25, 0.125, inf], [0.125, 0.5, inf], [inf, inf, 0.25]],
+        [[0.5, 1.0, inf], [0.125, 0.0625, inf], [inf, inf, 0.5]],
+        [[0.25, 1.0, inf], [0.5, 0.0625, inf], [inf, inf, 0.125]],
+    ])  # fmt: skip
+    return problem, replace(tables, load=capacities.max(axis=0), capacities=capacities)
+
+
 def goal(objective):
     """Tokens per dollar, or served by priority: three workloads of two priorities."""
     problem = fleet(
@@ -122,6 +141,7 @@ MADE = {
     "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
     "small": (*small(), 0.0), "small pool": (*small_pool(), 0.0), "kept": (*kept(), 0.0),
     "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
+    "several": (*several(), 0.0),
     "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
@@ -217,6 +237,23 @@ def test_a_pool_survives_losses_by_hand():
     assert differences(parse(by_hand), rows_of(CASES["lost"], survives)) == []
 
 
+def test_rows_of_several_capacities_by_hand():
+    """Night: 2, 12 and 0.5 requests/s. On p0 the first capacity never is the scarcest, on p1 the last is the second.
+
+    w2 loads a quarter of a deployment of p2, in units of which its row is.
+    """
+    capacities = next(f for f in FAMILIES if f.__name__ == "capacities")
+    by_hand = """
+    capacities[0,0,1]: x[0,0,0] + 1.5 x[0,1,0] - n[0,0] <= 0
+    capacities[0,0,2]: 0.5 x[0,0,0] + 6 x[0,1,0] - n[0,0] <= 0
+    capacities[0,1,0]: 0.25 x[0,0,1] + 6 x[0,1,1] - n[0,1] <= 0
+    capacities[0,1,2]: 2 x[0,0,1] + 0.75 x[0,1,1] - n[0,1] <= 0
+    capacities[0,2,1]: x[0,2,2] - n[0,2] <= 0
+    """
+    found = {name: row for name, row in rows_of(CASES["several"], capacities).rows.items() if "[0," in name}
+    assert found == parse(by_hand.replace("    ", "")).rows
+
+
 def test_words_of_rows_are_those_of_the_instance():
     """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
     said = {f: CASES[case].words(f, label) for f, case, label in (
@@ -234,6 +271,7 @@ def test_words_of_rows_are_those_of_the_instance():
     silent = {f.__name__ for f in FAMILIES} - said.keys()
     assert silent == {
         "capacity",
+        "capacities",
         "small_shares",
         "small_survives",
         "one_level",

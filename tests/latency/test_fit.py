@@ -238,6 +238,26 @@ def test_auto_prefers_the_form_that_made_the_data():
     assert chosen.model == "linear_batch" and chosen.why[-1].startswith("chose linear_batch")
 
 
+def test_auto_is_judged_on_ttft_too():
+    """Two models equal in TPOT, one with a wrong TTFT: LP(18) cannot say a TTFT that grows with the crowd."""
+    m = served(4)
+    C = m.values["concurrency"]
+    reference = Reference("h100", "llama-3.1-8b", "fp16")
+    _, tbt = reference.latencies(m.values)
+    m.values["ttft_s"], m.values["tpot_s"] = 0.02 + 2e-5 * m.values["input_tokens"] + 1e-3 * C, 1.5 * tbt + 2e-3
+    found = calibrate_measurements(m, "auto", Options(reference))
+    scaled = calibrate_measurements(m, "scaled", Options(reference)).model.targets
+    assert scaled["tpot_s"].cross_validated.mape < 1e-6 < scaled["ttft_s"].cross_validated.mape
+    assert found.model.model != "scaled" and all("TTFT" in w and "TPOT" in w for w in found.model.why[:-1])
+
+
+@pytest.mark.parametrize("workloads", [2, 3])
+def test_few_workloads_are_warned_of(workloads):
+    found = calibrate_measurements(served(workloads), "auto").model
+    assert any(w.startswith(f"{workloads} workloads by input_tokens") for w in found.warnings)
+    assert not any("too few to tell" in w for w in calibrate_measurements(served(4), "additive").model.warnings)
+
+
 def test_whole_workloads_are_held_back():
     m = served()
     fold = folds(m.workload)

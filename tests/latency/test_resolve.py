@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from optmodels import catalog
 from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
-from optmodels.latency.resolve import Source, llm_name, resolve
+from optmodels.latency.resolve import Source, llm_name, read_source, resolve
+from optmodels.problem import Problem
 
 
 def deployment(llm: str = "llama-3.1-8b", gpu: str = "h100", **over: object) -> Deployment:
     return Deployment(catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, **{"engine": "vllm"} | over)  # type: ignore[arg-type]
+
+
+class Instance(Problem):
+    """A problem with nothing in it."""
+
+    def resolve(self) -> None: ...
+    def inline(self) -> Instance:
+        return self
+
+
+def source(model: Any = "default", engine: Any = "vllm") -> Source:
+    return read_source(Instance(formulation="none", schema=1), model, engine)
 
 
 DEPLOYMENTS = {
@@ -31,7 +46,7 @@ def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(na
     rng = np.random.default_rng(0)
     for _ in range(20):
         C, S, out = (float(2 ** rng.uniform(*between)) for between in ((0, 8), (8, 13), (5, 11)))
-        costs, _ = resolve(Source("default", d.engine), d, S)  # type: ignore[arg-type]
+        costs, _ = resolve(source(engine=d.engine), d, S)
         carrying = min(1.0, C * np.ceil(S / CHUNK_TOKENS) / out)
         prompts, none = C / out, np.zeros(0)
         decode = costs.step(none, none, np.full(1, S + out / 2)) - costs.step(none, none, none)
@@ -49,8 +64,8 @@ def test_steps_of_a_closed_loop_have_the_mean_that_the_engines_model_predicts(na
 
 def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts() -> None:
     d = deployment()
-    costs, where = resolve(Source("default"), d, 2000.0)
-    alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 1e6)}
+    costs, where = resolve(source(), d, 2000.0)
+    alone = {"concurrency": np.ones(1), "input_tokens": np.full(1, 2000.0), "output_tokens": np.full(1, 256.0)}
     steps = costs.step(np.array([2000.0]), np.zeros(1), np.zeros(0))
     assert costs.request_s > 0
     assert costs.request_s + steps == pytest.approx(read_engine_model().at(d).predict(alone, "ttft_s")[0])
@@ -59,17 +74,17 @@ def test_a_lone_request_has_the_first_token_that_the_engines_model_predicts() ->
 
 def test_the_interval_says_what_was_never_measured() -> None:
     model = read_engine_model()
-    seen = resolve(Source("default", "trtllm"), deployment(engine="trtllm"))[1]
+    seen = resolve(source(engine="trtllm"), deployment(engine="trtllm"))[1]
     assert seen.transfer == ()
     assert dict(seen.tpot)[0.9] == model.targets["tpot_s"].residual_quantiles["workload"]["0.9"]
-    apart = resolve(Source("default"), deployment(gpu="l4"))[1]
+    apart = resolve(source(), deployment(gpu="l4"))[1]
     assert apart.transfer == ("gpu",)
     assert dict(apart.ttft)[0.9] == model.targets["ttft_s"].residual_quantiles["gpu"]["0.9"]
 
 
 def test_roofline_is_the_time_at_peak() -> None:
     d = deployment()
-    costs, where = resolve(Source("roofline"), d)
+    costs, where = resolve(source("roofline"), d)
     llm, gpu = d.llm, d.gpu
     per_layer = llm.hidden * (2 * llm.heads + 2 * llm.kv_heads) * llm.head_dim + 3 * llm.hidden * llm.ffn
     parameters = llm.layers * per_layer + llm.vocab * llm.hidden

@@ -107,6 +107,91 @@ PROMETHEUS = "\n".join(
     ]
 )
 TABLE = "users,isl,osl,ttft_ms,tpot_ms\n1,128,64,40,9\n8,128,64,60,11\n32,128,64,150,14\n"
+
+
+def spread(mean):
+    """A distribution of GuideLLM's."""
+    one = {"mean": mean, "median": mean, "count": 9, "percentiles": {"p50": mean, "p99": 2 * mean}}
+    return {"successful": one, "total": one, "errored": {**one, "count": 0}}
+
+
+GUIDELLM = {
+    "metadata": {"version": 1},
+    "args": {"model": "some/model", "target": "http://localhost:8000"},
+    "benchmarks": [
+        {
+            "type_": "generative_benchmark",
+            "config": {"strategy": strategy},
+            "metrics": {
+                "requests_per_second": spread(2.0),
+                "request_concurrency": spread(7.5),
+                "prompt_token_count": spread(1000.0),
+                "output_token_count": spread(200.0),
+                "time_to_first_token_ms": spread(150.0),
+                "time_per_output_token_ms": spread(21.0),
+                "inter_token_latency_ms": spread(20.0),
+            },
+        }
+        for strategy in ({"type_": "concurrent", "streams": 8}, {"type_": "poisson", "rate": 2.0})
+    ],
+}
+
+
+def summary(mean):
+    return {"mean": mean, "min": 0.0, "max": 9.0, "median": mean, "p90": 2 * mean, "p99": 3 * mean}
+
+
+STAGE = {
+    "benchmark_time_seconds": 60.0,
+    "load_summary": {"count": 120, "requested_rate": 2.0, "achieved_rate": 2.0},
+    "successes": {
+        "count": 120,
+        "latency": {
+            "request_latency": summary(4.0),
+            "normalized_time_per_output_token": summary(0.02),
+            "time_per_output_token": summary(0.0195),
+            "time_to_first_token": summary(0.12),
+            "inter_token_latency": summary(0.019),
+        },
+        "throughput": {"requests_per_sec": 2.0, "output_tokens_per_sec": 400.0},
+        "prompt_tokens": {"total": 120000.0, "cached": 0.0, "uncached": 120000.0, **summary(1000.0)},
+        "output_len": summary(200.0),
+        "output_tokens": {"total": 24120.0, **summary(201.0)},
+    },
+    "failures": {"count": 0, "request_latency": None},
+}
+AIC = (
+    "model,isl,osl,prefix,concurrency,request_rate,bs,global_bs,ttft,tpot,request_latency,seq/s,tokens/s,num_total_gpus,"
+    "tp,pp,dp,moe_tp,moe_ep,parallel,gemm,kvcache,memory,backend,version,system,power_w\n"
+    "Qwen/Qwen3-32B,3000,512,0,28,3.1,28,28,187.7,9.9,5247.0,5.3,2553.1,4,4,1,1,1,1,tp4pp1,fp8,fp8,60.1,trtllm,1.0.0,"
+    "h200_sxm,0.0\n"
+    "Qwen/Qwen3-32B,3000,512,0,14,3.1,14,14,275.0,9.8,5283.0,2.7,1225.0,2,2,1,1,1,1,tp2pp1,fp8,fp8,80.2,trtllm,1.0.0,"
+    "h200_sxm,0.0\n"
+)
+INFERENCEX = (
+    "Model,ISL,OSL,Hardware,Hardware Key,Framework,Precision,TP,Concurrency,Date,Throughput/Chip (tok/s),"
+    "Mean TTFT (s),Median TTFT (s),P99 TTFT (s),Mean TPOT (s),Median TPOT (s),P99 TPOT (s),Disaggregated,"
+    "Spec Decoding,EP,DP Attention\n"
+    "gpt-oss 120B,1024,8192,H200,h200_vllm,vllm,fp4,2,16,2026-02-01,1200.5,,0.31,0.55,,0.0061,0.0072,false,none,1,false\n"
+    "gpt-oss 120B,1024,8192,B200,b200_trt,trt,fp4,4,64,2026-02-01,3200.5,0.2,0.19,0.4,0.004,0.0039,0.006,true,none,4,"
+    "true\n"
+)
+BLIS = {
+    "instance_id": "cluster",
+    "completed_requests": 100,
+    "still_queued": 0,
+    "total_input_tokens": 51200,
+    "total_output_tokens": 12800,
+    "vllm_estimated_duration_s": 20.0,
+    "responses_per_sec": 5.0,
+    "tokens_per_sec": 640.0,
+    "e2e_mean_ms": 1600.0,
+    "e2e_p99_ms": 2400.0,
+    "ttft_mean_ms": 60.0,
+    "ttft_p99_ms": 110.0,
+    "itl_mean_ms": 12.0,
+    "itl_p99_ms": 15.0,
+}
 COLUMNS = {
     "concurrency": "users", "input_tokens": "isl", "output_tokens": "osl",
     "ttft_s": "ttft_ms:ms", "tpot_s": "tpot_ms:ms",
@@ -130,12 +215,28 @@ GOOD = {
                     "ttft_p99_s": 0.5}),
     "llmperf": ("m_256_100_summary.json", json.dumps(LLMPERF, indent=4), {}, {},
                 {"concurrency": 5, "input_tokens": 260, "output_tokens": 100, "ttft_s": 0.25, "tpot_s": 0.01}),
+    "guidellm": ("benchmarks.json", json.dumps(GUIDELLM, indent=2), {}, {},
+                 {"concurrency": 8, "input_tokens": 1000, "output_tokens": 200, "ttft_s": 0.15, "tpot_s": 0.02,
+                  "ttft_p99_s": 0.3, "requests_per_s": 2.0}),
+    "inference-perf": ("stage_0_lifecycle_metrics.json", json.dumps(STAGE, indent=2), {}, {},
+                       {"concurrency": 8, "input_tokens": 1000, "output_tokens": 201, "ttft_s": 0.12,
+                        "tpot_s": 0.0195, "ttft_p50_s": 0.12, "tpot_p99_s": 3 * 0.0195}),
+    "aiconfigurator": ("pareto.csv", AIC, {}, {},
+                       {"concurrency": 28, "input_tokens": 3000, "output_tokens": 512, "tp": 4, "ttft_s": 0.1877,
+                        "tpot_s": 0.0099}),
+    "inferencex": ("export.csv", INFERENCEX, {}, {},
+                   {"concurrency": 16, "input_tokens": 1024, "output_tokens": 8192, "tp": 2, "ttft_s": 0.31,
+                    "tpot_s": 0.0061, "ttft_p99_s": 0.55}),
+    "blis": ("metrics.json", json.dumps(BLIS, indent=2), {}, {},
+             {"concurrency": 8, "input_tokens": 512, "output_tokens": 128, "ttft_s": 0.06, "tpot_s": 0.012,
+              "ttft_p99_s": 0.11}),
     "prometheus": ("metrics.prom", PROMETHEUS, {}, {},
                    {"concurrency": 6, "input_tokens": 512, "output_tokens": 128, "ttft_s": 0.5, "tpot_s": 0.018,
                     "ttft_p50_s": 0.5, "ttft_p90_s": 0.9, "tpot_p50_s": 0.0175}),
     "csv": ("mine.csv", TABLE, {"tp": "2"}, COLUMNS,
             {"concurrency": 1, "input_tokens": 128, "output_tokens": 64, "tp": 2, "ttft_s": 0.04, "tpot_s": 0.009}),
 }  # fmt: skip
+CSVS = ("csv", "aiconfigurator", "inferencex")
 
 
 def write(folder, name, text):
@@ -172,7 +273,7 @@ def cuts(form):
     lines = text.splitlines(keepends=True)
     if form == "prometheus":
         return ["".join(lines[:7]), text[: text.index("vllm:time_to_first_token_seconds_count") + 30]]
-    if form == "csv":
+    if form in CSVS:
         return [text[:-9], lines[0]]
     return [text[: len(text) * 2 // 3], text.rstrip()[:-1]]
 
@@ -213,7 +314,7 @@ def test_a_file_cut_at_any_byte_is_refused_unless_what_is_left_is_whole(form, to
     options = {"name": form if told else None, "fixed": fixed, "columns": columns}
     cuts = [*range(0, len(whole) - 90, 1 + len(whole) // 700), *range(max(0, len(whole) - 90), len(whole))]
     read = [k for k in sorted(set(cuts)) if accepted(tmp_path / name, whole[:k], **options)]
-    if form in ("prometheus", "csv"):
+    if form in ("prometheus", *CSVS):
         assert all(whole[k - 1 : k] == b"\n" for k in read)
     elif form == "sglang-serving":  # its first line is a run of its own, and so is its second without the line end
         first = whole.index(b"\n")
@@ -258,6 +359,10 @@ def test_binary_and_other_files_are_refused_by_name_and_line(form, told, tmp_pat
         ("genai-perf", "time_to_first_token", 250, 2),
         ("genai-perf", "inter_token_latency", None, 1),
         ("llmperf", "results_end_to_end_latency_s_mean", 0.1, 9),
+        ("guidellm", "benchmarks", {}, 9),
+        ("inference-perf", "successes", {"latency": []}, 1),
+        ("blis", "ttft_mean_ms", 0, 12),
+        ("blis", "completed_requests", 0, 3),
     ],
 )
 def test_names_the_wrong_field_and_its_line(form, field, value, line, tmp_path):
@@ -418,6 +523,30 @@ def run_of(form, users, prompt):
                 "results_end_to_end_latency_s_mean": (ttft + 63 * tpot) / 1e3,
                 "results_number_input_tokens_mean": prompt, "results_number_output_tokens_mean": 64,
             })  # fmt: skip
+        case "guidellm":
+            metrics = GUIDELLM["benchmarks"][0]["metrics"] | {
+                "prompt_token_count": spread(prompt), "output_token_count": spread(64),
+                "time_to_first_token_ms": spread(ttft), "inter_token_latency_ms": spread(tpot),
+            }  # fmt: skip
+            strategy = {"type_": "concurrent", "streams": users}
+            return json.dumps({"benchmarks": [{"config": {"strategy": strategy}, "metrics": metrics}]})
+        case "inference-perf":
+            latency = {"time_to_first_token": {"mean": ttft / 1e3}, "time_per_output_token": {"mean": tpot / 1e3}}
+            done = {"latency": latency, "prompt_len": {"mean": prompt}, "output_len": {"mean": 64}}
+            return json.dumps({"load_summary": {"concurrency": users}, "successes": done})
+        case "aiconfigurator":
+            return f"isl,osl,concurrency,ttft,tpot,tp\n{prompt},64,{users},{ttft},{tpot},1\n"
+        case "inferencex":
+            return json.dumps([{
+                "hw": "h200", "tp": 1, "conc": users, "isl": prompt, "osl": 64, "tput_per_gpu": 1.0,
+                "mean_ttft": ttft / 1e3, "mean_tpot": tpot / 1e3,
+            }])  # fmt: skip
+        case "blis":
+            each = ttft + 63 * tpot
+            return json.dumps(BLIS | {
+                "completed_requests": 10, "total_input_tokens": 10 * prompt, "total_output_tokens": 640,
+                "ttft_mean_ms": ttft, "itl_mean_ms": tpot, "e2e_mean_ms": each, "responses_per_sec": 1e3 * users / each,
+            })  # fmt: skip
         case "prometheus":
             return "\n".join([
                 f'vllm:num_requests_running{{model_name="m"}} {users}',
@@ -442,6 +571,47 @@ def test_calibrate_finds_the_truth_in_the_runs_of_every_load_generator(form, tmp
     model = calibrate_measurements(read_measurements(tmp_path / "served.csv"), "additive").model
     assert model.measured == "served" and model.targets["tpot_s"].in_sample.mape < 0.03
     assert model.targets["ttft_s"].in_sample.mape < 0.03
+
+
+def test_open_loops_of_guidellm_and_inference_perf_and_what_their_reports_lack(tmp_path):
+    rows = importers.read([write(tmp_path, "b.json", json.dumps(GUIDELLM))])[1].frame
+    assert rows["concurrency"].tolist() == [8, 7.5] and set(rows["model"]) == {"some/model"}
+    assert "benchmarks.json" in str(mistakes(write(tmp_path, "b.csv", "Run Info,Run Info,\nRun ID,Profile,\n"))[0])
+    empty = json.loads(json.dumps(GUIDELLM))
+    empty["benchmarks"][1]["metrics"]["time_to_first_token_ms"]["successful"]["mean"] = None
+    (wrong,) = mistakes(write(tmp_path, "e.json", json.dumps(empty)))
+    assert wrong.path == "benchmarks[1].metrics.time_to_first_token_ms.successful.mean"
+    stage = json.loads(json.dumps(STAGE))
+    stage["successes"]["latency"]["time_to_first_token"] = None  # an API that does not stream
+    assert "streaming" in str(mistakes(write(tmp_path, "s.json", json.dumps(stage)))[0])
+
+
+def test_aiconfigurator_and_inferencex_keep_what_was_run(tmp_path):
+    rows = importers.read([write(tmp_path, "pareto.csv", AIC)])[1].frame
+    assert rows["tp"].tolist() == [4, 2] and set(rows["gpu"]) == {"h200"} and set(rows["engine"]) == {"trtllm"}
+    apart = AIC.replace("parallel,", "(d)workers,")
+    assert "aggregated" in str(mistakes(write(tmp_path, "d.csv", apart))[0])
+    _, found = importers.read([write(tmp_path, "x.csv", INFERENCEX)])
+    assert len(found.frame) == 1 and found.frame["gpu"][0] == "h200" and found.frame["precision"][0] == "fp4"
+    assert "1 rows left out" in found.about["files"][0]["notes"][0]
+    first = json.dumps({"hw": "h200-nv_1", "tp": 8, "ep": 1, "conc": 4, "tput_per_gpu": 9.0, "median_ttft": 0.2,
+                        "median_tpot": 0.01, "disagg": False})  # fmt: skip
+    path = write(tmp_path, "agg_run.json", first)
+    assert mistakes(path)[0].path == "input_tokens"
+    row = importers.read([path], fixed={"input_tokens": "1024", "output_tokens": "1024"})[1].frame.iloc[0]
+    assert (row["gpu"], row["tp"], row["tpot_s"]) == ("h200", 8, 0.01)
+
+
+def test_several_deployments_in_one_file_are_told_apart(folder, cli):
+    one = {"concurrency": [1, 8], "input_tokens": [100, 100], "output_tokens": [50, 50]}
+    rows = "".join(f"{c},100,50,{gpu},{t * c},{t}\n" for gpu, t in (("h100", 0.02), ("h200", 0.01)) for c in (1, 8))
+    (folder / "m.csv").write_text(",".join((*one, "gpu", "ttft_s", "tpot_s")) + "\n" + rows)
+    ask = ("operating-points", "m.csv", "--machine", "m", "--batch", 8, "--input-tokens", 100, "--output-tokens", 50)
+    refused = cli(*ask)
+    assert refused.status == 2 and "gpu (h100, h200)" in refused.err
+    done = cli(*ask, "--where", "gpu=h200", "--json")
+    assert json.loads(done.out)["operating_points"][0]["tbt_s"] == 0.01
+    assert "several deployments" in cli("calibrate", "m.csv", "--model", "linear_batch").out
 
 
 def test_static_batches_are_read_one_by_one_and_joined(tmp_path):

@@ -2,11 +2,13 @@
 
 The interval says what was never measured. Rows were left out by workload, by LLM, by GPU and by engine; the ratios
 measured/predicted of each leave-out give a quantile, and a prediction takes the widest that applies: of what is unseen
-in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together.
+in the deployment at hand, or of an unseen workload where LLM, GPU and engine were all measured together. A few rows of
+one's own pull the coefficients (`engines.own`): where LLM, GPU and engine are theirs, the interval is theirs.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, cast, get_args
 
 import numpy as np
@@ -22,7 +24,9 @@ from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
 
 Array = npt.NDArray[np.float64]
-LeftOut = Literal["workload", "llm", "gpu", "engine"]
+LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
+LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
+OWN_WORKLOADS = 3
 
 
 class EngineTarget(Entry):
@@ -31,13 +35,28 @@ class EngineTarget(Entry):
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]
     factors: dict[str, dict[str, float]]
-    left_out: dict[LeftOut, Errors] = Field(description="errors on rows of a workload, LLM, GPU or engine left out")
+    left_out: dict[LeftOut, Errors] = Field(
+        description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
+    )
     residual_quantiles: dict[LeftOut, dict[str, float]] = Field(description="level → quantile of measured/predicted")
 
     @property
     def fitted(self) -> Fitted:
         """As the fit gives it."""
         return Fitted(self.coefficients, self.adjustments, self.factors)
+
+
+class OwnRows(Entry):
+    """Rows of one's own that pulled the coefficients."""
+
+    engine: str
+    llm: str
+    gpu: str
+    precision: str
+    rows: int
+    workloads: int
+    source: str = ""
+    date: str = ""
 
 
 class EngineModel(Entry):
@@ -53,6 +72,7 @@ class EngineModel(Entry):
     together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
     domain: dict[str, tuple[float, float]]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
+    own: tuple[OwnRows, ...] = ()
 
     def at(self, deployment: Deployment) -> Deployed:
         """What is predicted of one deployment."""
@@ -82,13 +102,37 @@ class Deployed:
 
     @property
     def unseen(self) -> tuple[LeftOut, ...]:
-        """What of the deployment was never measured; the workload alone where everything was."""
+        """What of the deployment was never measured; the workload, or how many rows of one's own, where everything was.
+
+        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were.
+        """
         d = self.deployment
-        levels: tuple[tuple[LeftOut, str], ...] = (("llm", d.llm_name), ("gpu", d.gpu_name), ("engine", d.engine))
-        found = tuple(what for what, name in levels if name not in self.source.measured[what])  # type: ignore[index]
-        if found or (d.engine, d.llm_name, d.gpu_name) in self.source.together:
-            return found or ("workload",)
-        return tuple(what for what, _ in levels)  # each measured, but not with one another
+        names: dict[LeftOut, str] = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}
+        found = tuple(what for what, name in names.items() if name not in self.source.measured[what])  # type: ignore[index]
+        if found:
+            return found
+        if (d.engine, d.llm_name, d.gpu_name) in self.source.together:
+            return (self._own() or "workload",)
+        pairs: tuple[tuple[LeftOut, int], ...] = (("gpu", 2), ("llm", 1), ("engine", 0))
+        mine = (d.engine, d.llm_name, d.gpu_name)
+        for what, i in pairs:
+            if any(t[:i] + t[i + 1 :] == mine[:i] + mine[i + 1 :] for t in self.source.together):
+                return (what,)
+        return tuple(names)
+
+    @property
+    def transfer(self) -> tuple[LeftOut, ...]:
+        """What of the LLM, the GPU and the engine was never measured with the rest; empty where all were."""
+        return tuple(what for what in self.unseen if what in ("llm", "gpu", "engine"))
+
+    def _own(self) -> LeftOut | None:
+        """The interval of rows of one's own, where there are enough of this engine, LLM and GPU."""
+        d = self.deployment
+        mine = [o for o in self.source.own if (o.engine, o.llm, o.gpu) == (d.engine, d.llm_name, d.gpu_name)]
+        if max((o.workloads for o in mine), default=0) < OWN_WORKLOADS:
+            return None
+        rows = sum(o.rows for o in mine)
+        return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
         """Latency in seconds, (n,).
@@ -104,7 +148,7 @@ class Deployed:
         name = target or "tpot_s"
         one_of("target", name, self.targets)
         loads = Loads(values["concurrency"], values["input_tokens"], values["output_tokens"])
-        level = {k: [v] * len(loads.concurrency) for k, v in labels(self.deployment).items()}
+        level = {k: [v] for k, v in labels(self.deployment).items()}
         found = self.targets["tpot_s"].fitted.predict(step_terms(self.deployment, loads), level)
         if name == "ttft_s":
             found = self.targets["ttft_s"].fitted.predict(first_token_terms(self.deployment, loads, found), level)
@@ -117,9 +161,12 @@ class Deployed:
         for target, what in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
             t = self.targets[target]  # type: ignore[index]
             worst = max(self.unseen, key=lambda what: t.residual_quantiles[what]["0.9"])
+            where = f"where the {worst} was left out of the fit"
+            if worst in LEAST_OWN:
+                where = f"pulled by {LEAST_OWN[worst]} rows of one's own or more; of an LLM measured so"
             said.append(
-                f"{what} predicted, not measured: {d.llm_name} on {d.gpu_name} under {d.engine}; where the {worst} was "
-                f"left out of the fit the median error was {t.left_out[worst].p50:.0%}, and 9 of 10 measurements "
+                f"{what} predicted, not measured: {d.llm_name} on {d.gpu_name} under {d.engine}; {where} "
+                f"the median error was {t.left_out[worst].p50:.0%}, and 9 of 10 measurements "
                 f"stayed below {t.residual_quantiles[worst]['0.9']:.2f}× the prediction"
             )
         for what in ("llm", "gpu", "engine"):
@@ -135,32 +182,47 @@ class Deployed:
         return tuple(said)
 
 
-def read_engine_model(name: str = "default") -> EngineModel:
-    """The shipped global coefficients."""
+def read_engine_model(name: str | Path = "default") -> EngineModel:
+    """The shipped global coefficients by their name, or those of a file that `calibrate --model default` wrote.
+
+    Raises:
+        InputError: every problem with the file.
+    """
+    if isinstance(name, Path):
+        from optmodels.io.read import read_model
+
+        return read_model(name, EngineModel)
     return EngineModel.model_validate(catalog.engine_model_document(name))
 
 
-def deployed(
+def deployment(
     engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1, attention_ranks: int = 1
-) -> Deployed:
-    """The shipped coefficients at a deployment of catalogue entries.
+) -> Deployment:
+    """A deployment of catalogue entries under an engine with shipped coefficients.
 
     The cache has 8 bits where the weights have 8 or 4, as the rows they are fitted to are taken to have.
 
     Raises:
         InputError: every name that is missing or unknown.
     """
-    model = read_engine_model()
     wrong = Mistakes()
     for option, name, known in (
-        ("--engine", engine, model.measured["engine"]), ("--gpu", gpu, tuple(sorted(catalog.gpus()))),
+        ("--engine", engine, read_engine_model().measured["engine"]), ("--gpu", gpu, tuple(sorted(catalog.gpus()))),
         ("--llm", llm, tuple(sorted(catalog.llms()))), ("--precision", precision, get_args(Precision)),
     ):  # fmt: skip
         if name not in known:
             wrong.add(option, name, f"one of {', '.join(known)}")
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
-    return model.at(Deployment(
+    return Deployment(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision),
         "fp8" if precision in ("fp8", "fp4") else "fp16", tp * attention_ranks, attention_ranks,
-    ))  # fmt: skip
+    )  # fmt: skip
+
+
+def deployed(
+    engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1,
+    attention_ranks: int = 1, model: EngineModel | None = None,
+) -> Deployed:  # fmt: skip
+    """The shipped coefficients, or those of a file, at a `deployment`."""
+    return (model or read_engine_model()).at(deployment(engine, gpu, llm, precision, tp, attention_ranks))

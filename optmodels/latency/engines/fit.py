@@ -9,13 +9,17 @@ and log y − log ŷ follows Student's t with 3 degrees of freedom: rows that no
 a precision that was never seen has δ = 0, ε = 0.
 
 Stage 2, with stage 1 frozen (fitting both at once distorts the physics): log ŷ gains a sum of factors, one for each
-level of each grouping (`FACTORS`: the engine, the LLM, …), each shrunken towards zero by a normal prior. A level that
-was never seen has the factor 1.
+level of each grouping (the engine, the LLM, …), each shrunken towards zero by a normal prior. A level that was never
+seen has the factor 1.
+
+A few rows of one's own pull both (`pull`): the factors of their engine, LLM, GPU, … by the same priors again, so that
+each takes its share of what the rows say, and the coefficients of their engine's version by priors of their own. What
+they say of the engine and the LLM then holds on every GPU that is compared; what they say of the GPU does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +27,24 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
+Index = npt.NDArray[np.intp]
 FREEDOM = 3.0  # of Student's t
+OWN = "version"  # grouping whose coefficients one's own rows pull
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is assumed of a few rows of one's own.
+
+    Attributes:
+        spread: term → standard deviation of the logarithm of what they multiply its coefficient by; "*": other terms.
+        factors: share of the factors' standard deviations that is left to them.
+        noise: scale of Student's t of their log-ratios.
+    """
+
+    spread: Mapping[str, float]
+    factors: float
+    noise: float
 
 
 @dataclass(frozen=True)
@@ -35,12 +56,14 @@ class Form:
         spread: grouping → term → standard deviation of the coefficient's logarithm between levels; "*": other terms.
         factors: grouping → standard deviation of the logarithm of its factors.
         noise: scale of Student's t in stage 1 and 2, of log-ratios.
+        own: the same of a few rows of one's own.
     """
 
     prior: Mapping[str, tuple[float, float]]
     spread: Mapping[str, Mapping[str, float]]
     factors: Mapping[str, float]
     noise: tuple[float, float]
+    own: Own = Own({"*": 0.1}, 1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -52,16 +75,27 @@ class Fitted:
     factors: dict[str, dict[str, float]]  # grouping → level → log-factor
 
     def predict(self, terms: Mapping[str, Array], labels: Labels) -> Array:
-        """Seconds, (n,)."""
+        """Seconds, (n,).
+
+        Args:
+            terms: by name, (n,) each.
+            labels: the level of each row in each grouping, (n,), or one for all rows, (1,).
+        """
+        total: Array = self.parts(terms, labels).sum(axis=1)
+        return total
+
+    def parts(self, terms: Mapping[str, Array], labels: Labels) -> Array:
+        """Seconds of each term, in the order of `coefficients`, (n, J)."""
         names = list(self.coefficients)
-        weight = np.log(np.array([self.coefficients[name] for name in names]))[:, None] + np.zeros(len(terms[names[0]]))
-        whole = np.zeros(weight.shape[1])
+        weight: Array = np.log([[self.coefficients[name] for name in names]])
         for grouping, levels in self.adjustments.items():
-            weight = weight + np.array([[levels.get(v, {}).get(name, 0.0) for v in labels[grouping]] for name in names])
-        for grouping, found in self.factors.items():
-            whole = whole + np.array([found.get(v, 0.0) for v in labels[grouping]])
-        sum_of_terms: Array = (np.stack([terms[name] for name in names]) * np.exp(weight)).sum(axis=0)
-        return sum_of_terms * np.exp(whole)
+            found, place = _places(labels[grouping])
+            weight = weight + np.array([[levels.get(v, {}).get(name, 0.0) for name in names] for v in found])[place]
+        for grouping, factors in self.factors.items():
+            found, place = _places(labels[grouping])
+            weight = weight + np.array([factors.get(v, 0.0) for v in found])[place, None]
+        each: Array = np.stack([terms[name] for name in names], axis=1) * np.exp(weight)
+        return each
 
 
 def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
@@ -73,34 +107,121 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
         seconds: measured, (n,).
         labels: for every grouping of the form, (n,).
     """
-    first = _first_stage(form, terms, seconds, labels)
-    residual = np.log(seconds / first.predict(terms, labels))
-    return Fitted(first.coefficients, first.adjustments, _second_stage(form, residual, labels))
-
-
-def _first_stage(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
-    """Posterior mode by Gauss–Newton with Student weights and Levenberg's damping."""
     names = list(form.prior)
     X = np.stack([terms[name] for name in names], axis=1)
-    n, J = X.shape
     target = np.log(seconds)
-    levels = {g: sorted(set(labels[g])) for g in form.spread}
-    mean = np.concatenate((np.log([form.prior[name][0] for name in names]),
-                           np.zeros(J * sum(map(len, levels.values())))))  # fmt: skip
-    deviation = [np.array([form.prior[name][1] for name in names])]
-    columns = [np.broadcast_to(np.arange(J), (n, J))]  # of each row's parameters, by block
-    start = J
-    for g, found in levels.items():
-        each = [form.spread[g].get(name, form.spread[g]["*"]) for name in names]
-        deviation += [np.array(each)] * len(found)
-        place = np.array([found.index(v) for v in labels[g]])
-        columns.append(start + place[:, None] * J + np.arange(J))
-        start += J * len(found)
-    precision = 1.0 / np.concatenate(deviation) ** 2
-    noise = form.noise[0]
+    J = len(names)
+    unknown = _Unknown()
+    unknown.add(np.log([form.prior[n][0] for n in names]), [form.prior[n][1] for n in names])
+    coefficients = [np.broadcast_to(np.arange(J), X.shape)]
+    levels = {g: _places(labels[g]) for g in form.spread}
+    for g, (found, place) in levels.items():
+        start = unknown.add(np.zeros(J * len(found)), _spread(form.spread[g], names) * len(found))
+        coefficients.append(start + place[:, None] * J + np.arange(J))
+    theta = _mode(X, target, coefficients, [], unknown, form.noise[0])
+    adjustments = {
+        g: {v: dict(zip(names, theta[c[place == i][0]].tolist(), strict=True)) for i, v in enumerate(found)}
+        for (g, (found, place)), c in zip(levels.items(), coefficients[1:], strict=True)
+    }
+    first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), adjustments, {})
+
+    unknown = _Unknown()
+    wholes, read = _factors(form.factors, labels, unknown)
+    theta = _mode(first.predict(terms, labels)[:, None], target, [], wholes, unknown, form.noise[1])
+    return Fitted(first.coefficients, first.adjustments, read(theta))
+
+
+def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
+    """A fit pulled by a few rows of one's own: coefficients of their engine's version, factors of all their levels.
+
+    Args:
+        form: priors; `form.own` says how far the rows may pull.
+        fitted: what was fitted to others' rows.
+        terms, seconds, labels: of one's own rows, as for `fit`.
+    """
+    names = list(fitted.coefficients)
+    J = len(names)
+    unknown = _Unknown()
+    found, place = _places(labels[OWN])
+    unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
+    coefficients = [place[:, None] * J + np.arange(J)]
+    wholes, read = _factors({g: form.own.factors * x for g, x in form.factors.items()}, labels, unknown)
+    theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.own.noise)
+    own = {v: dict(zip(names, theta[i * J : (i + 1) * J].tolist(), strict=True)) for i, v in enumerate(found)}
+    before = fitted.adjustments.get(OWN, {})
+    for v, changes in own.items():
+        own[v] = {name: d + before.get(v, {}).get(name, 0.0) for name, d in changes.items()}
+    factors = {g: dict(known) for g, known in fitted.factors.items()}
+    for g, pulled in read(theta).items():
+        for v, u in pulled.items():
+            factors[g][v] = factors[g].get(v, 0.0) + u
+    return Fitted(fitted.coefficients, {**fitted.adjustments, OWN: {**before, **own}}, factors)
+
+
+class _Unknown:
+    """Prior means and standard deviations of the parameters, block after block."""
+
+    def __init__(self) -> None:
+        self.means: list[Array] = []
+        self.deviations: list[Array] = []
+
+    def add(self, mean: Array, deviation: Sequence[float]) -> int:
+        """Add a block; return the index of its first parameter."""
+        start = sum(map(len, self.means))
+        self.means.append(np.asarray(mean))
+        self.deviations.append(np.asarray(deviation, dtype=float))
+        return start
+
+
+def _places(levels: Sequence[str]) -> tuple[list[str], Index]:
+    """The distinct levels, sorted, and which of them each row has."""
+    found, place = np.unique(np.asarray(levels, dtype=str), return_inverse=True)
+    return found.tolist(), place
+
+
+def _spread(by_term: Mapping[str, float], names: Sequence[str]) -> list[float]:
+    return [by_term.get(name, by_term["*"]) for name in names]
+
+
+def _factors(
+    deviations: Mapping[str, float], labels: Labels, unknown: _Unknown
+) -> tuple[list[Index], Callable[[Array], dict[str, dict[str, float]]]]:
+    """Adds one parameter for each level of each grouping; which one each row has, and how to read them back."""
+    wholes, where = [], {}
+    for g, deviation in deviations.items():
+        found, place = _places(labels[g])
+        start = unknown.add(np.zeros(len(found)), [deviation] * len(found))
+        wholes.append(start + place)
+        where[g] = (start, found)
+
+    def read(theta: Array) -> dict[str, dict[str, float]]:
+        return {g: {v: float(theta[s + i]) for i, v in enumerate(found)} for g, (s, found) in where.items()}
+
+    return wholes, read
+
+
+def _mode(
+    X: Array, target: Array, coefficients: Sequence[Index], wholes: Sequence[Index], unknown: _Unknown, noise: float
+) -> Array:
+    """Posterior mode of θ in log y = log Σ_j X_j·exp(Σ_c θ[c_j]) + Σ_w θ[w] + noise·t.
+
+    Gauss–Newton with Student weights and Levenberg's damping.
+
+    Args:
+        X: terms, (n, J).
+        target: logarithms of seconds, (n,).
+        coefficients: indices of θ that multiply each term, (n, J) each.
+        wholes: indices of θ that multiply the sum, (n,) each.
+        unknown: prior of θ.
+        noise: scale of Student's t.
+    """
+    mean, deviation = np.concatenate(unknown.means), np.concatenate(unknown.deviations)
+    precision, n = deviation**-2.0, len(target)
 
     def parts(theta: Array) -> Array:
-        weighted: Array = X * np.exp(sum(theta[c] for c in columns))
+        log_weight = sum((theta[c] for c in coefficients), np.zeros(1))
+        whole = sum((theta[w] for w in wholes), np.zeros(n))
+        weighted: Array = X * np.exp(log_weight + whole[:, None])
         return weighted
 
     def loss(theta: Array) -> float:
@@ -115,8 +236,10 @@ def _first_stage(form: Form, terms: Mapping[str, Array], seconds: Array, labels:
         e = (np.log(total) - target) / noise
         weight = (FREEDOM + 1) / (FREEDOM + e * e) / noise**2
         jacobian = np.zeros((n, len(theta)))
-        for c in columns:
+        for c in coefficients:
             np.put_along_axis(jacobian, c, A / total[:, None], axis=1)
+        for w in wholes:
+            jacobian[np.arange(n), w] = 1.0
         hessian = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
         gradient = jacobian.T @ (weight * e * noise) + precision * (theta - mean)
         while True:
@@ -129,33 +252,4 @@ def _first_stage(form: Form, terms: Mapping[str, Array], seconds: Array, labels:
         theta, value, damping = theta + step, better, max(damping / 4.0, 1e-9)
         if gain <= 1e-6 * abs(value):
             break
-    adjustments: dict[str, dict[str, dict[str, float]]] = {}
-    start = J
-    for g, found in levels.items():
-        adjustments[g] = {}
-        for level in found:
-            adjustments[g][level] = dict(zip(names, theta[start : start + J].tolist(), strict=True))
-            start += J
-    return Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), adjustments, {})
-
-
-def _second_stage(form: Form, residual: Array, labels: Labels) -> dict[str, dict[str, float]]:
-    """Shrunken factors of the log-residuals by reweighted least squares."""
-    places: dict[tuple[str, str], int] = {}
-    for g in form.factors:
-        for level in sorted(set(labels[g])):
-            places[g, level] = len(places)
-    if not places:
-        return {}
-    n = len(residual)
-    Z = np.zeros((n, len(places)))
-    for g in form.factors:
-        Z[np.arange(n), [places[g, v] for v in labels[g]]] = 1.0
-    precision = np.array([form.factors[g] ** -2.0 for g, _ in places])
-    noise = form.noise[1]
-    u: Array = np.zeros(len(places))
-    for _ in range(15):
-        e = (residual - Z @ u) / noise
-        weight = (FREEDOM + 1) / (FREEDOM + e * e) / noise**2
-        u = np.asarray(np.linalg.solve(Z.T @ (Z * weight[:, None]) + np.diag(precision), Z.T @ (weight * residual)))
-    return {g: {level: float(u[places[h, level]]) for h, level in places if h == g} for g in form.factors}
+    return theta

@@ -7,35 +7,45 @@ steps and in host overhead; precisions in the efficiency of their kernels.
 
 from __future__ import annotations
 
-from optmodels.latency.engines.fit import Form
+from optmodels.latency.engines.fit import Form, Own
 
 STEP_FORM = Form(
     prior={
-        "dense": (1.2, 0.3), "experts": (1.2, 0.3), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
+        "dense": (1.2, 0.15), "experts": (1.2, 0.15), "kv": (1.4, 0.5), "decode": (1.0, 0.7), "prefill": (1.2, 0.5),
         "attention": (4.0, 1.0), "collective": (1.6, 0.7), "layer": (50.0, 0.7), "moe": (25.0, 0.7),
-        "mla": (30.0, 0.7), "comm": (9.0, 0.7), "running": (12.0, 0.7), "prompt": (100.0, 0.7),
+        "mla": (50.0, 0.7), "comm": (9.0, 0.35), "running": (12.0, 0.35), "prompt": (130.0, 0.35),
     },
     spread={
-        "engine": {"*": 0.05, "prompt": 1.0, "layer": 0.15},
-        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.1, "layer": 0.1},
+        "engine": {"*": 0.02, "dense": 0.05, "prompt": 1.0, "layer": 0.15, "comm": 0.12},
+        "precision": {"*": 0.02, "dense": 0.1, "experts": 0.04, "layer": 0.04, "prefill": 0.3, "decode": 0.12},
     },
     factors={
         "engine": 0.1, "gpu": 0.05, "llm": 0.07, "engine|llm": 0.1, "llm|precision": 0.07, "llm|gpu": 0.07,
         "version": 0.1, "configuration": 0.1,
     },
     noise=(0.12, 0.08),
+    own=Own(
+        {"*": 0.2, "layer": 0.4, "prompt": 2.5, "prefill": 0.4, "kv": 0.3, "running": 1.0, "collective": 1.2,
+         "experts": 0.5},
+        factors=0.2, noise=0.03,
+    ),
 )  # fmt: skip
 FIRST_TOKEN_FORM = Form(
     prior={
-        "fixed": (10.0, 1.0), "layer": (100.0, 1.0), "moe": (30.0, 1.0), "comm": (20.0, 1.0), "step": (1.0, 0.7),
-        "weights": (1.0, 0.7), "prefill": (1.6, 0.5), "attention": (5.0, 1.0), "collective": (1.5, 0.7),
-        "burst": (0.15, 1.0), "burst_attention": (0.5, 1.0), "queue": (0.5, 1.0), "running": (0.2, 1.0),
+        "fixed": (6.0, 1.0), "layer": (60.0, 1.0), "moe": (30.0, 1.0), "comm": (20.0, 1.0), "step": (1.0, 0.7),
+        "weights": (1.0, 0.7), "prefill": (1.6, 0.25), "attention": (5.0, 0.2), "collective": (1.5, 0.7),
+        "burst": (0.15, 1.0), "burst_attention": (0.5, 0.5), "queue": (0.5, 1.0), "running": (0.2, 1.0),
         "tokens": (3.0, 1.0),
     },
-    spread={"engine": {"*": 0.7}},
+    spread={
+        "engine": {"*": 0.05, "burst": 0.35, "step": 0.7, "fixed": 1.75, "prefill": 0.25, "attention": 0.1,
+                   "layer": 0.35},
+        "precision": {"*": 0.25},
+    },
     factors={
-        "engine": 0.15, "gpu": 0.1, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.15,
-        "version": 0.25, "configuration": 0.2,
+        "engine": 0.1, "gpu": 0.05, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.3,
+        "version": 0.4, "configuration": 0.2,
     },
     noise=(0.25, 0.2),
+    own=Own({"*": 0.4}, factors=1.0, noise=0.2),
 )  # fmt: skip

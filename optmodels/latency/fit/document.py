@@ -165,6 +165,7 @@ class LatencyModel(Entry):
     date: str = ""
     gpu: str | None = None
     llm: str | None = None
+    engine: str | None = Field(default=None, description="vllm, sglang or trtllm, where they were measured under one")
     precision: Precision = "fp16"
     kv_precision: KvPrecision = "fp16"
     batch_limit: float | None = Field(
@@ -326,7 +327,7 @@ def predict_segments(frame: Frame, segments: tuple[Segment, ...], v: Values, tar
             continue
         part = {k: x[rows] for k, x in v.items()}
         value = {c.name: c.value for c in segment.terms}
-        if frame.model == "decay":
+        if frame.model == "decay" and target != "ttft_s":
             W = part["concurrency"] if "concurrency" in part else part["batch"]
             rate = decay_rate(value["base_tokens_per_s"], value["delta"], value["epsilon"], W, frame.batch_limit)
             out[rows] = (part["output_tokens"] if target == "latency_s" else 1.0) / rate
@@ -350,13 +351,20 @@ def segment_mask(when: str, kind: Kind, v: Values) -> npt.NDArray[np.bool_]:
 
 
 def read_latency_model(path: Path) -> LatencyModel:
-    """Read a model file, or a shipped model by its name in the catalogue (`catalog.latency_models`).
+    """Read a model file, a file of LP(18) coefficients that keeps its model, or a shipped model by its catalogue name.
 
     Raises:
-        InputError: every problem with it.
+        InputError: every problem with it; coefficients without a model.
     """
-    from optmodels.io.read import read_model
+    from optmodels.io.read import read_document, read_model, validate
+    from optmodels.latency.calibration import Calibration
 
     if not path.exists() and str(path) in catalog.latency_models():
         return LatencyModel.model_validate(catalog.latency_model_document(str(path)))
+    if path.is_file() and "coefficients" in read_document(path)[0]:
+        model = read_model(path, Calibration).model
+        if model is None:
+            expected = "a latency model: these are LP(18) coefficients, for an instance's latency.calibration"
+            raise InputError(Mistake(str(path), "coefficients", None, expected))
+        return validate(LatencyModel, model, str(path), lambda _: None, "model")
     return read_model(path, LatencyModel)

@@ -10,6 +10,9 @@
 * ``scaled``       LP(18): β₁·T_pred + β₀ of the catalogue's roofline, or of given predictions.
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.
+
+The published forms are of the time per token alone. The TTFT of a closed loop is in every model file: by the terms
+`document.FIRST_TOKEN` (``scaled``: by LP(18) too), so that every file gives operating points.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from optmodels.latency.fit.document import (
 )
 from optmodels.latency.fit.linear import MIN_ROWS, fit_nonnegative
 from optmodels.latency.fit.loads import CONTEXT_KNOTS, CROWD_KNOTS, DECODE, MIXED, PREFILL, TERMS, TOKEN_KNOTS
-from optmodels.latency.fit.measurements import Kind, Measurements
+from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
 from optmodels.latency.fit.reference import Reference
 
 Array = npt.NDArray[np.float64]
@@ -85,11 +88,9 @@ def targets_of(model: str, kind: Kind) -> tuple[str, ...]:
     """What a model can predict from a kind of measurement; empty where it does not apply."""
     if kind == "pairs":
         return ("latency_s",) if model == "scaled" else ()
-    if model == "additive" or (model == "scaled" and kind == "served"):
-        return ("ttft_s", "tpot_s") if kind == "served" else ("latency_s",)
-    if (model == "scaled" and kind == "step") or (model == "decay" and kind == "step"):
+    if kind == "step" and model in ("scaled", "decay"):
         return ()
-    return ("tpot_s",) if kind == "served" else ("latency_s",)
+    return TARGETS[kind]
 
 
 def fit_segments(
@@ -108,7 +109,7 @@ def fit_segments(
     if len(m) < MIN_ROWS:
         expected = f"at least {MIN_ROWS} measurements to fit a latency model"
         raise InputError(Mistake(None, target, f"{len(m)} row{'s' * (len(m) != 1)}", expected))
-    if model == "decay":
+    if model == "decay" and target != "ttft_s":
         return _fit_decay(m, target, options)
     segments, warnings = [], []
     for when, names in _segments(model, m, target, options):
@@ -146,6 +147,8 @@ def _segments(model: str, m: Measurements, target: str, options: Options) -> lis
     """(rows, terms) of each segment; the last one also serves rows that match no other."""
     pooled = bool(np.ptp(m.values["tp"]) > 0) if "tp" in m.values else False
     names: tuple[str, ...]
+    if target == "ttft_s" and model != "scaled":
+        return [("all", tuple(n for n in FIRST_TOKEN if pooled or n not in _POOLED_FIRST))]
     if model == "scaled":
         if m.kind == "pairs":
             return [("all", ("predicted_s", "offset"))]
@@ -166,9 +169,6 @@ def _segments(model: str, m: Measurements, target: str, options: Options) -> lis
         if here.sum() >= MIN_ROWS:
             found.append((DECODE, names))
         return found or [("all", names)]
-    if target == "ttft_s":
-        names = tuple(n for n in FIRST_TOKEN if pooled or n not in _POOLED_FIRST)
-        return [("all", names)]
     names = _STEP if m.kind == "step" else _RUN
     names = tuple(n for n in names if pooled or not TERMS[n].pooled)
     moe = options.reference.architecture.moe if options.reference is not None else None

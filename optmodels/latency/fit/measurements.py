@@ -99,6 +99,10 @@ WORKLOADS: dict[Kind, tuple[str, ...]] = {
     "served": ("input_tokens", "output_tokens"),
     "pairs": (),
 }
+SETTINGS = (  # columns of importers that say what was run: rows of several are several deployments
+    "model", "gpu", "engine", "engine_version", "precision", "pp", "attention_ranks", "expert_parallel",
+    "dp_attention", "spec_decoding", "prefix_tokens",
+)  # fmt: skip
 STEP_COLUMNS = ("prefill_tokens", "prefill_requests", "decode_requests", "decode_context_tokens")
 _TELLING: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("step", (*STEP_COLUMNS, "predicted_s", "latency_s")),  # what `measure` writes holds both
@@ -119,7 +123,7 @@ class Measurements:
         labels: Text columns, (n,) each.
         workload: (n,) integers: rows of equal number belong to the same workload and are held back together.
         workload_by: The columns that make a workload.
-        source: File as named by the user, its SHA-256, and the column mapping used.
+        source: File as named by the user, its SHA-256, the column mapping used, and `SETTINGS` that vary (``mixes``).
     """
 
     kind: Kind
@@ -193,6 +197,9 @@ def read_measurements(
         source["left_out"] = left_out
     if columns:
         source["columns"] = ", ".join(f"{k}={v}" for k, v in columns.items())
+    mixed = {c: frame[c].dropna().unique() for c in SETTINGS if c in frame}
+    if several := [f"{c} ({_list(values, 6)})" for c, values in mixed.items() if len(values) > 1]:
+        source["mixes"] = "; ".join(several)
     if where:
         source["where"] = ", ".join(f"{k}={v}" for k, v in where.items())
     return _build(frame, kind, columns or {}, workload, name, source)

@@ -17,7 +17,12 @@ from optmodels.errors import InputError, Mistake, Mistakes, one_of
 from optmodels.latency.fit.measurements import COLUMNS, Kind
 from optmodels.measure.campaign import Measured
 from optmodels.measure.importers import (
+    aiconfigurator,
+    blis,
     genai_perf,
+    guidellm,
+    inference_perf,
+    inferencex,
     llmperf,
     prometheus,
     sglang_serving,
@@ -28,8 +33,12 @@ from optmodels.measure.importers import (
 from optmodels.measure.importers.source import Source
 
 FORMATS: dict[str, ModuleType] = {
-    m.NAME: m for m in (sglang_serving, vllm_serve, vllm_latency, genai_perf, llmperf, prometheus, table)
-}
+    m.NAME: m
+    for m in (
+        sglang_serving, vllm_serve, vllm_latency, genai_perf, llmperf, guidellm, inference_perf, inferencex, blis,
+        aiconfigurator, prometheus, table,
+    )
+}  # fmt: skip
 
 
 def read(
@@ -63,11 +72,13 @@ def read(
             module = FORMATS[name] if name is not None else _detected(source)
             kind, found = module.read(source, given, columns or {})
             if not found:
-                raise source.wrong("", "no results", f"at least one result of {module.TITLE}", 1)
+                why = "; ".join(source.notes) or "no results"
+                raise source.wrong("", why, f"at least one result of {module.TITLE}", 1)
             kinds.setdefault(kind, source.name)
             rows += [{**row, "file": path.name, "format": module.NAME} for row in found]
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            files.append({"file": source.name, "sha256": digest, "format": module.TITLE, "rows": len(found)})
+            noted = {"notes": source.notes} if source.notes else {}
+            files.append({"file": source.name, "sha256": digest, "format": module.TITLE, "rows": len(found), **noted})
     wrong.raise_any()
     if len(kinds) != 1:
         said = "; ".join(f"{file}: {kind}" for kind, file in kinds.items())

@@ -20,6 +20,7 @@ def row(
     output_tokens: float | None,
     ttft_s: float,
     tpot_s: float,
+    tp: float | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """A row of the ``served`` kind; what the file does not state comes from the user's ``--set``.
@@ -31,7 +32,7 @@ def row(
         "concurrency": source.or_set(concurrency, "concurrency", fixed, line),
         "input_tokens": source.or_set(input_tokens, "input_tokens", fixed, line),
         "output_tokens": source.or_set(output_tokens, "output_tokens", fixed, line),
-        "tp": fixed.get("tp", 1.0),
+        "tp": tp if tp is not None else fixed.get("tp", 1.0),
         "ttft_s": ttft_s,
         "tpot_s": tpot_s,
     } | {k: v for k, v in more.items() if v is not None}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from optmodels.io.read import MAX_BYTES
 
 @dataclass(frozen=True)
 class Source:
-    """A file's name and text."""
+    """A file's name and text; `notes` on what a reader left out of it."""
 
     name: str
     text: str
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, path: Path) -> Source:
@@ -104,6 +106,39 @@ class Source:
             return self.records[0][1]
         except (InputError, IndexError):
             return {}
+
+    @cached_property
+    def header(self) -> set[str]:
+        """The names in the first line of a CSV file; empty where it is JSON."""
+        if self.text.lstrip()[:1] in ("{", "["):
+            return set()
+        return {cell.strip() for cell in self._cells(1)}
+
+    @cached_property
+    def table(self) -> list[tuple[int, dict[str, Any]]]:
+        """Rows of a CSV file with their lines, cells by column: numbers where they are, None where they are empty.
+
+        Raises:
+            InputError: a last line that does not end, a row of another length than the header's, no row.
+        """
+        self.check_ended()
+        names, found = [cell.strip() for cell in self._cells(1)], []
+        for number in range(2, len(self.lines) + 1):
+            cells = self._cells(number)
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(names):
+                raise self.wrong("", f"{len(cells)} cells", f"{len(names)} as in the header", number)
+            found.append((number, {name: _cell(cell) for name, cell in zip(names, cells, strict=True)}))
+        if not found:
+            raise self.wrong("", "a header without rows", "at least one result", 1)
+        return found
+
+    def _cells(self, number: int) -> list[str]:
+        try:
+            return next(csv.reader([self.lines[number - 1]]), [])
+        except csv.Error as error:
+            raise self.wrong("", str(error), "a line of CSV", number) from None
 
     def check_whole(self) -> None:
         """Refuse text that begins as JSON and does not end as it.
@@ -192,3 +227,11 @@ class Source:
         raise InputError(
             Mistake(self.name, name, None, "a value: the file does not state it", line, f"give it with --set {name}=N")
         )
+
+
+def _cell(text: str) -> float | str | None:
+    text = text.strip()
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text

@@ -1,0 +1,149 @@
+"""A few rows of one's own pull the engines' global coefficients, for all machines that are compared."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.engines.document import (
+    LEAST_OWN,
+    OWN_WORKLOADS,
+    EngineModel,
+    OwnRows,
+    deployment,
+    labels,
+    read_engine_model,
+)
+from optmodels.latency.engines.fit import Fitted, pull
+from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
+from optmodels.latency.engines.terms import Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.fit.measurements import Measurements
+
+Array = npt.NDArray[np.float64]
+TARGETS: tuple[Literal["tpot_s", "ttft_s"], ...] = ("tpot_s", "ttft_s")
+
+
+@dataclass(frozen=True)
+class Served:
+    """Closed loops measured on one deployment: seconds, (n,) each."""
+
+    deployment: Deployment
+    loads: Loads
+    tpot_s: Array
+    ttft_s: Array
+
+
+def pulled(models: tuple[Fitted, Fitted], own: Sequence[Served]) -> tuple[Fitted, Fitted]:
+    """Coefficients of the step and of the first token, pulled by a few rows of one's own."""
+    sizes = [len(s.tpot_s) for s in own]
+    level = {k: [labels(s.deployment)[k] for s, n in zip(own, sizes, strict=True) for _ in range(n)]
+             for k in labels(own[0].deployment)}  # fmt: skip
+    terms = _together([step_terms(s.deployment, s.loads) for s in own])
+    step = pull(STEP_FORM, models[0], terms, np.concatenate([s.tpot_s for s in own]), level)
+    seconds = np.split(step.predict(terms, level), np.cumsum(sizes)[:-1])
+    first = _together([first_token_terms(s.deployment, s.loads, t) for s, t in zip(own, seconds, strict=True)])
+    return step, pull(FIRST_TOKEN_FORM, models[1], first, np.concatenate([s.ttft_s for s in own]), level)
+
+
+def _together(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def served_rows(
+    m: Measurements, engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16",
+    attention_ranks: int = 1,
+) -> list[Served]:  # fmt: skip
+    """Served measurements of catalogue entries, by tensor-parallel degree.
+
+    Raises:
+        InputError: measurements of another kind; every name that is missing or unknown.
+    """
+    if m.kind != "served":
+        raise InputError(Mistake(None, "measurements", m.kind, "served requests (concurrency, lengths, TTFT and TPOT)"))
+    found = []
+    for tp in np.unique(m.values["tp"]):
+        v = m.take(m.values["tp"] == tp).values
+        loads = Loads(v["concurrency"], v["input_tokens"], v["output_tokens"])
+        d = deployment(engine, gpu, llm, precision, int(tp), attention_ranks)
+        found.append(Served(d, loads, v["tpot_s"], v["ttft_s"]))
+    return found
+
+
+def with_own_rows(
+    own: Sequence[Served], model: EngineModel | None = None, source: str = "", date: str | None = None
+) -> EngineModel:
+    """The global coefficients pulled towards one's own engine, on every GPU compared.
+
+    Args:
+        own: rows of one's own.
+        model: what they pull; None for the shipped coefficients.
+        source: of the rows.
+        date: of the rows, ISO; None for today.
+    """
+    model = model or read_engine_model()
+    found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)
+    measured = {what: set(names) for what, names in model.measured.items()}
+    domain = dict(model.domain)
+    for s in own:
+        d, loads = s.deployment, s.loads
+        for column in domain:
+            values = getattr(loads, column)
+            low, high = domain[column]
+            domain[column] = (min(low, float(values.min())), max(high, float(values.max())))
+        for what, name in (
+            ("engine", d.engine), ("llm", d.llm_name), ("gpu", d.gpu_name), ("precision", d.precision),
+        ):  # fmt: skip
+            measured[what].add(name)  # type: ignore[index]
+    said = _said(own, source, date or str(datetime.date.today()))
+    together = {*model.together, *((o.engine, o.llm, o.gpu) for o in said)}
+    targets = {
+        name: model.targets[name].model_copy(update={"adjustments": f.adjustments, "factors": f.factors})
+        for name, f in zip(TARGETS, found, strict=True)
+    }
+    return model.model_copy(update={
+        "title": f"{model.title}, pulled by rows of one's own",
+        "measured": {k: tuple(sorted(v)) for k, v in measured.items()},
+        "together": tuple(sorted(together)), "domain": domain, "targets": targets, "own": (*model.own, *said),
+    })  # fmt: skip
+
+
+def _said(own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
+    """One entry an engine, LLM, GPU and precision, whatever the parallelism."""
+    rows: dict[tuple[str, str, str, str], list[tuple[float, float]]] = {}
+    for s in own:
+        d = s.deployment
+        lengths = zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)
+        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.precision), []).extend(lengths)
+    return [
+        OwnRows(engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), source=source, date=date)
+        for (e, m, g, p), r in rows.items()
+    ]
+
+
+def described(model: EngineModel, own: Sequence[Served]) -> list[str]:
+    """Lines of text: how wrong the coefficients were of these rows before and after, and what interval applies."""
+    before = read_engine_model()
+    lines = [model.title]
+    lines += [
+        f"  {o.rows} rows of {o.engine}, {o.llm} in {o.precision} on {o.gpu}; workloads: {o.workloads}"
+        for o in model.own
+    ]
+    for target in TARGETS:
+        seen = np.concatenate([getattr(s, target) for s in own])
+        medians = []
+        for m in (before, model):
+            predicted = np.concatenate([m.at(s.deployment).predict(vars(s.loads), target) for s in own])
+            medians.append(float(np.median(np.abs(predicted / seen - 1.0))))
+        lines.append(f"{target}: median error of these rows {medians[0]:.1%} before, {medians[1]:.1%} after")
+    at = model.at(own[0].deployment)
+    lines += [f"  {said}" for said in at.extrapolation(vars(own[0].loads))]
+    if at.unseen[0] not in LEAST_OWN:
+        lines.append(f"warning: fewer than {min(LEAST_OWN.values())} rows over {OWN_WORKLOADS} workloads: the interval "
+                     "is that of coefficients without rows of one's own")  # fmt: skip
+    return lines

@@ -1,0 +1,181 @@
+"""Fleets of engines that batch continuously: optimum by brute force, the promises on the simulator, figures by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from fleet_cases import CONTINUOUS, brute_force
+
+import optmodels
+from formulations.fleet import FORMULATION
+from formulations.fleet.check import check
+from formulations.fleet.deploy import deployments
+from formulations.fleet.making import Choice
+from formulations.fleet.methods.columns import relaxation
+from formulations.fleet.methods.exact import exact
+from formulations.fleet.points import build_tables, prune
+from formulations.fleet.replay import replay
+from formulations.fleet.show import report
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.simulation.options import ReplayOptions
+from optmodels.targets.vllm import arguments
+
+# Long prompts that fill memory, short ones that fill steps: no single capacity is the scarcest of all mixtures.
+BUSY = CONTINUOUS | {
+    "reserve": None, "quota": [], "stock": [], "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
+    "pool": {"catalog": "aws", "include": ["g6e.xlarge", "p5.4xlarge"]},
+    "workloads": [
+        CONTINUOUS["workloads"][0] | {"requests_per_s": 40.0},
+        {"name": "documents", "model": "llama-3.1-8b", "prefix_hit_share": 0.25,
+         "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 1.5}],
+         "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08}},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def busy():
+    return optmodels.load(BUSY)
+
+
+@pytest.fixture(scope="module")
+def solved(busy):
+    result = optmodels.solve(BUSY)
+    assert result.status == "optimal"
+    assert result.check.ok
+    return result
+
+
+def few(tables, seed, points=3):
+    """Random points of the table that serve something each, in units in which a few of them carry everything."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.choice(len(tables.points), points, replace=False)
+    return tables.restricted(np.sort(chosen))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_optimum_is_that_of_brute_force_over_counts(busy, seed):
+    tables = build_tables(busy)
+    # Fewer requests, so that few deployments serve them: the same points at a sixth of the load.
+    small = few(tables, seed)
+    small = replace(small, load=small.load / 6, capacities=small.capacities / 6)
+    expected = brute_force(busy, small)
+    outcome = exact(busy, small, Options())
+    if expected is None:
+        assert outcome.plan is None
+        return
+    assert outcome.plan.total_usd_per_hour == pytest.approx(expected)
+    kept, _ = prune(small)
+    assert relaxation(busy, kept).bound <= expected * (1 + 1e-9)
+
+
+def test_capacities_of_one_deployment_are_shared_by_what_it_serves(solved):
+    """Its use of each capacity is less than 1, and more than the scarcest ones of its buckets would leave room for."""
+    lines = solved.plan["periods"][0]["deployments"]
+    for line in lines:
+        assert max(line["engine"]["capacities"].values()) <= 1 + 1e-9
+        assert line["utilisation"] == pytest.approx(max(line["engine"]["capacities"].values()))
+    alone = sum(s["load"] for line in lines for s in line["serves"])
+    assert alone > sum(line["utilisation"] * line["count"] for line in lines) * (1 + 1e-6)
+
+
+def test_loads_are_of_each_capacity(busy):
+    tables = build_tables(busy)
+    w, p = np.argwhere(np.isfinite(tables.load))[0]
+    choice = Choice(np.eye(1, len(tables.points), p, dtype=int), np.array([0, 0]), np.array([w, w]), np.array([p, p]),
+                    np.array([0.25, 0.5]))  # fmt: skip
+    each = 0.75 * tables.rates[0, w] * tables.capacities[:, w, p]
+    np.testing.assert_allclose(choice.used_of_each(tables)[:, 0, p], each)
+    assert choice.used(tables)[0, p] == pytest.approx(each.max()) == choice.used_alone(tables)[0, p]
+
+
+def test_promises_hold_on_the_simulator(busy, solved):
+    """Poisson arrivals sent at random, as the formulas assume, and in turn, which is kinder."""
+    found = replay(busy, solved.plan, None, ReplayOptions())
+    assert {row["policy"] for row in found["demands"]} == {"planned_shares", "random"}
+    for row in found["demands"]:
+        for name in ("ttft", "tpot", "deadline"):
+            if f"{name}_limit_s" not in row:
+                continue
+            assert row[f"{name}_replayed_s"] <= row[f"{name}_planned_s"] <= row[f"{name}_limit_s"] * (1 + 1e-9)
+            if row[f"{name}_percentile"] is not None:
+                assert row[f"{name}_within"] >= row[f"{name}_percentile"]
+    assert found["policies"]["random"]["tpot_s"]["mean"] > 0
+
+
+def test_what_to_run_has_the_settings_of_the_level(busy, solved):
+    made = deployments(busy, solved.plan)
+    for line, deployment in zip(solved.plan["periods"][0]["deployments"], made.deployments, strict=True):
+        found = arguments(deployment)
+        assert found["max-num-seqs"] == 256
+        assert found["max-num-batched-tokens"] == line["engine"]["max_num_batched_tokens"]
+    [chunked] = deployments(optmodels.load(BUSY | {"engine": {"chunk_tokens": 512}}), {
+        **solved.plan, "periods": [solved.plan["periods"][0] | {"deployments": [
+            line | {"engine": line["engine"] | {"chunk_tokens": 512}}
+            for line in solved.plan["periods"][0]["deployments"][:1]]}],
+    }).deployments  # fmt: skip
+    assert arguments(chunked)["long-prefill-token-threshold"] == 512
+
+
+def test_safety_is_paid_for(solved):
+    safe = optmodels.solve(BUSY | {"latency": {"safety": 0.9}})
+    assert safe.check.ok
+    assert safe.plan["total_usd_per_hour"] > solved.plan["total_usd_per_hour"]
+
+
+def test_a_fleet_of_experts_by_one_machine():
+    """Mixtures of experts and a soft SLO: every step reads more experts, and what is late is said to be."""
+    data = BUSY | {
+        "pool": {"catalog": "aws", "include": ["p4d.24xlarge"]},
+        "workloads": [BUSY["workloads"][0] | {
+            "model": "mixtral-8x7b", "requests_per_s": 10.0,
+            "slo": {"ttft_s": 0.12, "tbt_s": {"at_most": 0.018, "percentile": 0.9}},
+            "soft": {"usd_per_1000_requests": 0.5, "up_to": 4.0},
+        }],
+    }  # fmt: skip
+    result = optmodels.solve(data)
+    assert result.check.ok, result.check.violations
+    assert any(s["misses_slo"] for d in result.plan["periods"][0]["deployments"] for s in d["serves"])
+    assert result.plan["penalty_usd_per_hour"] > 0
+    strict = optmodels.solve(data | {"workloads": [data["workloads"][0] | {"soft": None}]})
+    assert strict.status == "infeasible"
+    assert "at every load" in strict.log["reason"]
+
+
+def test_finer_levels_cannot_gain_more_than_said(busy):
+    tables = build_tables(busy)
+    assert report(tables, None)["levels_spread"] == tables.spread > 1.2
+
+
+@pytest.mark.parametrize(("changes", "path", "said"), [
+    ({"queueing": {"model": "mmc"}}, "queueing.model", "none with serving: continuous"),
+    ({"strategies": {"families": ["ao"]}}, "strategies.families", "high_end among them"),
+    ({"engine": {"max_num_seqs": 512, "max_num_batched_tokens": 512}}, "engine", "room for prompts"),
+    ({"points": [{"name": "p", "usd_per_hour": 1.0, "requests_per_s": {}}], "pool": None}, "serving", "static"),
+    ({"latency": {"model": "default", "calibration": "opt-a10"}}, "latency", "either a model or a calibration"),
+])  # fmt: skip
+def test_what_says_nothing_there_is_refused(changes, path, said):
+    with pytest.raises(InputError) as caught:
+        optmodels.load(BUSY | changes).resolve()
+    found = [m for m in caught.value.mistakes if m.path.startswith(path)]
+    assert found, caught.value
+    assert any(said in m.expected for m in found), found
+
+
+def test_the_template_solves_on_the_command_line(cli, write):
+    name = write(FORMULATION.template, "fleet.yaml")
+    run = cli("solve", name, "--out", "results", "--json")
+    run.assert_clean()
+    document = json.loads(run.out)
+    assert document["check"]["ok"]
+    assert yaml.safe_load(FORMULATION.template)["serving"] == "continuous"
+    run = cli("replay", "results/fleet-exact/plan.json", "--out", "replayed")
+    run.assert_clean()
+    assert "ttft" in run.out
+    problem = optmodels.load(document["problem"])  # written out, it stands alone
+    assert check(problem, document["plan"]).ok

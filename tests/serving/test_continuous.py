@@ -1,0 +1,208 @@
+"""Operating points of continuous batching against steps counted one by one, a birth–death chain and the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optmodels.latency.steps import Experts, StepCosts, Window
+from optmodels.serving.continuous import (
+    CHUNKS,
+    MEMORY,
+    MOST_OF_WAIT,
+    QUANTILES,
+    RUNNING,
+    TIME,
+    TOKENS,
+    Classes,
+    Coefficients,
+    EngineLimits,
+    crowd_above,
+    crowd_allowed,
+    crowd_quantile,
+    levels_of_loads,
+    longest_wait,
+    operating_points,
+    predict,
+    ttft_form,
+)
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
+
+EVERYTHING = StepCosts(
+    fixed_s=0.01, prompt_step_s=0.002, prompt_token_s=3e-5, prompt_pair_s=1e-8, prompt_context_s=2e-7,
+    decode_request_s=2e-5, context_s=1e-7, mixed_context_s=1.5e-7, request_s=0.003,
+    experts=Experts(0.004, 8, 2), window=Window(0.5, 40),
+)  # fmt: skip
+PLAIN = StepCosts(0.01, prompt_token_s=3e-5, decode_request_s=3e-5, context_s=8e-8, mixed_context_s=8e-8)
+NONE = np.zeros(0)
+
+
+def test_work_of_a_request_is_what_it_adds_to_every_step_of_its_life():
+    """100 prompt tokens, 36 of them cached, in chunks of 25; 7 output tokens: each step with and without it."""
+    costs, chunk, decode = EVERYTHING, 25, 6
+    bare = costs.fixed_s
+    prefill, at = 0.0, 36
+    while at < 100:
+        p = min(chunk, 100 - at)
+        experts = float(costs.experts.seconds(p))
+        prefill += costs.step(np.array([float(p)]), np.array([float(at)]), NONE) - bare - experts
+        at += p
+    decodes = sum(costs.step(NONE, NONE, np.array([100.0 + i])) - bare for i in range(decode))
+    decodes -= decode * float(costs.experts.seconds(1))
+    c = Coefficients.of(costs)
+    one = np.array([64.0])
+    # Pairs are integrated over the prompt; `step` takes what the middle of a chunk sees, which the window bends.
+    assert c.prefill_work_s(one, 36.0, np.array([25.0]), 1.0)[0] == pytest.approx(prefill, rel=1e-3)
+    flat = Coefficients.of(StepCosts(**vars(costs) | {"window": None}))
+    assert flat.prefill_work_s(one, 36.0, np.array([25.0]), 0.0)[0] == pytest.approx(
+        64 * 3e-5 + 1e-8 * 64 * (36 + 32) + 2e-7 * (36 + 61 + 86), rel=1e-12
+    )
+    assert c.decode_work_s(np.array([100.0]), np.array([7.0]), 0.0)[0] == pytest.approx(decodes, rel=1e-12)
+    assert c.step_fixed_s(5.0, 0.25) == pytest.approx(0.01 + 0.75 * 0.004 * (1 - 0.75**5) + 0.25 * 0.004)
+    assert c.step_fixed_s(5.0, 1.0) == pytest.approx(0.01 + 0.004 + 0.002)
+
+
+def test_the_crowd_is_the_stationary_one_of_its_birth_death_chain():
+    rate, steps, fixed, each = 4.0, 50.0, 0.01, 0.002
+    load = rate * steps * each
+    chain = np.cumprod([1.0] + [rate * steps * (fixed + each * n) / n for n in range(1, 3000)])
+    chain /= chain.sum()
+    crowd = rate * steps * fixed
+    for n in (1, 3, 10, 40):
+        assert crowd_above(n, crowd, load) == pytest.approx(chain[n:].sum(), rel=1e-9)
+    mean = (crowd + load) / (1 - load)
+    assert mean == pytest.approx(np.arange(3000) @ chain, rel=1e-9)
+    assert crowd_quantile(0.99, np.array(crowd), np.array(load)) == pytest.approx(
+        np.searchsorted(np.cumsum(chain), 0.99), abs=2
+    )
+    most = crowd_allowed(np.array(64.0), np.array(load))
+    assert crowd_above(64, most * (1 - load), load) == pytest.approx(0.005, rel=1e-6)
+    assert crowd_allowed(np.array(2.0), np.array(0.95)) == 0  # even a single request's own chain is above 0.5 %
+
+
+def test_rows_by_hand():
+    """One class without chunks or windows: every row from its formula."""
+    classes, limits = Classes.of([300.0], [101.0]), EngineLimits(max_num_seqs=64, max_num_batched_tokens=1064)
+    kv = 50_000.0
+    p = operating_points([PLAIN], np.array([kv]), limits, classes, np.array([[0.02]]))
+    rho, room = 0.5, min(0.9 * 0.01 / 3e-5, 1000.0)
+    work = 300 * 3e-5 + 100 * 3e-5 + 8e-8 * (100 * 300 + 99 * 100 / 2)
+    assert p.prompt_room[0, 0] == room == 300.0
+    assert p.load[TIME, 0, 0, 0] == pytest.approx(work / rho)
+    assert p.load[RUNNING, 0, 0, 0] == pytest.approx(101 * 0.02 / crowd_allowed(np.array(64.0), np.array(rho)))
+    assert p.load[TOKENS, 0, 0, 0] == pytest.approx(300 * 0.02 / (0.9 * room))
+    assert p.load[CHUNKS, 0, 0, 0] == 0  # no cost of a step depends on prompts
+    held = 300.0 + np.array([0, *range(1, 101)])
+    size = (held**2).sum() / held.sum()
+    slots = crowd_allowed(np.array(kv / size), np.array(rho))
+    assert 0.02 * held.sum() / p.load[MEMORY, 0, 0, 0] == pytest.approx(slots * size, rel=1e-9)
+    beside = 0.01 + rho * 0.02 * (work - 300 * 3e-5) / work
+    s = 300 / room * beside + 300 * 3e-5
+    assert p.turn_s[0, 0, 0] == pytest.approx(s)
+    rate = 1 / p.waiting(np.array([[[0.1]]]), np.inf)[0, 0, 0, 0]
+    assert rate * s * s / (2 * 0.1) + rate * p.mean_turn_s[0, 0, 0] == pytest.approx(1.0)
+    assert np.isinf(p.waiting(np.array([[[s / 5]]]), 4.0)).all()
+
+
+def test_a_prompt_turns_with_all_decodes_beside_it_take_no_longer_than_the_linear_bound():
+    """U·δ of any mixture within the time row, against its bound by class."""
+    rng = np.random.default_rng(1)
+    classes = Classes.of(rng.uniform(50, 4000, 6), rng.uniform(2, 500, 6), weight=rng.uniform(0, 1, 6))
+    p = operating_points([PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7])))
+    t, room, u = p.step_s[0, 0], p.prompt_room[0, 0], classes.new_tokens
+    decodes = (p.work_s - p.prefill_s)[0, 0]
+    tightest = np.inf
+    for _ in range(2000):
+        rates = rng.dirichlet(np.full(6, 0.3))
+        rates /= rates @ p.load[TIME, 0, 0]
+        beside = p.fixed_s[0, 0] + t * (rates @ decodes)
+        turns = rates @ (u / room * beside + p.prefill_s[0, 0])
+        bound = rates @ p.mean_turn_s[0, 0]
+        assert turns <= bound * (1 + 1e-9)
+        tightest = min(tightest, bound / turns)
+    assert tightest < 1.02
+
+
+def test_waits_are_longest_where_few_requests_cause_them():
+    """The bound is the largest quantile over all shares of requests that wait, and it is attained."""
+    for q in (0.9, 0.95, 0.99):
+        for most in MOST_OF_WAIT:
+            rho = np.linspace(1 - q, 0.9999, 50_001)[1:]
+            theta = 1 / rho if np.isinf(most) else np.minimum(1 / rho, most / 2 / (1 - rho))
+            assert longest_wait(q, most) == pytest.approx((theta * np.log(rho / (1 - q))).max(), rel=1e-4)
+    assert longest_wait(None, 4.0) == longest_wait(0.5, 4.0) == 1.0
+
+
+def test_forms_between_the_quantiles_they_were_found_for():
+    assert ttft_form(0.95) == pytest.approx((0.82, 1.15, 1.06))
+    low, middle, high = (np.array(ttft_form(q)) for q in (0.9, 1 - np.sqrt(0.1 * 0.05), 0.95))
+    np.testing.assert_allclose(middle, (low + high) / 2)
+
+
+def drawn(rates, inputs, outputs, n, seed):
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(len(rates), n, p=rates / rates.sum())
+    times = np.cumsum(rng.exponential(1 / rates.sum(), n))
+    return Arrivals.of(times, inputs[kind].astype(int), outputs[kind].astype(int)), kind
+
+
+@pytest.mark.parametrize(("load", "inputs", "outputs"), [
+    (0.35, [300.0, 3000.0], [400.0, 150.0]), (0.6, [800.0, 100.0], [200.0, 60.0]), (0.8, [500.0], [300.0]),
+])  # fmt: skip
+def test_means_and_tails_are_those_of_the_simulator(load, inputs, outputs):
+    inputs, outputs = np.array(inputs), np.array(outputs)
+    classes, limits = Classes.of(inputs, outputs), EngineLimits(max_num_seqs=4096, max_num_batched_tokens=8192)
+    c, room = Coefficients.of(PLAIN), 8192.0 - 4096
+    work = c.prefill_work_s(inputs, 0.0, np.full_like(inputs, room), 1.0) + c.decode_work_s(inputs, outputs, 0.0)
+    rates = load / work.sum() * np.ones_like(work)
+    found = predict(PLAIN, classes, rates, room, 4096)
+    arrivals, kind = drawn(rates, inputs, outputs, 400_000, 3)
+    seen = simulate(arrivals, [Engine(PLAIN, 10**8, limits.max_num_seqs, limits.max_num_batched_tokens)])
+    steps = float(seen.busy_s[0] / seen.steps[0])
+    assert found.step_s == pytest.approx(steps, rel=0.015)
+    running = float((seen.finish_s - seen.start_s).sum() / seen.finish_s.max())
+    assert found.running == pytest.approx(running, rel=0.05)
+    for q in (0.95, 0.99):
+        tpot = float(np.quantile(seen.tpot_s, q))
+        assert found.tpot_s[q] == pytest.approx(tpot, rel=0.2)
+        for w in range(len(inputs)):
+            ttft = float(np.quantile(seen.ttft_s[kind == w], q))
+            assert found.ttft_s[q][w] == pytest.approx(ttft, rel=0.2)
+    assert set(found.ttft_s) == {None, *QUANTILES}
+
+
+def test_rates_within_the_rows_keep_step_crowd_cache_and_waits():
+    """Two mixtures at the edge of a level: the simulator stays within what the level promises."""
+    inputs, outputs = np.array([200.0, 1500.0]), np.array([250.0, 80.0])
+    limits = EngineLimits(max_num_seqs=64, max_num_batched_tokens=2048)
+    classes = Classes.of(inputs, outputs)
+    points = operating_points([PLAIN], np.array([60_000.0]), limits, classes, np.array([[0.02]]))
+    wait = np.array([[[0.05]]])
+    rows = np.concatenate([points.load[:, 0, 0], points.waiting(wait, np.inf)[0, 0]])
+    for mixture in ([0.9, 0.1], [0.3, 0.7]):
+        rates = np.array(mixture)
+        rates /= (rows @ rates).max()
+        arrivals, kind = drawn(rates, inputs, outputs, 100_000, 5)
+        batched = int(points.max_num_batched_tokens[0, 0])
+        seen = simulate(arrivals, [Engine(PLAIN, 60_000, 64, batched)])
+        assert seen.busy_s[0] / seen.steps[0] <= 0.02 * 1.01
+        assert seen.preemptions.sum() == 0
+        assert seen.queue_s.mean() <= 0.05 + 0.02
+        for q in (None, 0.95, 0.99):
+            base, waits = points.ttft_s(q, np.inf)
+            for w in range(2):
+                mine = seen.ttft_s[kind == w]
+                value = mine.mean() if q is None else np.quantile(mine, q)
+                assert value <= base[0, 0, w] + waits * 0.05
+
+
+def test_a_level_below_what_a_step_takes_does_not_exist():
+    classes = Classes.of([300.0], [100.0])
+    points = operating_points([PLAIN, EVERYTHING], np.array([1e5, 1e5]), EngineLimits(), classes,
+                              np.array([[0.009, 0.03], [0.009, 0.03]]))  # fmt: skip
+    assert points.exists.tolist() == [[False, True], [False, True]]
+    assert np.isinf(points.load[:, :, 0]).all()
+    assert np.isfinite(points.load[:, :, 1]).all()
+    # Requests that the cache cannot hold are served nowhere.
+    short = operating_points([PLAIN], np.array([350.0]), EngineLimits(), classes, np.array([[0.03]]))
+    assert np.isinf(short.load[MEMORY]).all()
