@@ -80,7 +80,8 @@ class InputError(OptmodelsError):
         super().__init__(self.mistakes)
 
     def __str__(self) -> str:
-        lines, room = [], LONGEST
+        lines: list[str] = []
+        room = LONGEST
         for m in self.mistakes[:MOST_SHOWN]:
             line = str(m)
             if lines and len(line) > room:
