@@ -33,10 +33,10 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
-from optmodels.latency.work import layer_work, peak_flops
+from optmodels.latency.work import Precision, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
-Precision = Literal["fp16", "fp8", "fp4", "int4"]
+MEASURED_AS: dict[str, str] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
@@ -84,6 +84,11 @@ class Deployment:
             )
         if self.gpu.fp16_flops is None:
             raise InputError(Mistake(None, "gpu", self.gpu_name, "a GPU with a published fp16 peak"))
+
+    @property
+    def measured_as(self) -> str:
+        """The precision under which engines were measured with such weights."""
+        return MEASURED_AS.get(self.precision, self.precision)
 
     @property
     def peak_flops(self) -> float:
