@@ -12,7 +12,7 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
-    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth
+    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth; PCIe takes longer (`collectives`)
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
     running    requests of one attention rank (1e-6 each)
     prompt     f·layers·2·S_in/(S_in + 500) (1e-6 each): a step that carries a prompt costs more launches and kernels
@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
 from optmodels.latency.work import Precision, layer_work, peak_flops
 
@@ -155,7 +156,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     routed = 0.0
     if a.moe is not None:
         routed = 2.0 * a.moe.active * a.ffn_matrices * a.hidden * a.moe.expert_ffn * (layers - a.moe.dense_layers)
-    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s
+    launch, many = over_pcie(gpu, n)
+    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
     moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
     return {
@@ -170,7 +172,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "layer": one * layers * MICRO,
         "moe": one * moe_layers * MICRO,
         "mla": one * (layers if a.mla is not None else 0.0) * MICRO,
-        "comm": one * (layers if d.gpus > 1 else 0.0) * MICRO,
+        "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
