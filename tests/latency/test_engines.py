@@ -253,6 +253,11 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
         assert np.all(narrow < wide)
     assert after.at(here).unseen == ("own_5",) and after.at(here).transfer == ()
     assert after.at(there).unseen == after.at(there).transfer == ("gpu",)
+    # Where others measured the same deployment, their interval, the narrower, stays.
+    mine = own_rows(5, 1.4)
+    public = with_own_rows([Served(seen := deployment("vllm", "h100", "llama-3.1-70b", "fp8", 4), *list(
+        vars(mine).values())[1:])])  # fmt: skip
+    assert public.at(seen).unseen == ("workload",)
     # Two rows of two workloads pull, but their interval is that of nobody's rows.
     few = with_own_rows([own_rows(2, 1.4)])
     assert few.at(here).unseen == ("llm",)

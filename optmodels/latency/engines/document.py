@@ -68,12 +68,13 @@ class OwnRows(Entry):
     precision: str
     rows: int
     workloads: int
+    known: bool = Field(description="whether others' rows of it were fitted: its interval stays theirs")
     source: str = ""
     date: str = ""
 
     @property
     def suffice(self) -> bool:
-        """Whether they have an interval of their own; fewer pull, but count as unmeasured."""
+        """Whether they narrow the interval; fewer pull, but count as unmeasured."""
         return self.rows >= min(LEAST_OWN.values()) and self.workloads >= OWN_WORKLOADS
 
 
@@ -148,10 +149,11 @@ class Deployed:
         return tuple(what for what in self.unseen if what in ("llm", "gpu", "engine"))
 
     def _own(self) -> LeftOut | None:
-        """The interval of rows of one's own, where there are enough of this engine, LLM and GPU."""
+        """The interval of rows of one's own, where there are enough of a deployment that nobody else measured."""
         d = self.deployment
         mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
-        rows = max((o.rows for o in self.source.own if o.suffice and (o.engine, o.llm, o.gpu, o.precision) == mine),
+        own = (o for o in self.source.own if o.suffice and not o.known)
+        rows = max((o.rows for o in own if (o.engine, o.llm, o.gpu, o.precision) == mine),
                    default=0)  # fmt: skip
         return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 

@@ -88,7 +88,7 @@ def with_own_rows(
     """
     model = model or read_engine_model()
     found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)
-    said = _said(own, source, date or datetime.date.today().isoformat())
+    said = _said(model, own, source, date or datetime.date.today().isoformat())
     enough = [o for o in said if o.suffice]
     measured = {
         what: tuple(sorted({*names, *(getattr(o, what) for o in enough)})) for what, names in model.measured.items()
@@ -112,17 +112,23 @@ def with_own_rows(
     })  # fmt: skip
 
 
-def _said(own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
+def _said(model: EngineModel, own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
     """One entry an engine, LLM, GPU and precision, whatever the parallelism."""
     rows: dict[tuple[str, str, str, str], list[tuple[float, float]]] = {}
+    known = {}
     for s in own:
         d = s.deployment
         lengths = zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)
-        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.measured_as), []).extend(lengths)
+        key = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
+        rows.setdefault(key, []).extend(lengths)
+        known[key] = model.at(d).unseen == ("workload",)
     return [
-        OwnRows(engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), source=source, date=date)
+        OwnRows(
+            engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), known=known[e, m, g, p],
+            source=source, date=date,
+        )
         for (e, m, g, p), r in rows.items()
-    ]
+    ]  # fmt: skip
 
 
 def described(model: EngineModel, own: Sequence[Served]) -> list[str]:
