@@ -21,8 +21,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
 
     Returns:
-        ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
-        strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+        ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
+        machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration
@@ -32,21 +32,17 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
             return None
         return make_plan(tables, row, float(o.alpha[of[row]])).model_dump()
 
-    identity = list(zip(c.family.tolist(), c.main.tolist(), c.ao.tolist(), strict=True))
-    seen = set()
-    if plan is not None:
-        index = {(m.machine, m.region): i for i, m in enumerate(tables.machines)}
-        main, *ao = (index[line.machine, line.region] for line in plan.machines)
-        seen.add((FAMILIES.index(plan.family), main, *(ao or [NONE])))
+    hardware = [tables.machines[i].machine for i in c.main.tolist()]
+    seen = set() if plan is None else {plan.machines[0].machine}
     following: list[dict[str, Any]] = []
     ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
     wanted = tables.case.problem.alternatives
     if plan is not None and wanted and len(ok):
         for position in candidate_order(tables.restricted(ok), o.e2e_s):
             row = int(ok[position])
-            if identity[of[row]] in seen:
+            if hardware[of[row]] in seen:
                 continue
-            seen.add(identity[of[row]])
+            seen.add(hardware[of[row]])
             found = plan_of(row)
             assert found is not None
             following.append(found)

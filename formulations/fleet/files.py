@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.io.tables import open_text, read_frame
+from optmodels.traces.types import Trace as Requests
 from optmodels.units import PositiveInt
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,7 +30,8 @@ class Trace(Entry):
     """A request trace, CSV or JSON lines (.jsonl, .jsonl.gz), cut into buckets of input × output length.
 
     A bucket's requests are planned with the bucket's mean lengths. Timestamps are ISO dates or numbers in
-    `time_unit_s`. The defaults are the columns of Azure's public LLM traces.
+    `time_unit_s`. The defaults are the columns of Azure's public LLM traces; without them in the file, and without
+    columns named here, it is read as whatever format of `optmodels.traces.readers` it has.
     """
 
     file: str
@@ -49,10 +51,13 @@ class Trace(Entry):
         return self
 
 
-def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
-    """Buckets (name, mean input tokens, mean output tokens, requests/s) of a trace file, empty ones left out.
+def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, int]]:
+    """Buckets of a trace file, empty ones left out.
 
     Means are rounded up. The rate is requests / (last − first timestamp).
+
+    Returns:
+        Name, mean input tokens, mean output tokens, requests/s, tokens of the longest request.
 
     Raises:
         InputError: unreadable, a missing column, a bad row, or no time span.
@@ -60,7 +65,11 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
     name = str(path)
     times: list[float] = []
     lengths: list[tuple[int, int]] = []
-    for line, row in _rows(path):
+    known = _known(path, trace)
+    if known is not None:
+        times = known.arrival_s.tolist()
+        lengths = list(zip(known.prompt_tokens.tolist(), known.output_tokens.tolist(), strict=True))
+    for line, row in () if known is not None else _rows(path):
         try:
             times.append(_time(row[trace.time]) * trace.time_unit_s)
             a, b = int(row[trace.input_tokens]), int(row[trace.output_tokens])
@@ -88,8 +97,24 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
             if len(mine):
                 label = f"{_range(trace.input_edges, i)}x{_range(trace.output_edges, j)}"
                 a, b = (math.ceil(v) for v in mine.mean(axis=0))
-                cells.append((label, a, b, len(mine) / span * trace.rate_factor))
+                cells.append((label, a, b, len(mine) / span * trace.rate_factor, int(mine.sum(axis=1).max())))
     return cells
+
+
+def _known(path: Path, trace: Trace) -> Requests | None:
+    """The requests of a file in another known format than Azure's, where the section names no columns of its own."""
+    from optmodels.traces.readers import read_trace
+
+    named = ("time", "input_tokens", "output_tokens", "time_unit_s")
+    if any(getattr(trace, key) != Trace.model_fields[key].default for key in named):
+        return None
+    try:
+        _, first = next(iter(_rows(path)))
+    except StopIteration:
+        return None
+    except InputError:
+        first = {}  # one JSON object over several lines, for example
+    return None if {trace.time, trace.input_tokens, trace.output_tokens} <= set(first) else read_trace(path)
 
 
 def _range(edges: tuple[int, ...], i: int) -> str:

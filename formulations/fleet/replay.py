@@ -35,6 +35,7 @@ from optmodels.traces.types import Trace
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 POLICIES = ("planned_shares", "random")
+UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
 
 
@@ -107,7 +108,7 @@ def replay(
     return {
         "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
-    }  # fmt: skip
+    } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
 
 
 def _mean_utilisation(lines: list[DeploymentLine]) -> float:

@@ -48,15 +48,12 @@ ONLINE = (
 )
 PLANNED = Dispatcher(policy="planned")
 ENGINES_ONLINE = tuple(
-    Dispatcher(policy=policy, queue=queue, refuse_rest=rest)
+    Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
+    for caution in (1.0, 1.5, 2.0)
     for policy, rest in (
-        ("planned_shares", True),
-        ("planned_shares", False),
-        ("earliest_finish", False),
-        ("least_kv", False),
+        ("planned_shares", True), ("planned_shares", False), ("earliest_finish", False), ("least_kv", False),
     )
-    for queue in ("deadline", "fifo")
-)
+)  # fmt: skip
 
 
 def replay(
@@ -85,12 +82,16 @@ def replay(
     t = build_tables(problem)
     own = trace is None or _same(t, trace)
     requests = requests_of(t, None if own else trace, options.seed)
+    if own and trace is not None:  # the same requests, whose lengths may be known with error
+        requests = replace(requests, expected_output_tokens=trace.expected_output_tokens)
     cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
     # Names are for batches that keep their limit.
     named = name_requests(t, p) if own and options.controller is None else None
     rows, notes = {}, []
     if t.taken is not None and own:
         notes.append("requests are not named: on an engine they share each other's steps, so no slot keeps a promise")
+    if t.taken is None and not np.array_equal(requests.expected_output_tokens, requests.output_tokens):
+        notes.append("predicted output lengths change nothing: dispatchers of slots go by the true ones")
     for policy in _ways(p, options.policy, named, POLICIES if t.taken is None else ENGINE_POLICIES):
         way = _way(p, policy, options)
         if policy == "planned" and named is None:
@@ -231,7 +232,8 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     if trace is None and t.class_of is not None and t.case.trace is not None and t.deadline_s is not None:
         own = t.case.trace
         return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
-                           deadline_s=t.deadline_s, klass=t.class_of)  # fmt: skip
+                           deadline_s=t.deadline_s, klass=t.class_of,
+                           expected_output_tokens=own.expected_output_tokens)  # fmt: skip
     if trace is None:
         return _drawn(t, seed)
     names = list(t.case.models)
@@ -250,6 +252,7 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
         deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
+        expected_output_tokens=trace.expected_output_tokens,
     )  # fmt: skip
 
 

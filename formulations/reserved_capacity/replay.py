@@ -95,6 +95,8 @@ def replay(
     if not 0 <= hour < len(demand):
         raise InputError(Mistake(None, "hour", hour, f"an hour of the demand, 0 to {len(demand) - 1}"))
     notes: list[str] = []
+    if trace is not None and trace.predicted_output_tokens is not None:
+        notes.append("predicted output lengths change nothing: regions are chosen without them")
     seconds = _window(o, demand[hour], trace)
     works = [_work(problem, case, k, trace, demand[hour, :, k], seconds, o.seed) for k in range(len(problem.services))]
     machines = _machines(problem, p, o, hour, seconds)

@@ -62,6 +62,7 @@ class Requests:
         deadline_s: (n,) seconds after arrival by which the last token is due; infinity: none.
         group: (n,) sub-cluster it must go to; −1: any.
         klass: (n,) class that planned shares and summaries go by; −1: none.
+        expected_output_tokens: (n,) what dispatchers of engines know of the output; slots are given by the true ones.
     """
 
     arrival_s: Floats
@@ -71,11 +72,12 @@ class Requests:
     deadline_s: Floats
     group: Ints
     klass: Ints
+    expected_output_tokens: Ints
 
     @classmethod
     def of(
         cls, arrival_s: Any, prompt_tokens: Any, output_tokens: Any, *, model: Any = 0, deadline_s: Any = np.inf,
-        group: Any = -1, klass: Any = -1,
+        group: Any = -1, klass: Any = -1, expected_output_tokens: Any = None,
     ) -> Requests:  # fmt: skip
         """Requests from anything array-like; scalars stand for all."""
         arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
@@ -83,9 +85,11 @@ class Requests:
         def column(values: Any, kind: type) -> Any:
             return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=kind), arrival.shape))
 
+        expected = output_tokens if expected_output_tokens is None else expected_output_tokens
         return cls(
             arrival, column(prompt_tokens, np.int64), column(output_tokens, np.int64), column(model, np.int64),
             column(deadline_s, np.float64), column(group, np.int64), column(klass, np.int64),
+            column(expected, np.int64),
         )  # fmt: skip
 
     def __len__(self) -> int:

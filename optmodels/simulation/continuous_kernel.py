@@ -665,6 +665,34 @@ def _planned(s, i, t, low, high, planned, credit, within, refuse):  # type: igno
     return j
 
 
+@compiled
+def _arrive(s, j, i, t):  # type: ignore[no-untyped-def]
+    """Send a request to an instance."""
+    s.x[j].expected += s.request[i].expected
+    s.here[j] += 1
+    _wait(s, j, i)
+    if s.next[j] == INF:
+        s.next[j] = t
+
+
+@apart
+def arrive(s, i, t):  # type: ignore[no-untyped-def]
+    """Send a request to the only instance; this and the next two are for loops that are not compiled."""
+    _arrive(s, 0, i, t)
+
+
+@apart
+def complete(s):  # type: ignore[no-untyped-def]
+    """End the step under way on the only instance."""
+    _complete(s, 0, s.next[0])
+
+
+@apart
+def schedule(s):  # type: ignore[no-untyped-def]
+    """Begin the next step on the only instance."""
+    _schedule(s, 0, s.next[0])
+
+
 @njit(cache=True, _nrt=False, error_model="numpy")
 def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last, refuse):  # type: ignore[no-untyped-def]
     """Serve all requests; outcomes are written into the state.
@@ -705,8 +733,4 @@ def run(s, start_of, how, assigned, planned, planned_bin_s, credit, within, last
             j = _pick(s, i, t, low, high, -1, how, refuse)
         r.instance = j
         if j >= 0:
-            s.x[j].expected += r.expected
-            s.here[j] += 1
-            _wait(s, j, i)
-            if s.next[j] == INF:
-                s.next[j] = t
+            _arrive(s, j, i, t)

@@ -108,6 +108,11 @@ class ReplayDocument(Document):
     controller: str | None = Field(description="that set batch limits, as given")
     rate_factor: float
     first_s: float | None
+    part: Literal["first", "rest"] | None = Field(default=None, description="of the trace's time")
+    share: float | None = Field(default=None, description="of it in the first part")
+    resample: int | None = Field(default=None, description="seed of a trace drawn from this one in blocks")
+    predicted_error: float | None = Field(default=None, description="of the lengths dispatchers know, as sd of a log")
+    trace_notes: list[str] = Field(default=[], description="what was done to the trace file's rows")
     seed: int
     report: dict[str, Any] = Field(description="the formulation's: predicted beside policies, and more")
     seconds: dict[str, float]

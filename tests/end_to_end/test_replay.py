@@ -55,6 +55,12 @@ def test_json_is_one_document_and_writes_nothing(command, cli, plan, trace, fold
     assert json.loads(cli("replay", plan, *options).out)["report"] == document["report"]
 
 
+def test_predicted_lengths_that_nobody_uses_are_said(plan, trace, cli):
+    document = json.loads(cli("replay", plan, "--trace", trace, "--predicted-error", "1", "--json").out)
+    assert document["report"]["notes"] and document["predicted_error"] == 1
+    assert "notes" not in json.loads(cli("replay", plan, "--trace", trace, "--json").out)["report"]
+
+
 def test_python_gives_the_same(plan, trace, cli):
     document = json.loads(cli("replay", plan, "--trace", trace, "--json").out)
     assert optmodels.replay(plan, trace)["report"] == document["report"]
@@ -176,3 +182,4 @@ def test_out_of_sample_beside_predicted(cli, write, folder):
     mapped = ("--trace", "own.csv", "--column", "arrival_s=at:ms", "--column", "input_tokens=n")
     whole = json.loads(cli(*replay, *mapped, "--column", "output_tokens=m").out)
     assert whole["requests"] == 300 and whole["trace_notes"] == []
+    assert any("predicted output lengths change nothing" in n for n in first["report"]["notes"])  # slots

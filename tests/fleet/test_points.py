@@ -163,7 +163,24 @@ def test_trace_into_buckets(tmp_path):
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
                     "2023-11-16 18:15:51.6805900,200,20\n2023-11-16 18:15:56.6805900,5000,300\n")  # fmt: skip
     cells = bucket_trace(path, Trace(file="trace.csv"))
-    assert cells == [("≤256x≤64", 150, 15, pytest.approx(0.2)), (">4096x>256", 5000, 300, pytest.approx(0.1))]
+    assert cells == [
+        ("≤256x≤64", 150, 15, pytest.approx(0.2), 220), (">4096x>256", 5000, 300, pytest.approx(0.1), 5300)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("t.jsonl", '{"timestamp": 0, "input_length": 300, "output_length": 9}\n'
+                '{"timestamp": 4000, "input_length": 301, "output_length": 9}\n'),
+    ("t.csv", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1,m,300,9,309,a\n3,m,5,0,5,a\n"
+              "5,m,301,9,310,a\n"),
+    ("t.json", '{\n"start_times": [7.0, 3.0], "input_lens": [301, 300],\n"output_lens": [9, 9]}'),
+])  # fmt: skip
+def test_traces_of_other_known_formats_are_cut_into_buckets(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert bucket_trace(tmp_path / name, Trace(file=name)) == [("≤1024x≤64", 301, 9, pytest.approx(0.5))]
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match="Mooncake"):
+        bucket_trace(tmp_path / name, Trace(file=name))
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="public traces are not beside the project")

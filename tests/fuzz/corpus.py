@@ -67,6 +67,23 @@ POINTS = (
     "name,family,main,ao,count,alpha,tps\n"
     "one,high_end,Sim-G,,1,0.0,150.0\ntwo,kvo_ram,Sim-E,,1,1.0,35.06\nthree,ao,Sim-D,Sim-A,1,1.0,110.0\n"
 )
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n" + "".join(
+    f"{3 * i},textbook,{100 + i},{i % 5},{100 + i + i % 5},API log\n" for i in range(9)
+)
+BENCH = {
+    "start_times": [0.5, 0.25, 2.0], "input_lens": [10, 20, 30], "output_lens": [3, 2, 5], "errors": ["", "", "late"],
+}  # fmt: skip
+INFERENCEX = (
+    "Model,ISL,OSL,Hardware,Framework,Precision,TP,Concurrency,Mean TTFT (s),Mean TPOT (s),Disaggregated\n"
+    "m,1024,128,h100,vllm,fp8,2,16,0.3,0.006,false\nm,1024,128,h100,vllm,fp8,2,64,,0.016,true\n"
+)
+GUIDELLM = {"args": {"model": "m"}, "benchmarks": [{
+    "config": {"strategy": {"type_": "concurrent", "streams": 8}},
+    "metrics": {name: {"successful": {"mean": value, "percentiles": {"p99": 2 * value}}} for name, value in (
+        ("prompt_token_count", 1000.0), ("output_token_count", 200.0), ("time_to_first_token_ms", 150.0),
+        ("inter_token_latency_ms", 20.0), ("request_concurrency", 7.5), ("requests_per_second", 2.0),
+    )},
+}]}  # fmt: skip
 RATES = "model,gpu,tp,pp,batch,tokens_per_s\n" + "".join(
     f"mistral-7b,v100-16g-pcie,{tp},1,{b},{40 * tp * b**0.5:.2f}\n" for tp in (1, 2) for b in (1, 2, 4)
 )
@@ -120,6 +137,10 @@ def items(folder: Path) -> list[Item]:
         Item("ours.csv", OURS, (*replays, ours)),
         Item("azure.csv", AZURE, (*replays, limits)),
         Item("mooncake.jsonl", MOONCAKE, replays),
+        Item("burst.csv", BURST, replays),
+        Item("bench.json", BENCH, replays),
+        Item("export.csv", INFERENCEX, (("measure", "--from", "{}", "--json"),)),
+        Item("benchmarks.json", GUIDELLM, (("measure", "--from", "{}", "--json"),)),
         Item("trace.csv.gz", gzip.compress(OURS.encode(), mtime=0), replays),
         Item("trace.parquet", _parquet(OURS), (*replays, ours)),
         Item("batch.json", BATCH, (("attribute", "{}", "--model", str(folder / "step.model.yaml"), "--json"),)),

@@ -207,6 +207,7 @@ def test_a_deployment_that_was_never_seen_has_the_wider_interval():
     # All three were measured, but never with one another: sglang and DeepSeek were, on another GPU.
     assert deployed("sglang", "h100", "deepseek-r1", "fp8", 8).unseen == ("gpu",)
     assert deployed("vllm", "h100", "deepseek-r1", "fp8", 8).unseen == ("llm",)
+    assert deployed("trtllm", "h100", "llama-3.1-8b", "fp8").unseen == ("llm",)  # measured in 16 bit
     assert seen.transfer == () and set(unseen.transfer) == {"llm", "gpu"}
 
 
@@ -252,9 +253,14 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
         assert np.all(narrow < wide)
     assert after.at(here).unseen == ("own_5",) and after.at(here).transfer == ()
     assert after.at(there).unseen == after.at(there).transfer == ("gpu",)
+    # Where others measured the same deployment, their interval, the narrower, stays.
+    mine = own_rows(5, 1.4)
+    public = with_own_rows([Served(seen := deployment("vllm", "h100", "llama-3.1-70b", "fp8", 4), *list(
+        vars(mine).values())[1:])])  # fmt: skip
+    assert public.at(seen).unseen == ("workload",)
     # Two rows of two workloads pull, but their interval is that of nobody's rows.
     few = with_own_rows([own_rows(2, 1.4)])
-    assert few.at(here).unseen == ("workload",)
+    assert few.at(here).unseen == ("llm",)
     assert few.own[0].workloads == 1 and after.own[0].workloads == 4 and after.own[0].rows == 5
 
 

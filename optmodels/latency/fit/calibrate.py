@@ -32,6 +32,7 @@ Array = npt.NDArray[np.float64]
 LEAVE_ONE_OUT = 12
 FOLDS = 5
 FEW_WORKLOADS = 3
+FEW_SERVED = "; use them to pull the shipped coefficients (--model default), or measure more"
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,8 @@ def calibrate_measurements(
     count = len(np.unique(m.workload))
     if count <= FEW_WORKLOADS and m.kind != "pairs":
         by = " × ".join(m.workload_by)
-        warnings.append(
-            f"{count} workload{'s' * (count != 1)} by {by}: too few to tell models apart or how far this one errs; on "
-            "public measurements two left 37 % in TPOT and 90 % in TTFT on workloads not seen, seven and more 3–8 % "
-            "and 12–22 %"
-        )
+        few = f"{count} workload{'s' * (count != 1)} by {by}: too few to tell models apart or how far this one errs"
+        warnings.append(few + (FEW_SERVED if m.kind == "served" else ""))
     final = LatencyModel.model_validate(kept | {"targets": targets, "warnings": tuple(dict.fromkeys(warnings))})
     return Calibrated(final, held_back)
 

@@ -1,0 +1,128 @@
+"""One engine with continuous batching and what its compiled loop cannot call: a controller, users who wait.
+
+A `latency.controllers.Controller` sets the batch limit before every step. Users keep their number of requests in the
+system whatever the arrival times say: each asks again when it is answered. `closed_loop` gives TTFT and time per output
+token at that concurrency, the quantity end-to-end benchmarks measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.controllers import Controller, Observation
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Served, _served, _state, _validate
+
+RECENT = 10  # decode steps in the averages that controllers see
+
+
+@dataclass(frozen=True)
+class Controlled:
+    """What a simulation saw, and the duration of every step in which somebody decoded."""
+
+    served: Served
+    decode_step_s: Floats
+
+
+def simulate_controlled(
+    arrivals: Arrivals,
+    engine: Engine,
+    controller: Controller | None = None,
+    *,
+    interval_steps: int = 1,
+    users: int | None = None,
+) -> Controlled:
+    """Serve all requests on one engine.
+
+    Args:
+        arrivals: requests; with `users`, those of the result are when they came.
+        engine: its `max_num_seqs` is never exceeded.
+        controller: sets the batch limit; None: `max_num_seqs`.
+        interval_steps: steps between two calls of it. Above 1 the floor b_t ≥ N^d of the dynamic-batching paper lets
+            completed requests be replaced until the next call, so that a batch that is too large hardly shrinks.
+        users: closed loop of so many.
+
+    Raises:
+        InputError: what the requests and the engine do not allow, or a request larger than the cache.
+    """
+    from optmodels.simulation import continuous_kernel as kernel
+
+    _validate(arrivals, [engine], "round_robin", None, None)
+    n = len(arrivals)
+    large = -(-(arrivals.input_tokens + arrivals.output_tokens - 1) // engine.block_tokens) > engine.blocks
+    if large.any():
+        i = int(large.argmax())
+        tokens = int(arrivals.input_tokens[i] + arrivals.output_tokens[i])
+        expected = f"at most {engine.kv_tokens:g} tokens, prompt and answer together"
+        raise InputError(Mistake(None, f"arrivals[{i}]", tokens, expected))
+    state = _state(arrivals, [engine], 1.0, 0)
+    x, r, step_end, here = state.x[0], state.request, state.next, state.here
+    r["instance"] = 0
+    inputs, outputs = np.cumsum(arrivals.input_tokens), np.cumsum(arrivals.output_tokens)
+    seconds: list[float] = []
+    batches: list[int] = []
+    coming, now, under_way = 0, 0.0, False
+    while True:
+        while coming < n and (here[0] < users if users else r["arrival_s"][coming] <= step_end[0]):
+            if users:
+                r["arrival_s"][coming] = now
+            kernel.arrive(state, coming, float(r["arrival_s"][coming]))
+            coming += 1
+        if step_end[0] == np.inf:
+            break
+        now = float(step_end[0])
+        if under_way:
+            kernel.complete(state)
+            under_way = False
+            continue
+        if controller is not None and int(x["steps"]) % interval_steps == 0:
+            recent = slice(-RECENT, None)
+            limit = controller.step(Observation(
+                waiting=int(x["waiting"]), decoding=int(x["decoding"]),
+                mean_input_tokens=float(inputs[coming - 1] / coming),
+                mean_output_tokens=float(outputs[coming - 1] / coming),
+                decode_latency_s=float(np.mean(seconds[recent])) if seconds else None,
+                decode_batch=float(np.mean(batches[recent])) if batches else None,
+            ))  # fmt: skip
+            x["seqs"] = min(max(limit, 1), engine.max_num_seqs)
+        kernel.schedule(state)
+        under_way = bool(x["running"])
+        if x["decoding"]:
+            seconds.append(float(step_end[0]) - now)
+            batches.append(int(x["decoding"]))
+    came = replace(arrivals, arrival_s=r["arrival_s"].copy())
+    only = np.array([0], np.int64)
+    return Controlled(_served(came, [engine], only, np.array([0, -1]), state, None), np.array(seconds))
+
+
+@dataclass(frozen=True)
+class ServingPoint:
+    """Means at one concurrency, after warm-up."""
+
+    concurrency: int
+    ttft_s: float
+    tpot_s: float
+    output_tokens_per_s: float
+
+
+def closed_loop(
+    engine: Engine, concurrency: int, input_tokens: int, output_tokens: int, *, rounds: int = 4
+) -> ServingPoint:
+    """C users, each sending its next request when the last is answered; the first of `rounds` rounds is warm-up.
+
+    Users start one after another, spread over one request's time, as their requests are in the steady state.
+
+    Raises:
+        InputError: a request larger than the cache.
+    """
+    total = concurrency * rounds
+    # Outputs of the warm-up round are staggered, so that later prompts do not arrive all at once.
+    first = np.maximum(1, output_tokens * np.arange(1, concurrency + 1) // concurrency)
+    outputs = np.concatenate((first, np.full(total - concurrency, output_tokens)))
+    seen = simulate_controlled(Arrivals.of(np.zeros(total), input_tokens, outputs), engine, users=concurrency).served
+    keep = slice(concurrency, max(total - concurrency, concurrency + 1))
+    ttft_s, e2e_s, tpot = float(seen.ttft_s[keep].mean()), float(seen.e2e_s[keep].mean()), seen.tpot_s[keep]
+    tpot_s = float(np.nanmean(tpot)) if np.isfinite(tpot).any() else float("nan")
+    return ServingPoint(concurrency, ttft_s, tpot_s, concurrency * output_tokens / e2e_s)
