@@ -274,8 +274,7 @@ def _transferred(
     return replace(costs.scaled(decodes), **by_prompts), Provenance(
         _name(model), ", ".join(filter(None, (model.source, model.date))), apart,
         _quantiles(deployed, "tpot_s", unseen), _quantiles(deployed, "ttft_s", unseen),
-        (f"carried over by {deployed.source.title}: measured on {told}; times {decodes:.2f} in decoding and "
-         f"{prompts:.2f} in prompts of what these say",),
+        (f"carried over by {deployed.source.title}: measured on {told}",),
     )  # fmt: skip
 
 
