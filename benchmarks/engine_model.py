@@ -25,7 +25,6 @@ import yaml
 
 from optmodels import catalog
 from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, SPREAD_BY, EngineModel, EngineTarget, labels
-from optmodels.latency.engines.document import deployment as engine_deployment
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Served, pulled
@@ -289,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("rows", type=Path)
     parser.add_argument("--h100", type=Path, help="folder with served_h100_trtllm.csv")
-    parser.add_argument("--draws", type=int, default=20, help="of rows of one's own, by deployment")
+    parser.add_argument("--draws", type=int, default=8, help="of rows of one's own, by deployment")
     parser.add_argument("--write", action="store_true", help="write the coefficients into the catalogue")
     args = parser.parse_args()
     everything = read(args.rows)
@@ -333,7 +332,7 @@ def main() -> None:
             judged[target]["residual_quantiles"][what] = q
             stated(f"{target}, {least} rows of one's own, LLM left out", measured, predicted, aim,
                    f"; safety 0.9 multiplies by {q['0.9']:.2f}")  # fmt: skip
-    speed(models)
+    speed(models, rows.parts[0][0])
     if args.h100 is not None:
         from latency_models import served
 
@@ -349,6 +348,7 @@ def main() -> None:
         rows_left_out={str(k): int(v) for k, v in counts.items()},
         measured={k: tuple(sorted(frame[k].unique())) for k in ("engine", "gpu", "llm", "precision")},
         together=tuple(sorted(set(zip(frame.engine, frame.llm, frame.gpu, strict=True)))),
+        precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
         targets={t: EngineTarget(coefficients=m.coefficients, adjustments=m.adjustments, factors=m.factors, **judged[t])
@@ -359,9 +359,8 @@ def main() -> None:
     print(f"written: {OUT}")
 
 
-def speed(models: tuple[Fitted, Fitted], points: int = 1_000_000) -> None:
+def speed(models: tuple[Fitted, Fitted], d: Deployment, points: int = 1_000_000) -> None:
     """Print how many operating points a second one core predicts."""
-    d = engine_deployment("vllm", "h100", "qwen3-235b-a22b", "fp8", 8)
     rng = np.random.default_rng(0)
     loads = Loads(*(rng.integers(low, high, points).astype(float) for low, high in ((1, 256), (64, 8192), (16, 2048))))
     level = {grouping: [name] for grouping, name in labels(d).items()}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         replay,
         report,
         save,
+        simulate,
         solve,
         tables,
     )
@@ -32,7 +33,7 @@ _ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
     "check", "compare", "explain", "export", "listing", "load", "new", "new_formulation", "replay", "report", "save",
-    "solve", "sweep", "tables",
+    "simulate", "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

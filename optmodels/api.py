@@ -591,6 +591,7 @@ def simulate(
     gpu: str,
     trace: str | PathLike[str] | Trace,
     *,
+    columns: Mapping[str, str] | None = None,
     tp: int = 1,
     precision: str = "fp16",
     kv_precision: str = "fp16",
@@ -617,6 +618,7 @@ def simulate(
         llm, gpu: of the catalogue.
         trace: requests, a file of them, or ``poisson:REQUESTS_PER_S:PROMPT:OUTPUT:SECONDS`` with lengths as N or
             LOW-HIGH, drawn evenly.
+        columns: of the file, ours → theirs, as `traces.readers.read_trace` has them.
         tp: GPUs of an instance.
         precision, kv_precision: of weights and cache.
         engine: vllm, sglang or trtllm.
@@ -635,7 +637,7 @@ def simulate(
         InputError: a name, a file or an argument is wrong, or the weights do not fit.
     """
     from optmodels.simulation.continuous import DISPATCHERS, Engine
-    from optmodels.simulation.deployment import Limits, costs_of, kv_room, named, serve
+    from optmodels.simulation.deployment import Deployment, Limits, serve
     from optmodels.traces.generated import poisson
     from optmodels.traces.readers import read_trace
     from optmodels.traces.shape import part, sped_up
@@ -643,9 +645,8 @@ def simulate(
     check_folder(None if out is None else Path(out))
     able = [d for d in DISPATCHERS if d != "planned_shares"]
     one_of("dispatcher", dispatcher, able)
-    for name, value in (("tp", tp), ("instances", instances)):
-        if value < 1:
-            raise InputError(Mistake(None, name, value, "at least 1"))
+    if instances < 1:
+        raise InputError(Mistake(None, "instances", instances, "at least 1"))
     for name, seconds in (("ttft_limit", ttft_limit_s), ("tpot_limit", tpot_limit_s), ("e2e_limit", e2e_limit_s)):
         if seconds is not None and not seconds > 0:
             raise InputError(Mistake(None, name, seconds, "seconds > 0"))
@@ -655,22 +656,23 @@ def simulate(
     if isinstance(trace, str) and trace.startswith("poisson:"):
         requests = poisson(trace, seed)
     else:
-        requests = read_trace(Path(trace)) if isinstance(trace, str | PathLike) else trace
+        requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
     requests = sped_up(part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
     began = time.perf_counter()
-    deployed = named(llm, gpu, tp, precision, kv_precision, engine)
-    costs, provenance = costs_of(model, deployed, float(requests.prompt_tokens.mean()))
-    room = kv_room(deployed, max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
-    one = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
+    one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
+    costs, provenance = one.costs(model, float(requests.prompt_tokens.mean()))
+    room = one.kv_tokens(max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
+    limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
     report, columns = serve(
-        requests, one, instances, dispatcher, refuse,  # type: ignore[arg-type]
+        requests, limits, instances, dispatcher, refuse,  # type: ignore[arg-type]
         Limits(ttft_limit_s, tpot_limit_s, e2e_limit_s),
     )  # fmt: skip
     found: dict[str, Any] = {
         "deployment": {
             "llm": llm, "gpu": gpu, "tp": tp, "precision": precision, "kv_precision": kv_precision, "engine": engine,
             "instances": instances, "dispatcher": dispatcher, "refuse": refuse, "max_num_seqs": max_num_seqs,
-            "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens, "kv_tokens": one.kv_tokens,
+            "max_num_batched_tokens": max_num_batched_tokens, "chunk_tokens": chunk_tokens,
+            "kv_tokens": limits.kv_tokens,
         },
         "latency": {
             "model": provenance.model, "source": provenance.source, "transfer": list(provenance.transfer),

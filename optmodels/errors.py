@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_SHOWN = 50  # mistakes that are written out; the others are counted
+LONGEST = 20_000  # characters of all of them: a screen that scrolls away says nothing
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,14 @@ class InputError(OptmodelsError):
         super().__init__(self.mistakes)
 
     def __str__(self) -> str:
-        lines = [str(m) for m in self.mistakes[:MOST_SHOWN]]
+        lines: list[str] = []
+        room = LONGEST
+        for m in self.mistakes[:MOST_SHOWN]:
+            line = str(m)
+            if lines and len(line) > room:
+                break
+            lines.append(line)
+            room -= len(line)
         more = len(self.mistakes) - len(lines)
         return "\n".join([*lines, f"and {more:,} more mistakes"] if more else lines)
 

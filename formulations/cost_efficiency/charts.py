@@ -79,7 +79,8 @@ def _frontier(tables: CostTables, plan: CostPlan | None) -> Chart | None:
         return None
     right = 1.15 * max(ends)
     short = labels({r["plan"] for mine in steps.values() for r in mine}, 60)
-    for found in steps.values():
+    chosen = None if plan is None else FAMILY_TITLES[plan.family]
+    for _, found in sorted(steps.items(), key=lambda s: s[0] == chosen):  # drawn last: nothing hides it
         rows += [r | {"plan": short[r["plan"]]} for r in found]
         rows.append(rows[-1] | {"budget": right, "end": True})
     p = tables.case.problem
@@ -250,7 +251,7 @@ def _alternatives(tables: CostTables, plan: CostPlan, report: Mapping[str, Any])
     }  # fmt: skip
     return chart(
         "Alternatives",
-        "Cost efficiency of this plan, of the next ones with other hardware or another strategy, and of each family's"
+        "Cost efficiency of this plan, of the next ones on other machines, and of each family's"
         " best; longer is better.",
         rows, {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}, height=max(90, 28 * len(rows)),
     )  # fmt: skip

@@ -60,7 +60,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         require("TTFT", ttft, limits.ttft_s, "s")
         require("TBT", tbt, limits.tbt_s, "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
-    require("budget", cost, limits.usd_per_hour, "USD/h")
+    require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
     if known:
         require("VRAM per replica", (fixed + (1 - alpha) * kv) / GIB, float(curve.vram[0]) / GIB, "GiB")
         if offloaded:

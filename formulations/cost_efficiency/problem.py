@@ -39,6 +39,9 @@ class Baselines(Entry):
     infersave: ScaleUp | None = None
 
 
+ROUNDING = 1e-12  # relative, of sums of prices
+
+
 class CostEfficiency(StaticBatch):
     """One workload, its SLO and budget, a pool of machines: find the deployment with the best cost efficiency."""
 
@@ -50,8 +53,8 @@ class CostEfficiency(StaticBatch):
 
     @property
     def usd_per_hour_at_most(self) -> float:
-        """The budget; infinite where there is none."""
-        return math.inf if self.budget_usd_per_hour is None else self.budget_usd_per_hour
+        """What machines may cost: the budget, and what rounding adds to five times 5.69; infinite without a budget."""
+        return math.inf if self.budget_usd_per_hour is None else self.budget_usd_per_hour * (1 + ROUNDING)
 
     def named_machines(self) -> Mapping[str, str]:
         """The machines of the baselines."""

@@ -11,7 +11,8 @@ from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.catalog.types import MARKETS
-from optmodels.latency.strategies import FAMILIES
+from optmodels.latency.strategies import FAMILIES, Family
+from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
 
@@ -20,8 +21,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
     """What a reader wants beside the first pick, all by exhaustive evaluation of the tables.
 
     Returns:
-        ``without_spot`` (best plan with no spot part), ``next`` (best plans with other hardware or another
-        strategy), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+        ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
+        machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration
@@ -31,21 +32,17 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
             return None
         return make_plan(tables, row, float(o.alpha[of[row]])).model_dump()
 
-    identity = list(zip(c.family.tolist(), c.main.tolist(), c.ao.tolist(), strict=True))
-    seen = set()
-    if plan is not None:
-        index = {(m.machine, m.region): i for i, m in enumerate(tables.machines)}
-        main, *ao = (index[line.machine, line.region] for line in plan.machines)
-        seen.add((FAMILIES.index(plan.family), main, *(ao or [NONE])))
+    hardware = [tables.machines[i].machine for i in c.main.tolist()]
+    seen = set() if plan is None else {plan.machines[0].machine}
     following: list[dict[str, Any]] = []
     ok = np.flatnonzero(o.feasible[of] & (s.usd_per_hour <= tables.limits.usd_per_hour))
     wanted = tables.case.problem.alternatives
     if plan is not None and wanted and len(ok):
         for position in candidate_order(tables.restricted(ok), o.e2e_s):
             row = int(ok[position])
-            if identity[of[row]] in seen:
+            if hardware[of[row]] in seen:
                 continue
-            seen.add(identity[of[row]])
+            seen.add(hardware[of[row]])
             found = plan_of(row)
             assert found is not None
             following.append(found)
@@ -57,7 +54,50 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
         "candidates": {"candidates": len(s), "configurations": len(c), "feasible": len(ok)},
         "unmodelled": _unmodelled(tables),
+        "latencies": _latencies(tables, plan),
+        "prices": tables.case.price_source,
     }
+
+
+def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | None:
+    """Source and interval of the plan's latencies, of those it was compared with, and the SLO at the pessimistic end.
+
+    None where they are measured points of the instance.
+    """
+    case, c = tables.case, tables.configurations
+    if tables.measured:
+        return None
+    safety = case.problem.latency.safety
+    gpus = [case.machines[i].gpu or "" for i in c.main.tolist()]
+    families: list[Family] = ["high_end" if case.source is not None else FAMILIES[f] for f in c.family.tolist()]
+    kinds = sorted(set(zip(gpus, c.tp.tolist(), families, strict=True)))
+    found: dict[str, Any] = {"plan": [], "predicted": [], "compared": []}
+    if plan is not None:
+        main = plan.machines[0].gpu or ""
+        where = case.provenance(main, plan.tensor_parallel, plan.family)
+        found["plan"] = source_entries([(f"the plan's {main}", where)], safety)
+        found["predicted"] = _ends(tables, plan, at_most(where, safety))
+    found["compared"] = source_entries(((gpu, case.provenance(gpu, tp, family)) for gpu, tp, family in kinds), safety)
+    return found
+
+
+def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
+    """Predictions beside the SLO, and what they are where TBT and TTFT are so many times as long."""
+    case, pr = tables.case, plan.prediction
+    tps: float | None = None
+    ttft = tbt = None
+    if at_end is not None and pr.ttft_s is not None and pr.tbt_s is not None:
+        decode = (case.problem.workload.output_tokens - 1) * pr.tbt_s
+        first = pr.e2e_s / plan.passes - decode
+        one = at_end[1] * first + at_end[0] * decode
+        ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
+        tps = case.tokens / (plan.passes * one)
+    slo, limits = case.problem.slo, case.limits
+    lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
+    if slo.kind == "real_time":
+        for name, value, end, limit in (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TBT", pr.tbt_s, tbt, limits.tbt_s)):
+            lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
+    return lines
 
 
 def _unmodelled(tables: CostTables) -> list[str]:
@@ -128,7 +168,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             table.add_row(
                 line["name"], _number(line["value"], line["unit"]), _number(line["limit"], line["unit"]), margin
             )
-        out += ["", table]
+        out += ["", table, *_source_lines(report)]
         spotless = report.get("without_spot")
         if plan["uses_spot"]:
             text = "none feasible" if spotless is None else _short(spotless)
@@ -147,6 +187,28 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", f"[dim]{len(missing)} machines took no part: {plain('; '.join(missing[:4]))}"
                     f"{' …' if len(missing) > 4 else ''}[/dim]"]  # fmt: skip
     return out
+
+
+def _source_lines(report: Mapping[str, Any]) -> list[str]:
+    """Where latencies and prices come from, and what the plan is at their pessimistic end."""
+    lines: list[str] = []
+    known = report.get("latencies")
+    if known:
+        lines += ["", *source_lines(known["plan"])]
+        ends = [x for x in known["predicted"] if x["pessimistic"] is not None]
+        over = [
+            x["name"] for x in ends
+            if (x["pessimistic"] < x["slo"] if x["name"] == "TPS" else x["pessimistic"] > x["slo"])
+        ]  # fmt: skip
+        if ends:
+            kept = f"[yellow]{' and '.join(over)} would miss the SLO[/yellow]" if over else "the SLO would hold"
+            number = {k: [_number(x[k], x["unit"]) for x in ends] for k in ("pessimistic", "slo")}
+            said = [f"{x['name']} {end} ({slo})" for x, end, slo in zip(ends, *number.values(), strict=True)]
+            lines.append(f"  at that end, beside the SLO: {', '.join(said)}: {kept}")
+        lines += compared_lines(known["compared"])
+    if report.get("prices"):
+        lines.append(f"[bold]Prices:[/bold] {plain(report['prices'])}")
+    return lines
 
 
 def _margin(line: Mapping[str, Any]) -> str:

@@ -18,9 +18,8 @@ from scipy.stats import beta
 from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from optmodels.errors import InputError
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plan.findings import Findings
@@ -221,7 +220,7 @@ def _latencies(
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
         crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
-        return level.fixed + each * min(max(crowd, 1.0), slots)
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
@@ -263,10 +262,11 @@ def check_engines(
     weight = sum(r.weight for r in requests.values())
     prompts = sum(r.weight * r.prompt for r in requests.values()) / weight
     try:
-        costs, provenance = resolve(case.source, Deployment(
-            case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
-            case.source.engine, w.precision.weights, w.precision.kv, gpus=gpus,
-        ), prompts)  # fmt: skip
+        model = deployment(
+            case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
+            w.precision.weights, w.precision.kv, gpus,
+        )  # fmt: skip
+        costs, provenance = resolve(case.source, model, prompts)
         tpot, ttft = provenance.factors(problem.latency.safety)
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
@@ -338,6 +338,6 @@ def _share(
             found.at_most(f"{where}: {what} of {s.demand}", value, seconds * up_to, "s")
             worst = max(worst, value / seconds)
     missed = w.soft is not None and worst > 1
-    if not 0 < worst - 1 < SLACK:
+    if w.soft is None or not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
         found.require(said, s.misses_slo == missed, s.misses_slo, missed)

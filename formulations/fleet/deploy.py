@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.fleet.plan import FleetPlan
+from formulations.fleet.plan import DeploymentLine, FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
@@ -39,17 +39,18 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         if d.point is not None:
             mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
         mine += [f"Routing: {s.share:.1%} of {s.demand} goes here." for s in d.serves if s.share < 1 - 1e-6]
-        longest = max((x.tokens for x in case.demands if x.name in served), default=1)
+        longest = max((max(x.tokens, x.longest_tokens) for x in case.demands if x.name in served), default=1)
+        batch = d.batch if d.engine else _of_a_replica(d)
         host = None
         if d.family == "kvo_ram" and alpha > 0 and architecture is not None:
             work = layer_work(architecture, precision[0], precision[1])
-            host = alpha * float(kv_bytes(work, d.tensor_parallel or 1, d.batch, longest)) / GIB
+            host = alpha * float(kv_bytes(work, d.tensor_parallel or 1, batch, longest)) / GIB
         made.append(Deployment(
             name=d.name, model=architecture.title if architecture else "", provider=known.provider if known else "",
             checkpoint=architecture.checkpoint if architecture else "", region=main.region, machine=main.machine,
             market=main.market, machines=main.count * d.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
             tensor_parallel=d.tensor_parallel or 1, replicas_per_machine=d.replicas_per_machine or 1,
-            max_num_seqs=d.batch, max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
+            max_num_seqs=batch, max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
             chunk_tokens=d.engine.chunk_tokens if d.engine else None,
             max_model_len=int(longest) if longest > 1 else None,
             kv_offload_gib=host,
@@ -69,6 +70,11 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
                 most[key] = bought
     notes += [f"Not served: {u.share:.1%} of {u.demand}." for u in peak.unserved]
     return Deployments(name=p.name or "plan", deployments=made, purchases=list(most.values()), notes=notes)
+
+
+def _of_a_replica(d: DeploymentLine) -> int:
+    """The largest part of the batch that a replica has at a time: it is split over machines, replicas and passes."""
+    return -(-d.batch // (d.machines[0].count * (d.replicas_per_machine or 1) * d.passes))
 
 
 def _model(case: FleetCase, workload: str | None) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:

@@ -17,9 +17,8 @@ import numpy.typing as npt
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
 from optmodels.errors import InputError
-from optmodels.latency.engines.terms import Deployment
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
@@ -89,11 +88,11 @@ def _resolved(
 ) -> tuple[StepCosts, Provenance]:
     assert case.source is not None
     model = case.architectures[w.name]
-    deployment = Deployment(
-        model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu, case.source.engine,
-        w.precision.weights, w.precision.kv, gpus=kind.gpus,
+    d = deployment(
+        case.source, model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu,
+        w.precision.weights, w.precision.kv, kind.gpus,
     )  # fmt: skip
-    return resolve(case.source, deployment, prompt_tokens)
+    return resolve(case.source, d, prompt_tokens)
 
 
 def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
@@ -204,17 +203,17 @@ def _with_waits(
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
-    fits = np.isfinite(points.load).all(axis=0)
-    able = fits & (missed <= up_to)
+    fits: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
+    able: Mask = fits & (missed <= up_to)
     waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
     shares = points.waiting(waits, most)
     rows: list[Levels] = []
     for v in range(waits.shape[2]):
         omega = waits[:, :, v, None]
-        keeps = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
+        keeps: Mask = able & (omega <= soft_allowed * (1 + 1e-12)) & np.isfinite(shares[:, :, v])
         capacities = np.where(keeps, np.concatenate([points.load, shares[None, :, :, v]]), np.inf)
         e, level = np.nonzero(keeps.any(axis=2))
-        late: Array = np.logical_or(omega > allowed * (1 + 1e-12), missed > 1 + 1e-12)
+        late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
         rows.append(Levels(
             engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
             points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),

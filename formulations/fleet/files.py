@@ -51,10 +51,13 @@ class Trace(Entry):
         return self
 
 
-def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
-    """Buckets (name, mean input tokens, mean output tokens, requests/s) of a trace file, empty ones left out.
+def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, int]]:
+    """Buckets of a trace file, empty ones left out.
 
     Means are rounded up. The rate is requests / (last − first timestamp).
+
+    Returns:
+        Name, mean input tokens, mean output tokens, requests/s, tokens of the longest request.
 
     Raises:
         InputError: unreadable, a missing column, a bad row, or no time span.
@@ -94,7 +97,7 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float]]:
             if len(mine):
                 label = f"{_range(trace.input_edges, i)}x{_range(trace.output_edges, j)}"
                 a, b = (math.ceil(v) for v in mine.mean(axis=0))
-                cells.append((label, a, b, len(mine) / span * trace.rate_factor))
+                cells.append((label, a, b, len(mine) / span * trace.rate_factor, int(mine.sum(axis=1).max())))
     return cells
 
 

@@ -236,7 +236,8 @@ def capacities(m: FleetModel) -> Rows:
     each = m.tables.each_load
     load = m.rates[t, w] * each[:, w, p]  # (Q, entries of x)
     full = np.zeros((len(each), *m.full.shape))
-    np.add.at(full, (slice(None), t, p), load)
+    where: Any = (slice(None), t, p)
+    np.add.at(full, where, load)
     q, i = np.nonzero(load)
     scaled = load[q, i] / np.minimum(full[q, t[i], p[i]], 1.0)
     used = m.x.at(i, (t[i], p[i], q), scaled, sets=("t", "p", "q"))

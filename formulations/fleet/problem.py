@@ -60,6 +60,9 @@ class Bucket(Entry):
     output_tokens: PositiveInt | None = None
     requests_per_s: Rate | None = None
     share: Fraction | None = None
+    longest_tokens: PositiveInt | None = Field(
+        default=None, description="input and output of the longest request, which engines have to admit; default: sum"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Bucket:
@@ -290,6 +293,8 @@ class FleetLatency(Entry):
     @model_validator(mode="after")
     def _consistent(self) -> FleetLatency:
         levelled = self.model not in (None, "roofline")
+        if self.safety is not None and self.model == "roofline":
+            raise ValueError("a measured model beside safety: nobody knows how far latencies miss the roofline")
         if levelled and self.calibration is not None:
             raise ValueError("either a model or a calibration: each says how long things take")
         if levelled and self.variant != "roofline":
@@ -407,7 +412,7 @@ def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
         return tuple(
             Bucket(
                 name=d.bucket, input_tokens=d.input_tokens, output_tokens=d.output_tokens,
-                requests_per_s=d.base_requests_per_s,
+                requests_per_s=d.base_requests_per_s, longest_tokens=d.longest_tokens or None,
             )
             for d in case.demands if d.workload == w.name
         )  # fmt: skip
@@ -431,6 +436,7 @@ class Demand:
     output_tokens: int | None
     base_requests_per_s: float
     requests_per_s: tuple[float, ...]  # by period
+    longest_tokens: int = 0  # of a request, if longer than the mean
 
     @property
     def name(self) -> str:
@@ -609,7 +615,8 @@ def _demands(
             with wrong.collecting():
                 cells = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
                 buckets = tuple(
-                    Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r) for n, a, b, r in cells
+                    Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)
+                    for n, a, b, r, most in cells
                 )
         shares = sum(b.share for b in buckets if b.share is not None)
         if shares > 1 + 1e-9:
@@ -618,7 +625,9 @@ def _demands(
             rate = b.requests_per_s if b.requests_per_s is not None else (b.share or 0.0) * (w.requests_per_s or 0.0)
             by_period = tuple(rate * q.rate_factors.get(w.name, q.rate_factor) for q in periods)
             if max(by_period) > 0:
-                demands.append(Demand(w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period))
+                demands.append(
+                    Demand(w.name, b.label, b.input_tokens, b.output_tokens, rate, by_period, b.longest_tokens or 0)
+                )
     if workloads and not demands and not wrong:
         wrong.add("workloads", 0.0, "a bucket with requests_per_s > 0")
     return tuple(demands)

@@ -17,6 +17,7 @@ from optmodels.serving.points import NONE
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
+LINES_SHOWN = 20
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -43,13 +44,17 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
     conflict = result.get("log", {}).get("conflict")
     if conflict:
-        out += ["[bold]Cannot hold together:[/bold]"] + [f"  {plain(c)}" for c in conflict]
+        out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:
-        out += ["", "[bold]Buckets that nothing serves:[/bold]"] + [
-            f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked
-        ]
+        why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
+        out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
     return out
+
+
+def _first(lines: list[str]) -> list[str]:
+    more = len(lines) - LINES_SHOWN
+    return [*lines[:LINES_SHOWN], f"  and {more:,} more"] if more > 0 else lines
 
 
 def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:

@@ -39,10 +39,17 @@ def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
             name=f"{c.model}, {c.parallelism}, batch {c.batch}", model=architecture.title or c.model,
             checkpoint=architecture.checkpoint, machine=f"server with {c.gpu}", market=None, machines=len(hosts),
             hosts=hosts, devices=devices, gpu=c.gpu, gpus_per_machine=_gpus_of(case, hosts[0]),
-            tensor_parallel=c.tp, pipeline_parallel=c.pp, replicas_per_machine=len(devices), max_num_seqs=c.batch,
+            tensor_parallel=c.tp, pipeline_parallel=c.pp, replicas_per_machine=len(devices),
+            max_num_seqs=c.batch if c.engine is None else c.engine.max_num_seqs,
             max_model_len=_longest(case, c.model), weights=model.weights, kv=model.kv,
             vram_usable=problem.memory.vram_usable,
+            max_num_batched_tokens=None if c.engine is None else c.engine.max_num_batched_tokens,
+            notes=[] if c.engine is None or c.engine.chunk_tokens is None else [
+                f"Of one prompt at most {c.engine.chunk_tokens:,} tokens in a step.",
+            ],
         ))  # fmt: skip
+    if problem.continuous is not None:
+        notes.append("A dispatcher in front has to refuse who cannot be in time: engines alone let everybody wait.")
     notes.append("Who serves whom is in the plan's shares by class and time; they belong into the dispatcher.")
     return Deployments(name=p.name or "plan", deployments=made, notes=notes)
 

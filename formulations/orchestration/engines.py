@@ -13,11 +13,12 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     memory    KV tokens     ≤ M, the mean that seldom fills the cache
     tokens    of prompts    ≤ 0.9 of a step's room beside running requests
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
+    waiting   Σ (s²/2ω + s) ≤ 1 second a second, s what a prompt occupies the prefill for: prompts wait ω in the mean
 
-A request gets its first token (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t' being
-the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks are
-spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV grows
-from its prompt to all its tokens.
+A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t'
+being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
+are spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV
+grows from its prompt to all its tokens.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from optmodels.latency.steps import StepCosts
 from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allowed, crowd_quantile
 
 Array = npt.NDArray[np.float64]
-RESOURCES = ("time", "requests", "memory", "tokens", "prompts")
+RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting")
 SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
 BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
-TIME, REQUESTS, MEMORY, TOKENS, PROMPTS = range(len(RESOURCES))
+TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING = range(len(RESOURCES))
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ class Engine:
         mixed: f.
         step_s: t.
         pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
+        wait_s: ω, `Continuous.waits` times the mean s.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
+        source: where the costs come from, in words.
     """
 
     costs: StepCosts
@@ -78,7 +81,9 @@ class Engine:
     mixed: float
     step_s: float
     pace_s: float
+    wait_s: float
     capacity: Array
+    source: str = ""
 
     @classmethod
     def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
@@ -108,9 +113,16 @@ class Engine:
         capacity = np.array([
             load, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
             typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room,
-            mixed if mixed < 1.0 else np.inf,
+            mixed if mixed < 1.0 else np.inf, 1.0,
         ])  # fmt: skip
-        return cls(steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, capacity)
+        prompts = _prompt_work(c, limits, charged, lengths.prompt)
+        wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room + prompts))
+        found = steps.provenance
+        unseen = (f"not measured: the {' and the '.join(found.transfer)}",) if found.transfer else ()
+        return cls(
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity,
+            "; ".join((found.source, *unseen, *found.notes)),
+        )  # fmt: skip
 
     @cached_property
     def _of(self) -> Coefficients:
@@ -132,7 +144,12 @@ class Engine:
     def first_s(self, prompt: Array) -> Array:
         """From the start to the first token."""
         own = (0.5 + self.chunks(prompt)) * self.step_s + self.prompt_work_s(prompt) + self.costs.request_s
-        return self.later * own
+        return self.later * (own + self.wait_s)
+
+    def waits(self, prompt: Array) -> Array:
+        """What prompts take of a second that may make others wait `wait_s` in the mean, seconds."""
+        s = prompt * self.step_s / self.limits.room + self.prompt_work_s(prompt)
+        return s + s * s / (2 * self.wait_s)
 
     def rest_s(self, output: Array) -> Array:
         """From the first token to the last."""
@@ -143,10 +160,6 @@ class Engine:
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
-
-    def tokens_per_s(self, most: int) -> Array:
-        """(most,) of a request among 1, 2, … in the mean."""
-        return np.asarray(1.0 / (self.fixed_s + self.crowd_s * np.arange(1, most + 1)))
 
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:
@@ -165,6 +178,7 @@ class Taken:
         service_s: to the last.
         prompt_work_s, decode_work_s: added to steps.
         prompt_tokens, chunks: to prefill.
+        waits: of a second in which prompts may wait ω.
         kv_token_s: token-seconds of KV.
         output_tokens: to decode.
     """
@@ -175,6 +189,7 @@ class Taken:
     decode_work_s: Array
     prompt_tokens: Array
     chunks: Array
+    waits: Array
     kv_token_s: Array
     output_tokens: Array
 
@@ -190,7 +205,8 @@ class Taken:
         first, rest = e.first_s(prompt), e.rest_s(output)
         return cls(
             mean(first), mean(first + rest), mean(e.prompt_work_s(prompt)), mean(e.decode_work_s(prompt, output)),
-            mean(prompt), mean(e.chunks(prompt)), mean((first + rest) * prompt + rest * output / 2), mean(output),
+            mean(prompt), mean(e.chunks(prompt)), mean(e.waits(prompt)),
+            mean((first + rest) * prompt + rest * output / 2), mean(output),
         )  # fmt: skip
 
     def shares(self, e: Engine, k: int, bin_s: float) -> Array:
@@ -208,6 +224,7 @@ class Taken:
             kv * (self.kv_token_s[k] / whole),
             until_first * (self.prompt_tokens[k] * e.step_s / first),
             until_first * (self.chunks[k] * e.step_s / first),
+            until_first * (self.waits[k] / first),
         ])  # fmt: skip
         found: Array = taken / e.capacity[:, None]
         found[found <= LEAST] = 0.0

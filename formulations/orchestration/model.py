@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.orchestration.engines import MEMORY, PROMPTS, REQUESTS, TIME, TOKENS
+from formulations.orchestration.engines import MEMORY, PROMPTS, REQUESTS, TIME, TOKENS, WAITING
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import rooms_of, running_counts
@@ -442,9 +442,15 @@ def throughput_cap(m: FlowModel) -> Rows:
     return no_rows() if m.T is None else at_least(0.0, m.tokens.by() - m.T)
 
 
+def prompt_waits(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ waits_kc(t − τ)·x_kcτ ≤ n_c: prompts wait ω_c in the mean (S6; continuous)."""
+    return no_rows() if m.t.taken is None else _taken(m, WAITING)
+
+
 FAMILIES = (
     packing, servers, stock, gpus_of_model, instances_of_model, started, stopped, balance, arrivals, eligible, admitted,
-    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, whole, attainment, throughput_cap,
+    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, prompt_waits, whole, attainment,
+    throughput_cap,
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -116,6 +116,9 @@ class Dispatcher(Document):
     overflow_protection: bool = True
     queue: Queue = Field(default="fifo", description="order in which an instance serves")
     refuse_rest: bool = Field(default=False, description="planned_shares: refuse what the plan refuses")
+    caution: float = Field(
+        default=1.0, ge=0, le=100, description="predictions have tokens take so many times the level's step at least"
+    )
     strict_slo_factor: float | None = Field(
         default=None, description="requests with θ up to this go to sub-cluster 0, others to 1"
     )

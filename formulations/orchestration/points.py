@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
-from formulations.orchestration.engines import REQUESTS, RESOURCES, Engine, Lengths, Taken
+from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
@@ -31,7 +31,7 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 HELD = 1 + 1e-9  # rounding of what a candidate can hold
-BINS_WANTED = 16
+BINS_WANTED, ENGINE_BINS = 16, 48  # until the last arrival; on engines a burst of prompts delays everybody
 SERVICE_BINS = 1.0
 
 
@@ -396,14 +396,16 @@ def _engine(
         reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
     if not reason and not isinstance(steps, str):
         engine = Engine.at(steps, limits, kv, lengths, batch)
-        if batch <= engine.capacity[REQUESTS]:
+        if batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0:
             prompt = float(lengths.weight @ lengths.prompt)
-            rate = np.repeat(engine.tokens_per_s(batch), dp)
+            rate = np.full(batch * dp, 1.0 / engine.pace_s)
             return Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine,
             )  # fmt: skip
         reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
+        if batch <= engine.capacity[REQUESTS]:
+            reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
     return Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason))
 
 
@@ -531,7 +533,8 @@ def _from_trace(
     asked, (_, output) = np.bincount(case.request_model, minlength=len(case.models)), _mean_lengths(case, most)
     service = [output[c.model] / c.worst_rate for c in configurations if asked[c.model]]
     typical = float(np.median(service)) if service else 1.0
-    bin_s = bins.seconds or max(typical / SERVICE_BINS, last / BINS_WANTED, 1e-3)
+    wanted = BINS_WANTED if case.problem.continuous is None else ENGINE_BINS
+    bin_s = bins.seconds or max(typical / SERVICE_BINS, last / wanted, 1e-3)
     T = (
         max(1, math.ceil((last + float(deadline[held].max(initial=0.0))) / bin_s))
         if last == 0

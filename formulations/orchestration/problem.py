@@ -20,6 +20,7 @@ from optmodels.latency.strategies import Variant
 from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
 from optmodels.problem import Problem
+from optmodels.serving.continuous import EngineLimits
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Trace
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, TokensPerSecond, Unit
@@ -274,23 +275,16 @@ class Memory(Entry):
     )
 
 
-class Continuous(Entry):
+class Continuous(EngineLimits):
     """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
 
-    max_num_seqs: PositiveInt = Field(default=256, description="requests that run on an engine at once, at most")
-    max_num_batched_tokens: PositiveInt = Field(default=8192, description="tokens of a step, at most")
-    chunk_tokens: PositiveInt | None = Field(
-        default=None, description="of one prompt in a step, at most; default: what the step has room for"
-    )
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
     )
-
-    @model_validator(mode="after")
-    def _room(self) -> Continuous:
-        if self.max_num_batched_tokens <= self.max_num_seqs:
-            raise ValueError(f"max_num_batched_tokens above max_num_seqs ({self.max_num_seqs}): room for prompts")
-        return self
+    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        default=0.5,
+        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
+    )
 
     @property
     def room(self) -> int:
@@ -355,10 +349,10 @@ class Orchestration(Problem):
     models: tuple[ServedModel, ...] = Field(min_length=1)
     candidates: Candidates = Candidates()
     latency: Latency
-    serving: Literal["slots", "continuous"] | Continuous = Field(
-        default="slots",
-        description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously, with limits",
+    serving: Literal["slots", "continuous"] = Field(
+        default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
+    engine: Continuous | None = Field(default=None, description="with serving: continuous")
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -369,17 +363,17 @@ class Orchestration(Problem):
     _case: OrchestrationCase | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
-    def _steps(self) -> Orchestration:
-        if self.continuous is not None and self.latency.model is None:
-            raise ValueError(
-                "latency: {model: default} or another model of engines' steps, which continuous serving has"
-            )
+    def _engines(self) -> Orchestration:
+        if self.serving == "continuous" and self.latency.model is None:
+            raise ValueError("latency: {model: default} or another model of engines' steps beside serving: continuous")
+        if self.serving == "slots" and self.engine is not None:
+            raise ValueError("serving: continuous beside engine: slots have no steps")
         return self
 
     @property
     def continuous(self) -> Continuous | None:
         """The engines' limits; None: MaaSO's slots."""
-        return Continuous() if self.serving == "continuous" else None if self.serving == "slots" else self.serving
+        return None if self.serving == "slots" else self.engine or Continuous()
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.

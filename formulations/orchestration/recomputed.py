@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 ROUNDING = 1 + 1e-9  # of the tokens that memory holds
 PREFILL_CHUNK_TOKENS = 8192  # of a prompt whose activations are in memory at once
 LEAST_BIN_S = 1e-3
-MOST_BINS_OF_ARRIVALS = 16
+MOST_BINS_OF_ARRIVALS, MOST_BINS_ON_ENGINES = 16, 48
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,8 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     of = level(steps, limits, kv, prompt, output, weight, batch)
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
-                rate = 1.0 if of is None else 1.0 / of.step_s
+                    refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
+                rate = 1.0 if of is None else 1.0 / of.token_s
                 yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of)
 
 
@@ -421,7 +422,8 @@ def _requests(
     asked = set(case.request_model.tolist())
     services = [output[c.model] / c.tokens_per_s for c in possible if c.model in asked]
     typical = float(np.median(services)) if services else 1.0
-    bin_s = case.problem.bins.seconds or max(typical, last / MOST_BINS_OF_ARRIVALS, LEAST_BIN_S)
+    most = MOST_BINS_OF_ARRIVALS if case.problem.continuous is None else MOST_BINS_ON_ENGINES
+    bin_s = case.problem.bins.seconds or max(typical, last / most, LEAST_BIN_S)
     T = max(1, math.ceil(float(due[~long].max(initial=0.0)) / bin_s)) if last == 0 else math.floor(last / bin_s) + 1
     T += math.ceil(_longest_wait(case, trace, possible, due, long) / bin_s)
     _bounded(T)

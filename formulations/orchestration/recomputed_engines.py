@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import betainc
+from scipy.stats import nbinom, norm
 
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
@@ -31,6 +32,7 @@ class Level:
     Attributes:
         fixed_s, step_s, token_s: of a step that does little; t; of a token after the first.
         charged: every chunk pays `prompt_step_s`.
+        wait_s: ω, that prompts wait for others in the mean: `waits` times what the mean one occupies.
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
     """
@@ -43,6 +45,7 @@ class Level:
     step_s: float
     token_s: float
     charged: bool
+    wait_s: float
     slope_s: float
     limits: dict[str, float]
 
@@ -57,7 +60,13 @@ class Level:
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a start to the first token."""
         steps = np.ceil(prompt / self.engine.chunk) + 0.5
-        found: Array = self.later * (steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s)
+        own = steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s
+        found: Array = self.later * (own + self.wait_s)
+        return found
+
+    def occupies_s(self, prompt: Array) -> Array:
+        """Seconds for which a prompt keeps others from being prefilled."""
+        found: Array = self.prompt_s(prompt) + prompt / self.engine.room * self.step_s
         return found
 
     def rest_s(self, output: Array) -> Array:
@@ -97,11 +106,14 @@ def level(
         "running requests": _mean_below(engine.max_num_seqs, load),
         "KV tokens": typical * _mean_below(kv_tokens / typical, load),
         "prompt tokens of a step": FILLED * engine.room,
+        "waiting of prompts": 1.0,
     }
     if mixed < 1:
         limits["chunks of a step"] = mixed
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs))
-    return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, slope, limits)
+    occupied = _prompt_s(costs, engine, prompt, charged) + prompt / engine.room * step
+    wait = engine.waits * float((weight * occupied).sum())
+    return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, slope, limits)
 
 
 def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
@@ -144,13 +156,11 @@ def _mean_below(most: float, load: float) -> float:
 
 
 def _crowd(quantile: float, mean: float, load: float) -> float:
-    """The crowd that is exceeded with probability 1 − quantile."""
-    if _above(0.5, mean, load) <= 1 - quantile:
-        return 0.0
-    high = 1.0
-    while _above(high + 0.5, mean, load) > 1 - quantile:
-        high *= 2
-    return float(brentq(lambda n: _above(n + 0.5, mean, load) - (1 - quantile), 0.0, high, xtol=1e-10))
+    """The crowd exceeded with probability 1 − quantile, from mean, variance and skewness (Cornish and Fisher)."""
+    of = nbinom(mean * (1 - load) / load + 1, 1 - load)
+    z = float(norm.ppf(quantile))
+    m, v, skewness = (float(x) for x in of.stats(moments="mvs"))
+    return m + math.sqrt(v) * (z + skewness * (z * z - 1) / 6)
 
 
 # ------------------------------------------------------------------------------------------ what is taken over time
@@ -209,10 +219,12 @@ def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float) -> di
     decoding = until_last - until_first
     kv = prompt.mean() * runs + output.mean() * growing_between(x, until_first, until_last, bin_s)
     decode = float(of.decode_s(prompt, output).mean()) / decoding if decoding > 0 else 0.0
+    own = of.occupies_s(prompt)
     return {
         "time": prompts * float(of.prompt_s(prompt).mean()) / until_first + (runs - prompts) * decode,
         "running requests": runs,
         "KV tokens": kv * held / flat,
         "prompt tokens of a step": prompts * prompt.mean() * of.step_s / until_first,
+        "waiting of prompts": prompts * float((own + own**2 / (2 * of.wait_s)).mean()) / until_first,
         "chunks of a step": prompts * float(np.ceil(prompt / of.engine.chunk).mean()) * of.step_s / until_first,
     }

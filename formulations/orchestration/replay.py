@@ -48,15 +48,12 @@ ONLINE = (
 )
 PLANNED = Dispatcher(policy="planned")
 ENGINES_ONLINE = tuple(
-    Dispatcher(policy=policy, queue=queue, refuse_rest=rest)
+    Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
+    for caution in (1.0, 1.5, 2.0)
     for policy, rest in (
-        ("planned_shares", True),
-        ("planned_shares", False),
-        ("earliest_finish", False),
-        ("least_kv", False),
+        ("planned_shares", True), ("planned_shares", False), ("earliest_finish", False), ("least_kv", False),
     )
-    for queue in ("deadline", "fifo")
-)
+)  # fmt: skip
 
 
 def replay(

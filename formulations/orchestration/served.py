@@ -19,10 +19,10 @@ from optmodels.simulation.options import ReplayOptions
 Ints = npt.NDArray[np.int64]
 
 
-def engines_of(t: OrchestrationTables, p: OrchestrationPlan, planned: bool) -> tuple[list[Engine], Ints]:
+def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> tuple[list[Engine], Ints]:
     """The engines of a plan's instances, one for every data-parallel replica, and whose each is.
 
-    Dispatchers that follow the plan (`planned`) expect its steps: whom it admits decodes beside prompts yet to come.
+    Dispatchers expect `caution` times the level's step at least: whom they admit decodes beside prompts yet to come.
     """
     rows, made, whose = rows_of(t, p), [], []
     for i, instance in enumerate(p.instances):
@@ -33,7 +33,7 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, planned: bool) -> t
             raise InputError(Mistake(None, "plan.configurations[].engine", None, "an engine, with continuous serving"))
         one = Engine(
             e.costs, int(e.kv_tokens), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens, pool=x.model,
-            kind=instance.configuration, step_s=e.step_s if planned else 0.0,
+            kind=instance.configuration, step_s=caution * e.step_s,
         )  # fmt: skip
         made += [one] * x.dp
         whose += [i] * x.dp
@@ -53,7 +53,7 @@ def serve(
         raise InputError(Mistake(None, "controller", options.controller, "none: continuous serving has max_num_seqs"))
     if options.speed != "load":
         raise InputError(Mistake(None, "speed", options.speed, "load: a step takes what is in it"))
-    engines, whose = engines_of(t, p, way.policy == "planned_shares")
+    engines, whose = engines_of(t, p, way.caution)
     n = len(requests)
     able = np.isin(requests.model, [e.pool for e in engines])
     index = np.full(n, -1, dtype=np.int64)

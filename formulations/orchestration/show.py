@@ -39,6 +39,14 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         ],
         "notes": list(t.case.notes),
     }
+    if plan is not None:
+        used: dict[str, list[str]] = {}
+        for x in (t.configurations[c] for c in rows_of(t, plan)):
+            if x.engine is not None:
+                mine = used.setdefault(x.engine.source, [])
+                name = f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}"
+                mine += [name] if name not in mine else []
+        extra["notes"] += [f"latencies of {', '.join(of)}: {source}" for source, of in used.items()]
     if plan is not None and plan.bins:
         extra["timeline"] = _timeline(t, plan)
     short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
@@ -105,7 +113,8 @@ def _instances(p: OrchestrationPlan) -> Table:
         where = "; ".join(_where(i.placement) for i in mine[:4]) + (
             f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
         )
-        table.add_row(plain(c.model), c.parallelism, str(c.batch), f"{c.tp * c.pp * c.dp} {plain(c.gpu)}",
+        level = str(c.batch) if c.engine is None else f"{c.batch}, {1000 * c.engine.step_s:.3g} ms a step"
+        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}",
                       f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
     return table
 

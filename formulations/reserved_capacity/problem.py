@@ -96,6 +96,7 @@ class MachineType(Entry):
     prices: Prices = Prices()
     prices_by_region: dict[str, Prices] = {}
     prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
+    price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
     catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
     regions: tuple[str, ...] | None = Field(default=None, description="where it is offered; default: where priced")
     reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
@@ -236,6 +237,13 @@ class ReservedCapacity(Problem):
 
     _case: ReservedCase | None = PrivateAttr(default=None)
 
+    def price_source(self, machine: MachineType) -> str:
+        """Where a machine's prices are from, and of which day; empty where the instance does not say."""
+        listed = catalog.pools()[machine.catalog] if machine.catalog is not None else None
+        said = [f"{listed.title}, retrieved {listed.retrieved}"] if listed is not None else []
+        said += [x for x in (machine.prices_file, machine.price_source) if x]
+        return "; ".join(said)
+
     def level(self) -> Level | None:
         """How long steps take by the `latency` section; None: at the peaks of the hardware."""
         if self.latency is None or self.latency.model == "roofline":
@@ -281,7 +289,7 @@ class ReservedCapacity(Problem):
                 hardware = {"gpu": one.gpu, "gpu_count": one.gpu_count, "vram_gib": m.vram_gib or one.vram_gib}
             machines.append(m.model_copy(update=hardware | {
                 "prices": Prices(), "prices_by_region": prices, "prices_file": None, "catalog": None,
-                "regions": None, "serves": serves,
+                "regions": None, "serves": serves, "price_source": self.price_source(m),
             }))  # fmt: skip
         rtt = {a: {b: float(case.rtt_ms[i, j]) for j, b in enumerate(names)} for i, a in enumerate(names)}
         egress = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,11 @@ from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
+from formulations.reserved_capacity.throughput import choice_of
 from optmodels.catalog.types import MARKETS
+from optmodels.latency.resolve import UNCALIBRATED
+from optmodels.latency.steps import Provenance
+from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 
 COMPARED = {
@@ -80,6 +86,8 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
         "comparisons": comparisons(t),
         "size": {"rows": len(t.demand), "sources": len(t.source_region), "sinks": len(t.sink_region)},
         "notes": list(t.case.notes),
+        "latencies": _latencies(t),
+        "prices": {m.machine: said for m in t.case.problem.machines if (said := t.case.problem.price_source(m))},
     }
     if plan is not None:
         from formulations.reserved_capacity import values as reserved_values
@@ -89,6 +97,32 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
         out["regions"] = _regions(t, plan)
         out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
     return out
+
+
+def _latencies(t: ReservedTables) -> dict[str, Any]:
+    """Source and interval of the latencies that machines' throughput comes of, where the instance does not state it.
+
+    And the least share of a machine's planned requests per second that it serves at the pessimistic end of these.
+    """
+    p, case = t.case.problem, t.case
+    level, of, share = p.level(), [], 1.0
+    safety = None if level is None else level.safety
+    for i, m in enumerate(p.machines):
+        for k, s in enumerate(p.services):
+            if s.workload is None or not case.requests_per_second[i, k]:
+                continue
+            found = choice_of(m, s, f"machines[{i}]", f"services[{k}]", level)
+            if found is None or abs(found.rps - case.requests_per_second[i, k]) > 1e-6 * found.rps:
+                continue
+            kind = Provenance(s.workload.variant, "peaks of the catalogue", notes=(UNCALIBRATED,))
+            of.append((f"{s.service} on {m.machine}", found.provenance or kind))
+            if level is None or found.provenance is None or at_most(found.provenance, safety) is None:
+                share = math.nan
+            elif safety is None or safety < LEVEL:
+                end = choice_of(m, s, f"machines[{i}]", f"services[{k}]", replace(level, safety=LEVEL))
+                share = min(share, 0.0 if end is None else end.rps / found.rps)
+    known = None if math.isnan(share) else share
+    return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": known}
 
 
 def machines_held(t: ReservedTables, plan: ReservedPlan) -> Array:
@@ -140,6 +174,15 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += _purchase_lines(p) + _flow_lines(p)
         out += ["", _cost_table(p, extra.get("comparisons", {})), *_commitment_lines(p)]
         out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
+    known = extra.get("latencies") or {}
+    if known.get("sources"):
+        out += ["", *source_lines(known["sources"])]
+        share = known["served_at_the_pessimistic_end"]
+        out += [] if share is None else [f"  at that end machines serve {share:.0%} of the planned requests per second"]
+    prices: dict[str, list[str]] = {}
+    for machine, said in extra.get("prices", {}).items():
+        prices.setdefault(said, []).append(machine)
+    out += [f"[bold]Prices[/bold] of {plain(', '.join(of))}: {plain(said)}" for said, of in prices.items()]
     out += [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
     return out
 

@@ -89,9 +89,7 @@ def _fault(error: Exception) -> int:
 def main() -> None:
     """Entry point of the ``optmodels`` command; SIGTERM stops it as Ctrl-C does."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    gc.set_threshold(
-        50_000, 20, 50
-    )  # start-up makes objects that stay: looking for garbage among them is a tenth of it
+    gc.set_threshold(50_000, 20, 50)  # a tenth of start-up is looking for garbage among objects that stay
     sys.exit(run())
 
 

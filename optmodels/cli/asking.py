@@ -33,15 +33,13 @@ def plan(
     e2e: Annotated[float | None, typer.Option(help="Seconds of a whole request, mean.")] = None,
     e2e_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,
     e2e_p99: Annotated[float | None, typer.Option(help="… of 99 %.")] = None,
-    cloud: Annotated[
-        list[str] | None, typer.Option(help="aws (default), gcp, azure; several times for several.")
-    ] = None,
+    cloud: Annotated[list[str] | None, typer.Option(help="aws (default), gcp, azure; may be repeated.")] = None,
     region: Annotated[str | None, typer.Option(help="Region; default: that of each cloud's list.")] = None,
-    gpu: Annotated[list[str] | None, typer.Option(help="Only this GPU type; several times for several.")] = None,
+    gpu: Annotated[list[str] | None, typer.Option(help="Only this GPU type; may be repeated.")] = None,
     market: Annotated[
         list[str] | None, typer.Option(help="on_demand (default), spot, reserved_1y, reserved_3y.")
     ] = None,
-    quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type at most: h100=16; several times.")] = None,
+    quota: Annotated[list[str] | None, typer.Option(help="GPUs of a type at most: h100=16; may be repeated.")] = None,
     survive: Annotated[int, typer.Option(help="Deployments that may be lost at a time.")] = 0,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
@@ -52,9 +50,10 @@ def plan(
     as_json: Json = False,
 ) -> int:
     """What to rent for one workload, without a file: the plan, the instance it stands for, and what to try next."""
-    from optmodels import api, question
+    from optmodels import question
     from optmodels.cli.planning import solved
     from optmodels.errors import InputError
+    from optmodels.loading import load
 
     asked = question.Question(
         model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, weights=precision, kv=kv,
@@ -66,7 +65,7 @@ def plan(
     made = question.instance(asked)
     text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
     try:
-        api.load(made)
+        load(made)
     except InputError as error:
         raise question.as_options(error) from None
     if write is not None:

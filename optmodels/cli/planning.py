@@ -10,6 +10,8 @@ import typer
 
 from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, TimeLimit
 
+VIOLATIONS_SHOWN = 20
+
 
 def register(app: typer.Typer) -> None:
     """Add this module's verbs."""
@@ -82,6 +84,7 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
 
 
 def _headline(result: Any) -> list[Any]:
+    from optmodels.errors import printable
     from optmodels.reporting.text import plain
 
     title = result.problem.get("title") or result.problem.get("name") or ""
@@ -93,12 +96,23 @@ def _headline(result: Any) -> list[Any]:
         "no_solution_found": f"no plan found{f' within the {result.limit} limit' if result.limit else ''}",
         "error": "error, a fault of optmodels",
     }.get(result.status, result.status)
-    reason = result.log.get("reason")
+    reason = printable(str(result.log.get("reason") or ""), 2000)
     return [
         f"{plain(result.instance)}  [dim]{plain(title)}[/dim]",
         f"[{colour}]{words}[/{colour}] by {plain(result.method)}" + (f": {plain(reason)}" if reason else ""),
         "",
     ]
+
+
+def _violations(found: Any) -> list[str]:
+    """What a check found, for the terminal: the first of many, each of a readable length."""
+    from optmodels.errors import printable
+    from optmodels.reporting.text import plain
+
+    lines = [plain(printable(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}", 400))
+             for v in found[:VIOLATIONS_SHOWN]]  # fmt: skip
+    more = len(found) - len(lines)
+    return [*lines, f"  and {more:,} more, in the document"] if more else lines
 
 
 def _certificate(result: Any) -> list[Any]:
@@ -115,7 +129,7 @@ def _certificate(result: Any) -> list[Any]:
     if result.check is not None:
         verdict = "[green]passed[/green]" if result.check.ok else "[red]FAILED[/red]"
         lines.append(f"Independent check: {verdict}")
-        lines += [plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in result.check.violations]
+        lines += _violations(result.check.violations)
     s = result.seconds
     counts = result.log.get("pruning")
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
@@ -219,7 +233,7 @@ def check(
         ])  # fmt: skip
     else:
         show(["[red]violated[/red]:"])
-        show([plain(f"  {v.requirement}: {v.value} against {v.limit} {v.unit}") for v in report.violations])
+        show(_violations(report.violations))
     if report.proof is not None and not as_json:
         show(_proof(report.proof))
     return 0 if report.ok else 1

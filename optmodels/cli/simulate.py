@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from optmodels.cli.options import Json
+from optmodels.cli.options import Columns, Json
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +26,7 @@ def simulate(
             " as N or LOW-HIGH."
         ),
     ],
+    column: Columns = None,
     tp: Annotated[int, typer.Option(help="GPUs of an instance (tensor parallelism).")] = 1,
     precision: Annotated[str, typer.Option(help="Of the weights.")] = "fp16",
     kv_precision: Annotated[str, typer.Option(help="Of the KV cache.")] = "fp16",
@@ -57,10 +58,12 @@ def simulate(
     """Simulate one deployment on a trace, engine step by engine step."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
+    from optmodels.cli.latency import pairs
     from optmodels.reporting.simulate import simulate_lines
 
     found, unwritten = attempted(lambda: api.simulate(
-        llm, gpu, trace, tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
+        llm, gpu, trace, columns=pairs(column, "--column") or None,
+        tp=tp, precision=precision, kv_precision=kv_precision, engine=engine, model=model,
         max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, chunk_tokens=chunk_tokens,
         kv_tokens=kv_tokens, instances=instances, dispatcher=dispatcher, refuse=refuse, ttft_limit_s=ttft_limit,
         tpot_limit_s=tpot_limit, e2e_limit_s=e2e_limit, rate_factor=rate_factor, first_s=first, seed=seed, out=out,

@@ -19,7 +19,9 @@ import numpy.typing as npt
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.engines.terms import CHUNK_TOKENS
 from optmodels.latency.fit.document import LatencyModel, columns
+from optmodels.latency.fit.forms import STEPS
 from optmodels.latency.fit.loads import Values
+from optmodels.latency.fit.steps import step_costs
 from optmodels.latency.steps import Experts, StepCosts, Window, static_batch
 
 Array = npt.NDArray[np.float64]
@@ -64,14 +66,17 @@ def convert(
     Raises:
         InputError: a model that is no sum over requests, or of pairs of predictions.
     """
-    if model.measured == "pairs" or model.model not in (*SUMS, "scaled"):
+    if model.measured == "pairs" or model.model not in (*SUMS, STEPS, "scaled"):
         expected = (
-            f"{', '.join(SUMS)} or scaled, from steps, batches or closed loops: what a step takes as a sum over its "
-            "requests (MS(1)'s decay is a rate of full batches; coefficients from pairs go into latency.calibration)"
+            f"{', '.join(SUMS)}, {STEPS} or scaled, from steps, batches or closed loops: what a step takes as a sum "
+            "over its requests (MS(1)'s decay is a rate of full batches; coefficients from pairs go into "
+            "latency.calibration)"
         )
         raise InputError(Mistake(None, path, f"{model.model} from {model.measured}", expected))
     if model.model == "scaled":
         return _scaled(model, at_peak)
+    if model.model == STEPS:
+        return Converted(replace(step_costs(model), window=at_peak.window), np.ones(1))
     experts, window = at_peak.experts, at_peak.window
     values, each = _grid(model, tp, experts, window)
     target = {"served": "tpot_s"}.get(model.measured, "latency_s")

@@ -12,7 +12,7 @@ one and leaving its rival at peak picks the wrong machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -45,14 +45,12 @@ _KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by h
 _MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
-_AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "attention", "collective")
+_AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
 
 
 ModelChoice = Annotated[
-    str | tuple[EngineModel, ...],
-    Field(
-        description="default: the engines' global coefficients; roofline: times at peak; or the documents themselves"
-    ),
+    str | tuple[LatencyModel | EngineModel, ...],
+    Field(description="default: the engines' global coefficients; roofline: times at peak; a file; or the documents"),
 ]
 
 
@@ -106,6 +104,15 @@ def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", p
     Raises:
         InputError: no such file, or not a latency model.
     """
+    return source_of(model, engine, lambda name: problem.beside(name, f"{path}.model"), f"{path}.model")
+
+
+def source_of(model: ModelChoice, engine: Engine, find: Callable[[str], Path], path: str) -> Source:
+    """The same where no instance names it: `find` gives a file by its name, `path` is for messages.
+
+    Raises:
+        InputError: no such file, or not a latency model.
+    """
     if model == "roofline":
         return Source(engine, None)
     documents: tuple[LatencyModel | EngineModel, ...] = ()
@@ -114,14 +121,14 @@ def read_source(problem: Problem, model: ModelChoice, engine: Engine = "vllm", p
     elif model in catalog.latency_models():
         documents = (LatencyModel.model_validate(catalog.latency_model_document(model)),)
     elif model.endswith((".yaml", ".yml", ".json")):
-        documents = read_models(problem.beside(model, f"{path}.model"))
+        documents = read_models(find(model))
     elif model != "default":
         known = ("default", "roofline", *catalog.latency_models())
         expected = "default, roofline, a .yaml file, or a latency model of the catalogue"
-        raise InputError(Mistake(None, f"{path}.model", model, expected, hint=did_you_mean(model, known)))
+        raise InputError(Mistake(None, path, model, expected, hint=did_you_mean(model, known)))
     engines = [d for d in documents if isinstance(d, EngineModel)]
     if len(engines) > 1:
-        raise InputError(Mistake(None, f"{path}.model", len(engines), "the coefficients of engines at most once"))
+        raise InputError(Mistake(None, path, len(engines), "the coefficients of engines at most once"))
     fitted = tuple(d for d in documents if isinstance(d, LatencyModel))
     return Source(engine, engines[0] if engines else _shipped(), fitted)
 
@@ -353,7 +360,7 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
         prompt_step_s=prompt,
-        prompt_token_s=term["prefill"] + collective,
+        prompt_token_s=term["prefill"] + term["routed"] + collective,
         prompt_pair_s=term["attention"] / 0.5,
         decode_request_s=term["decode"] + term["running"] + collective,
         context_s=term["kv"] / 1.5,

@@ -96,11 +96,11 @@ class LayerWork:
 
         `seen` itself where no window ends among them.
         """
+        if not self.window_share or first + steps - 1 <= self.window_tokens:
+            return 0.0, 1.0
         contexts = np.arange(first, first + max(steps, 1), dtype=float)
         values = np.asarray(self.seen(contexts), dtype=float)
         slope = float((values[-1] - values[0]) / (len(values) - 1)) if len(values) > 1 else 1.0 - self.window_share
-        if not self.window_share or first + steps - 1 <= self.window_tokens:
-            return 0.0, 1.0
         return float(values.mean() - slope * contexts.mean()), slope
 
     def prefill_flops(self, B: Any, S_in: Any) -> Any:

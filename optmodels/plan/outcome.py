@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from optmodels.errors import printable
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
 
 P = TypeVar("P")
@@ -180,6 +182,23 @@ class Result(Document):
         state = super().__getstate__()
         private = dict(state["__pydantic_private__"] or {}) | {"_frames": None, "_tables": None}
         return state | {"__pydantic_private__": private}
+
+    def _facts(self) -> dict[str, str]:
+        """What one wants to know first, by name."""
+        numbers = {"objective": self.objective, "bound": self.bound, "gap": self.gap}
+        found = {k: f"{v:,.6g}" + (f" {self.unit}" if k != "gap" else "") for k, v in numbers.items() if v is not None}
+        check = {} if self.check is None else {"check": "passed" if self.check.ok else "FAILED"}
+        return {"instance": printable(self.instance, 200), "method": self.method, "status": self.status} | found | check
+
+    def __repr__(self) -> str:
+        return f"<Result {', '.join(f'{k}: {v}' for k, v in self._facts().items())}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook."""
+        rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self._facts().items())
+        return f"<table>{rows}</table>"
 
     def document(self) -> Solved:
         """The document as JSON data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.reporting.text import plain
+from optmodels.reporting.text import CALLED, plain
 
 MAX_ROWS = 40
 MAX_FIGURES = 24
@@ -80,7 +80,8 @@ def words(key: str) -> str:
     """``throughput_tokens_per_s`` as ``throughput tokens/s``, ``ttft_s p99`` as ``ttft p99, s``."""
     first, _, rest = key.replace("_per_s", "/s").partition(" ")
     seconds = first.endswith("_s")
-    words = f"{first.removesuffix('_s')} {rest}".strip().replace("_", " ")
+    first = first.removesuffix("_s")
+    words = f"{CALLED.get(first, first)} {rest}".strip().replace("_", " ")
     return f"{words}, s" if seconds else words
 
 

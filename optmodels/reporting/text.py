@@ -9,6 +9,8 @@ from rich.table import Table
 
 from optmodels.errors import printable
 
+CALLED = {"mean_latency": "mean_TTFT"}  # names in documents, without their units, that say less than they should
+
 
 def plain(text: object) -> str:
     """Text that prints as itself: rich markup escaped, control characters replaced."""

@@ -67,6 +67,7 @@ BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
+MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 # TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -358,10 +359,11 @@ class Points:
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
-        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + c·N_q at a quantile, with N at the level's ρ = 1 − a₀/t.
+        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + `MARGIN`·c·N_q at a quantile, with N at the level's
+        ρ = 1 − a₀/t.
         """
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
-        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs)
+        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs, MARGIN)
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
@@ -396,13 +398,13 @@ def longest_wait(quantile: float | None, most: float) -> float:
     return theta * max(math.log(rho / above), 0.0)
 
 
-def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int) -> Array:
+def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int, margin: float = 1.0) -> Array:
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
         mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
         return mean
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho)
-    at: Array = fixed_s + crowd_s * np.clip(count, 1.0, most)
+    at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most)
     return at
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -20,7 +20,16 @@ from optmodels.errors import Mistakes
 from optmodels.io.read import read_model
 from optmodels.io.tables import read_table
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.resolve import Engine, ModelChoice, Source, deployment, llm_name, read_source, resolve
+from optmodels.latency.resolve import (
+    UNCALIBRATED,
+    Engine,
+    ModelChoice,
+    Source,
+    deployment,
+    llm_name,
+    read_source,
+    resolve,
+)
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
@@ -78,6 +87,9 @@ class PoolChoice(Entry):
     include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = ("*",)
     exclude: tuple[str, ...] = ()
     machines: tuple[Machine, ...] = ()
+    price_source: str = Field(
+        default="", max_length=2000, description="of the machines' prices: where and of which day"
+    )
     assumed_discounts: dict[Market, Fraction] = Field(
         default={}, description="used only where the catalogue has no price in that market; 0.6: 60 % off on-demand"
     )
@@ -250,7 +262,7 @@ class StaticBatch(Problem):
     def inline(self) -> Self:
         """The same problem with catalogue entries and side files written out."""
         case = self.resolve()
-        pool = PoolChoice(machines=case.machines)
+        pool = PoolChoice(machines=case.machines, price_source=case.price_source)
         latency = self.latency.model_copy(
             update={
                 "calibration": case.calibration, "operating_points": case.operating_points or None,
@@ -294,6 +306,28 @@ class Case:
             p.precision.kv, tp,
         )  # fmt: skip
         return resolve(self.source, d, p.workload.input_tokens)
+
+    @property
+    def price_source(self) -> str:
+        """Where the machines' prices are from, and of which day; empty where the instance does not say."""
+        return price_source(self.problem.pool)
+
+    def provenance(self, gpu: str, tp: int, family: Family) -> Provenance:
+        """Where the latencies of `family` on `tp` of these GPUs come from."""
+        if self.source is not None:
+            found = self.costs(gpu, tp)[1]
+            if family in ("high_end", "multi_pass"):
+                return found
+            said = "with a share offloaded: its roofline times the ratio found without, which no engine was measured at"
+            return replace(found, transfer=(*found.transfer, "offloading"), notes=(*found.notes, said))
+        if self.calibration is None:
+            kind = self.problem.latency.variant
+            return Provenance(kind, "peaks of the catalogue", notes=(UNCALIBRATED,))
+        c = self.calibration
+        both = [c.find(gpu, family, phase) for phase in ("decode", "prefill")]
+        tbt, ttft = (tuple(sorted((float(q), x) for q, x in (f.residual_quantiles if f else {}).items())) for f in both)
+        notes = () if all(both) else (f"its coefficients say nothing of {gpu}, {family}: {UNCALIBRATED}",)
+        return Provenance(c.title or "calibration", ", ".join(filter(None, (c.source, c.date))), (), tbt, ttft, notes)
 
     @property
     def tokens(self) -> int:
@@ -377,6 +411,15 @@ def _resolve(p: StaticBatch) -> Case:
         operating_points=measured,
         source=source,
     )
+
+
+def price_source(pool: PoolChoice) -> str:
+    """Where the prices of a pool are from, and of which day; empty where the instance does not say."""
+    said = [pool.price_source]
+    if pool.catalog is not None:
+        listed = catalog.pools()[pool.catalog]
+        said.insert(0, f"{listed.title}, retrieved {listed.retrieved}")
+    return "; ".join(filter(None, said))
 
 
 def select_machines(pool: PoolChoice, wrong: Mistakes, path: str = "pool") -> tuple[Machine, ...]:

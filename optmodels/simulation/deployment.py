@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,18 +10,15 @@ import numpy as np
 
 from optmodels import catalog
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.latency.engines.document import read_engine_model
-from optmodels.latency.engines.terms import Deployment
-from optmodels.latency.fit.document import read_latency_model
-from optmodels.latency.fit.steps import step_costs
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import Engine as EngineName
-from optmodels.latency.resolve import Source, resolve
+from optmodels.latency.resolve import deployment, resolve, source_of
 from optmodels.latency.steps import Provenance, StepCosts
-from optmodels.latency.work import KV_BYTES, layer_work
+from optmodels.latency.work import KV_BYTES, WEIGHT_BYTES, layer_work
 from optmodels.simulation.continuous import Arrivals, Dispatcher, Engine, Floats, Served, simulate
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.types import Trace
+from optmodels.units import GIB
 
 LEVELS = (0.5, 0.9, 0.95, 0.99)
 BINS = 200
@@ -36,47 +33,67 @@ class Limits:
     e2e_s: float | None = None
 
 
-def named(llm: str, gpu: str, tp: int, precision: str, kv_precision: str, engine: str) -> Deployment:
-    """A deployment by names of the catalogue.
+@dataclass(frozen=True)
+class Deployment:
+    """One instance by names of the catalogue.
+
+    Attributes:
+        llm, gpu: what runs where.
+        tp: GPUs.
+        precision, kv_precision: of weights and cache.
+        engine: vllm, sglang or trtllm.
 
     Raises:
-        InputError: one is not there.
+        InputError: a name is not known.
     """
-    one_of("llm", llm, catalog.llms(), hint=True)
-    one_of("gpu", gpu, catalog.gpus(), hint=True)
-    one_of("engine", engine, get_args(EngineName))
-    one_of("kv_precision", kv_precision, KV_BYTES)
-    return Deployment(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, precision, kv_precision, tp  # type: ignore[arg-type]
-    )  # fmt: skip
 
+    llm: str
+    gpu: str
+    tp: int
+    precision: str
+    kv_precision: str
+    engine: str
 
-def costs_of(model: str, d: Deployment, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
-    """Step costs of a deployment by ``default``, ``roofline`` or a model file fitted to its measured steps.
+    def __post_init__(self) -> None:
+        one_of("llm", self.llm, catalog.llms(), hint=True)
+        one_of("gpu", self.gpu, catalog.gpus(), hint=True)
+        one_of("engine", self.engine, get_args(EngineName))
+        one_of("precision", self.precision, WEIGHT_BYTES)
+        one_of("kv_precision", self.kv_precision, KV_BYTES)
+        if self.tp < 1:
+            raise InputError(Mistake(None, "tp", self.tp, "at least 1"))
 
-    Raises:
-        InputError: no such file, or not such a model.
-    """
-    if model in ("default", "roofline"):
-        coefficients = read_engine_model() if model == "default" else None
-        return resolve(Source(d.engine, coefficients), d, prompt_tokens)  # type: ignore[arg-type]
-    fitted = read_latency_model(Path(model))
-    notes = (f"read as measured on this deployment: {fitted.title or model}",)
-    return step_costs(fitted), Provenance(model, fitted.source, notes=notes)
+    def costs(self, model: str, prompt_tokens: float) -> tuple[StepCosts, Provenance]:
+        """Step costs by ``default``, ``roofline``, a model file or a shipped model.
 
+        A model file that names neither GPU nor LLM is taken to be measured on this deployment.
 
-def kv_room(d: Deployment, max_num_seqs: int, max_num_batched_tokens: int) -> float:
-    """Tokens of KV cache that weights and a pass leave on the GPUs.
+        Raises:
+            InputError: no such file, or not such a model.
+        """
+        source = source_of(model, self.engine, Path, "model")  # type: ignore[arg-type]
+        here = {"gpu": self.gpu, "llm": self.llm, "precision": self.precision}
+        models = tuple(m if m.gpu or m.llm else m.model_copy(update=here) for m in source.models)
+        source = replace(source, models=models)
+        d = deployment(
+            source, catalog.llms()[self.llm], self.llm, catalog.gpus()[self.gpu], self.gpu,
+            self.precision, self.kv_precision, self.tp,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return resolve(source, d, prompt_tokens)
 
-    Raises:
-        InputError: not even one request's.
-    """
-    work = layer_work(d.llm, d.precision, d.kv_precision)
-    vram = float(d.gpu.vram_gib) * 2**30
-    room = kv_tokens(work, vram, d.gpus, chunk_tokens=max_num_batched_tokens, max_requests=max_num_seqs)
-    if room < 1:
-        raise InputError(Mistake(None, "tp", d.gpus, f"GPUs enough for the weights of {d.llm_name} ({d.precision})"))
-    return room
+    def kv_tokens(self, max_num_seqs: int, max_num_batched_tokens: int) -> float:
+        """Tokens of KV cache that weights and a pass leave on the GPUs.
+
+        Raises:
+            InputError: not even one.
+        """
+        work = layer_work(catalog.llms()[self.llm], self.precision, self.kv_precision)  # type: ignore[arg-type]
+        vram = float(catalog.gpus()[self.gpu].vram_gib) * GIB
+        room = kv_tokens(work, vram, self.tp, chunk_tokens=max_num_batched_tokens, max_requests=max_num_seqs)
+        if room < 1:
+            expected = f"GPUs enough for the weights of {self.llm} ({self.precision})"
+            raise InputError(Mistake(None, "tp", self.tp, expected))
+        return room
 
 
 def serve(
@@ -99,6 +116,7 @@ def serve(
     limits = limits or Limits()
     arrivals = Arrivals.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, prefixes=trace.prefixes,
+        expected_output_tokens=trace.expected_output_tokens,
         ttft_limit_s=np.inf if limits.ttft_s is None else limits.ttft_s,
         deadline_s=np.inf if limits.e2e_s is None else limits.e2e_s,
     )  # fmt: skip

@@ -59,7 +59,19 @@ def model_text(model: Any, kind: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"model.{kind}"
         session.write(file, file_names(m.column_names), file_names(m.row_names))
-        return file.read_text(encoding="ascii")
+        text = file.read_text(encoding="ascii")
+    return text if kind == "mps" else _whole_words(text)
+
+
+def _whole_words(text: str) -> str:
+    """An LP file whose sections have the names that every reader knows, and none without content.
+
+    CBC takes HiGHS' ``gen`` for a variable, skips the rest and solves a model without integers.
+    """
+    called = {"bin": "binary", "gen": "general", "semi": "semi-continuous"}
+    lines = text.splitlines()
+    empty = {i for i, line in enumerate(lines[:-1]) if line in called and not lines[i + 1].startswith(" ")}
+    return "\n".join([called.get(line, line) for i, line in enumerate(lines) if i not in empty] + [""])
 
 
 def file_names(names: Iterable[str]) -> list[str]:

@@ -15,8 +15,7 @@ from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.engines.terms import Deployment
-from optmodels.latency.resolve import llm_name, read_source, resolve
+from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
 from tests.adversary import static
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
@@ -74,8 +73,8 @@ def _costs_of(p: CostEfficiency, architecture: Architecture, gpus: dict[str, Gpu
 
     @cache
     def costs(gpu: str, tp: int) -> Any:
-        d = Deployment(architecture, llm_name(p.model), gpus[gpu], gpu, source.engine, p.precision.weights,
-                       p.precision.kv, tp)  # fmt: skip
+        weights, kv = p.precision.weights, p.precision.kv
+        d = deployment(source, architecture, llm_name(p.model), gpus[gpu], gpu, weights, kv, tp)
         return resolve(source, d, p.workload.input_tokens)
 
     return costs

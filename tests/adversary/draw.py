@@ -9,7 +9,8 @@ import numpy as np
 
 OWN_MODEL = {
     "layers": 24, "hidden": 2048, "heads": 16, "kv_heads": 8, "head_dim": 128, "ffn": 5632, "ffn_matrices": 3,
-    "vocab": 32000, "max_positions": 4096, "tied_embeddings": True, "learned_positions": 0, "params": 1.3e9,
+    "vocab": 32000, "max_positions": 4096, "tied_embeddings": True, "learned_positions": 0,
+    "params": 1.3e9, "attention_gate": False,
 }  # fmt: skip
 EXPERTS = OWN_MODEL | {
     "moe": {"experts": 8, "active": 2, "expert_ffn": 1408, "shared_experts": 1, "shared_ffn": 1408, "dense_layers": 1},

@@ -26,8 +26,34 @@ from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
+CONTINUOUS = "continuous batching: tests/fleet/test_continuous.py has brute force over counts, and the step simulator"
 LEFT_OUT = {
     "Fleet.title": "for people",
+    **dict.fromkeys(
+        (
+            "Fleet.serving",
+            "Fleet.serving=static",
+            "Fleet.serving=continuous",
+            "Fleet.engine",
+            "EngineLimits.max_num_seqs",
+            "EngineLimits.max_num_batched_tokens",
+            "EngineLimits.chunk_tokens",
+            "FleetWorkload.prefix_hit_share",
+            "FleetSlo.tbt_s=Percentile",
+        ),
+        CONTINUOUS,
+    ),
+    **dict.fromkeys(
+        (
+            "FleetLatency.model",
+            "FleetLatency.model=str",
+            "FleetLatency.model=EngineModel",
+            "FleetLatency.safety",
+            "FleetLatency.engine",
+            *(f"FleetLatency.engine={name}" for name in ("vllm", "sglang", "trtllm")),
+        ),
+        "levels of static batches: cost efficiency's adversary has them; of engines: as continuous batching",
+    ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
@@ -37,6 +63,7 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
+    "Bucket.longest_tokens": "for export",
 }
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan

@@ -21,17 +21,27 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
-from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
+_ENGINES = "engines' steps, judged by tests/orchestration/test_continuous: literal form, recomputed rows, replay"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
+    **dict.fromkeys(
+        (
+            "Latency.model", "Latency.model=str", "Latency.model=EngineModel", "Latency.model=LatencyModel",
+            "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm",
+            "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous",
+            "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens",
+            "Continuous.chunk_tokens", "Continuous.quantile", "Continuous.waits",
+        ), _ENGINES,
+    ),
     "TraceSpec.generated": _GENERATED,
     "TraceSpec.columns": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
@@ -423,6 +433,9 @@ def _requests(
     return groups, T, bin_s
 
 
+NOTHING = 1e-7
+
+
 # The programme --------------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +463,8 @@ def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
             if row:
                 p.row({**row, instances[j]: -min(slots, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
     score.finish(instances)
+    if 0 < np.abs(p.cost).max() < NOTHING:
+        raise UnsettledError("reference: all that can be gained is less than the solver's tolerance")
     return p.solve()
 
 
@@ -575,7 +590,8 @@ class _Score:
                 share, wait = q.able(c, ttft, 0.0)
                 if share > 0:
                     found.append(wait + c.prefill * float(q.prompt.mean()))
-        return max(found) or 1.0
+        longest = max(found)
+        return longest if longest > EDGE else 1.0  # what is left of a wait of 0 is rounding
 
     def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
         """What requests of class q on c are worth; variables count `unit` of them."""
@@ -594,7 +610,10 @@ class _Score:
     def finish(self, instances: list[int]) -> None:
         """Rows over all classes; changes."""
         p, data = self.p, self.case.data
-        p.row(self.tokens, low=0.0)
+        (total, most), *terms = self.tokens.items()  # T, counted in what all variables together could make of it
+        unit = min(-most, sum(a * p.high[x] for x, a in terms)) or -most
+        p.cost[total], p.high[total] = -self.weights["throughput"] * unit, min(1.0 / unit, 2.0)
+        p.row({x: a / unit for x, a in terms} | {total: -1.0}, low=0.0)
         penalty = data.get("slo", {}).get("shortfall_penalty")
         for m, model in enumerate(data["models"]):
             least, count = model.get("attainment_at_least"), sum(q.requests for q in self.case.groups if q.model == m)

@@ -400,7 +400,7 @@ def architecture(rng: Rng) -> Json:
         if maybe(rng, 0.5):
             found["mla"] |= {"index_heads": 4, "index_head_dim": 32}
     elif maybe(rng, 0.1):
-        found["attention_gate"] = True
+        found["attention_gate"] = maybe(rng)
     attention = found["layers"]
     if found["layers"] > 1 and maybe(rng, 0.2):
         found["linear"] = {

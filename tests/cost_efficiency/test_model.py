@@ -302,6 +302,18 @@ def test_a_budget_of_exactly_the_optimum_is_enough(tiny):
     assert exact(problem, t, Options()).plan.usd_per_hour == cost
 
 
+def test_a_budget_of_exactly_five_machines_is_enough(tiny):
+    """5 × 5.69 is 28.450000000000003 in binary: a budget of 28.45 pays for it."""
+    machine = tiny()["pool"]["machines"][0] | {"prices": {"on_demand": 5.69}}
+    five = {"families": ["high_end"], "replicas": [5]}
+    document = tiny(pool={"machines": [machine]}, strategies=five, budget_usd_per_hour=28.45)
+    problem, t = tables_of(document)
+    plan = exact(problem, t, Options()).plan
+    assert plan.usd_per_hour == 5 * 5.69 > 28.45
+    assert check(problem, plan.model_dump(mode="json")).ok
+    assert next(x for x in plan.limits if x.name == "budget").limit == 28.45
+
+
 def test_limits_of_exactly_the_optimum_are_enough(tiny):
     """An SLO set to what the plan achieves: the boundary belongs to the feasible set."""
     problem, t = tables_of(tiny(strategies={"families": ["kvo_ram"]}))

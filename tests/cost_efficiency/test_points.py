@@ -432,3 +432,26 @@ def test_the_asked_error_is_met(tiny):
     for asked in (1e-2, 1e-3):
         nodes = linearise(in_range(t), t.limits, asked)
         assert nodes.error.max() <= asked
+
+
+def test_a_latent_cache_is_on_every_gpu_and_a_batch_beyond_it_takes_passes():
+    """DeepSeek-V3 on 8 × H200 holds 0.72 million tokens: 1.5 million take three passes, by the check too."""
+    document = {
+        "formulation": "cost_efficiency", "schema": 1, "model": "deepseek-v3",
+        "precision": {"weights": "fp8_block", "kv": "fp16"},
+        "workload": {"batch": 512, "input_tokens": 2000, "output_tokens": 1000}, "slo": {"kind": "batch", "tps": 100},
+        "pool": {"machines": [{
+            "machine": "p5en", "gpu": "h200", "gpu_count": 8, "vram_gib": 1128, "prices": {"on_demand": 63.3},
+        }]},
+        "strategies": {"families": ["high_end", "multi_pass"], "tensor_parallel": [8], "replicas": [1]},
+    }  # fmt: skip
+    problem, t = tables_of(document)
+    fits = t.curves.alpha_lo <= t.curves.alpha_hi
+    c = t.configurations
+    assert not fits[c.family == FAMILIES.index("high_end")].any()
+    passes = c.count[(c.family == FAMILIES.index("multi_pass")) & fits]
+    assert passes.min() == 3
+    row = best_row(t)
+    plan = make_plan(t, row, float(t.optimum.alpha[t.candidates.configuration[row]]))
+    assert plan.passes == 3
+    assert check(problem, plan.model_dump(mode="json")).ok

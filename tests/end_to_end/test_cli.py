@@ -114,6 +114,19 @@ def test_a_closed_pipe_is_no_fault(write, folder):
     assert done.stderr == ""
 
 
+def test_machines_are_listed_with_prices_their_date_and_source(cli):
+    rows = json.loads(cli("list", "machines", "--pool", "gcp", "--region", "europe-west4", "--json").out)
+    (row,) = [r for r in rows if r["machine"] == "g2-standard-4"]
+    assert (row["gpu"], row["gpus"], row["vram_gib"], row["date"]) == ("l4", 1, 24.0, "2026-07-30")
+    assert row["reserved_3y"] < row["reserved_1y"] < row["on_demand"] == 0.742916
+    assert "google-cloud-pricing" in row["source"] and "price list" in row["price_sources"]
+    table = cli("list", "machines", "--pool", "azure", "--region", "swedencentral")
+    assert "Standard_ND96isr_H100_v5" in table.out and "USD per hour of 2026-06-18" in table.out
+    for wrong in (("--region", "atlantis"), ("--pool", "none")):
+        assert cli("list", "machines", *wrong).status == 2
+    assert cli("list", "catalog", "--pool", "gcp").status == 2
+
+
 # -------------------------------------------------------------------------------------------------------- documents
 
 

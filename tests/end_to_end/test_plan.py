@@ -118,3 +118,11 @@ def test_a_terminal_is_shown_seconds_bound_and_gap_while_it_waits():
 def test_no_terminal_is_shown_nothing(command, write, tiny):
     write(tiny())
     assert command("solve", "instance.yaml").err == ""
+
+
+def test_a_result_says_what_it_is_in_one_line_and_in_a_notebook(tiny):
+    result = optmodels.solve(tiny(name="<b>"))
+    assert repr(result) == str(result)
+    assert repr(result).startswith("<Result instance: <b>, method: exact, status: optimal, objective: ")
+    assert len(repr(result)) < 400
+    assert "<th>instance</th><td>&lt;b&gt;</td>" in result._repr_html_()

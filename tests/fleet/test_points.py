@@ -163,7 +163,9 @@ def test_trace_into_buckets(tmp_path):
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,100,10\n"
                     "2023-11-16 18:15:51.6805900,200,20\n2023-11-16 18:15:56.6805900,5000,300\n")  # fmt: skip
     cells = bucket_trace(path, Trace(file="trace.csv"))
-    assert cells == [("≤256x≤64", 150, 15, pytest.approx(0.2)), (">4096x>256", 5000, 300, pytest.approx(0.1))]
+    assert cells == [
+        ("≤256x≤64", 150, 15, pytest.approx(0.2), 220), (">4096x>256", 5000, 300, pytest.approx(0.1), 5300)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text"), [

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import optmodels
-from optmodels.errors import MOST_SHOWN, InputError, Mistake
+from optmodels.errors import LONGEST, MOST_SHOWN, InputError, Mistake
 from optmodels.io import tables
 from optmodels.io.read import MAX_DEPTH, read_document
 from optmodels.latency.fit.measurements import read_measurements
@@ -101,8 +101,11 @@ def _deep():
 def test_messages_are_bounded():
     many = InputError(Mistake("f", f"x[{i}]", "v" * 690_000, "e" * 10_000) for i in range(3000))
     said = str(many)
-    assert len(said) < 200_000
-    assert said.endswith(f"and {3000 - MOST_SHOWN:,} more mistakes")
+    assert len(said) < LONGEST + 100
+    shown = said.count("\n")
+    assert 5 < shown < MOST_SHOWN and said.endswith(f"and {3000 - shown:,} more mistakes")
+    few = str(InputError(Mistake("f", f"x[{i}]", "v", "e") for i in range(3000)))
+    assert few.count("\n") == MOST_SHOWN and few.endswith(f"and {3000 - MOST_SHOWN:,} more mistakes")
     assert len(many.mistakes) == 3000
     assert str(pickle.loads(pickle.dumps(many))) == said
 

@@ -207,6 +207,7 @@ def test_a_deployment_that_was_never_seen_has_the_wider_interval():
     # All three were measured, but never with one another: sglang and DeepSeek were, on another GPU.
     assert deployed("sglang", "h100", "deepseek-r1", "fp8", 8).unseen == ("gpu",)
     assert deployed("vllm", "h100", "deepseek-r1", "fp8", 8).unseen == ("llm",)
+    assert deployed("trtllm", "h100", "llama-3.1-8b", "fp8").unseen == ("llm",)  # measured in 16 bit
     assert seen.transfer == () and set(unseen.transfer) == {"llm", "gpu"}
 
 
@@ -254,7 +255,7 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
     assert after.at(there).unseen == after.at(there).transfer == ("gpu",)
     # Two rows of two workloads pull, but their interval is that of nobody's rows.
     few = with_own_rows([own_rows(2, 1.4)])
-    assert few.at(here).unseen == ("workload",)
+    assert few.at(here).unseen == ("llm",)
     assert few.own[0].workloads == 1 and after.own[0].workloads == 4 and after.own[0].rows == 5
 
 

@@ -55,8 +55,11 @@ def test_a_level_by_hand():
     assert e.capacity[0] == pytest.approx(1 - 0.010 / t)
     assert e.capacity[3] == pytest.approx(0.9 * 1000)
     assert e.capacity[4] == np.inf  # contexts and experts cost the same in every step
-    assert e.first_s(np.array([1000.0]))[0] == pytest.approx(1.5 * t + 0.010)
-    assert e.first_s(np.array([1001.0]))[0] == pytest.approx(2.5 * t + 0.01001)  # two chunks
+    wait = (t + 0.010) / 2  # half of the whole room for a step and its work
+    assert e.first_s(np.array([1000.0]))[0] == pytest.approx(wait + 1.5 * t + 0.010)
+    assert e.first_s(np.array([1001.0]))[0] == pytest.approx(wait + 2.5 * t + 0.01001)  # two chunks
+    # A prompt of the mean length takes (s + s²/2ω) = 2s: prompts wait ω where the prefill is busy half of the time.
+    assert e.waits(np.array([1000.0]))[0] == pytest.approx(2 * (t + 0.010))
     assert e.rest_s(np.array([1.0, 11.0])) == pytest.approx([0.0, 10 * e.pace_s])
     assert 1.0 < e.pace_s / t < 1.1  # beside more than 8, which 20 % of crowds are
     assert 8 < e.lets_in(8.0) <= 64
@@ -93,15 +96,16 @@ def test_what_a_start_takes_is_the_mean_over_starts_in_its_bin(costs, prompt, ou
             running.mean(),
             (running * (prompt + output * grown)).mean(), (filling * prompt * e.step_s / first).mean(),
             (filling * np.ceil(prompt / 512) * e.step_s / first).mean(),
+            (filling * float(e.waits(np.array([prompt]))[0]) / first).mean(),
         ]  # fmt: skip
-        scale = np.array([sum(work), 1, prompt + output, prompt, 5])[rows]
+        scale = np.array([sum(work), 1, prompt + output, prompt, 5, 1])[rows]
         np.testing.assert_allclose(found[:, i] / scale, np.array(expected)[rows] / scale, atol=3e-3)
 
 
 VARIANTS = {
     "two models": {},
     "chunks, limits, quantile": {
-        "serving": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
+        "engine": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
         "slo": {"ttft_s": 0.5}, "bins": {},
     },
     "roofline, data parallel": {
@@ -146,7 +150,8 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
         e = t.configurations[i].engine
         assert (c.level.step_s, c.level.fixed_s, c.level.token_s) == pytest.approx((e.step_s, e.fixed_s, e.pace_s))
         found = [c.level.limits.get(x, np.inf) for x in (
-            "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step")]  # fmt: skip
+            "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step",
+            "waiting of prompts")]  # fmt: skip
         np.testing.assert_allclose(found, e.capacity, rtol=1e-9)
         for k, q in enumerate(true.groups):
             if c.model != q.model:
@@ -157,7 +162,9 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
             assert (first_s(q, c), service_s(q, c)) == pytest.approx((t.first_s[k, i], t.service_s[k, i]))
             x = np.zeros(t.bins)
             x[0] = 1.0  # what one start takes in each bin, from the curve of starts
-            curve = np.array(list(taken(c.level, q.prompt, q.output, x, t.bin_s).values())) / np.array(found)[:, None]
+            curve = taken(c.level, q.prompt, q.output, x, t.bin_s)
+            curve["waiting of prompts"] = curve.pop("waiting of prompts")  # the last
+            curve = np.array(list(curve.values())) / np.array(found)[:, None]
             shares = np.zeros((len(RESOURCES), max(t.bins + 2, t.busy(k, i).shape[1])))
             shares[:, : t.busy(k, i).shape[1]] = t.busy(k, i) * c.dp
             np.testing.assert_allclose(curve, shares[:, : t.bins + 2], rtol=1e-6, atol=1e-9)
@@ -254,8 +261,10 @@ def test_what_engines_do_not_have_is_refused_in_words(planned, asked, path):
 def test_continuous_serving_needs_costs_of_steps():
     with pytest.raises(InputError, match=r"latency: \{model: default\}"):
         load(two_models(10, serving="continuous"))
+    with pytest.raises(InputError, match="slots have no steps"):
+        load(two_models(10, engine={"max_num_seqs": 8}))
     with pytest.raises(InputError, match="room for prompts"):
-        load(document("two models") | {"serving": {"max_num_seqs": 256, "max_num_batched_tokens": 256}})
+        load(document("two models") | {"engine": {"max_num_seqs": 256, "max_num_batched_tokens": 256}})
 
 
 def test_pipelines_and_levels_beyond_the_engine_are_refused_with_the_reason():
@@ -275,3 +284,11 @@ def test_dispatchers_go_by_predicted_lengths(planned):
         for trace in (own, dataclasses.replace(own, predicted_output_tokens=np.full(len(own), 10_000)))
     )
     assert right > 0 == wrong
+
+
+def test_exports_tell_engines_their_limits(planned):
+    problem, plan = planned
+    found = optmodels.formulation.get("orchestration").deployments(problem, plan)
+    told = {(d.max_num_seqs, d.max_num_batched_tokens) for d in found.deployments}
+    assert told == {(c["engine"]["max_num_seqs"], 8192) for c in plan["configurations"]}
+    assert any("refuse" in note for note in found.notes)

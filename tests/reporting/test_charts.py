@@ -170,3 +170,16 @@ def test_a_plan_has_its_charts_beside_it(tmp_path):
     assert arrived == pytest.approx(result.plan["prediction"]["requests"], rel=1e-2)
     shares = [v for line in timeline["busy"] for v in line["share"]]
     assert 0 < max(shares) <= 1 + 1e-6
+
+
+def test_the_gap_over_time_never_shows_bounds_of_parts():
+    from optmodels.reporting.charts.generic import gap_over_time
+
+    events = [(0.1, 12.0, 12.0), (0.2, 12.0, 4.0), (0.3, None, 5.0), (0.4, 11.0, 3.0), (0.5, 10.0, 8.0)]
+    document = {"sense": "min", "objective": 10.0, "bound": 8.0,
+                "events": [{"seconds": s, "objective": o, "bound": b, "nodes": 0} for s, o, b in events]}  # fmt: skip
+    rows = gap_over_time(document).spec["data"]["values"]
+    assert [(r["seconds"], r["gap"]) for r in rows] == [
+        (0.2, pytest.approx(8 / 12, rel=1e-5)), (0.3, pytest.approx(7 / 12, rel=1e-5)),
+        (0.4, pytest.approx(6 / 11, rel=1e-5)), (0.5, 0.2),
+    ]  # fmt: skip

@@ -162,7 +162,7 @@ def drawn(seed):
 
 def test_the_compiled_loop_is_the_plain_one():
     preempted = hits = refused = served = 0
-    for seed in range(150):
+    for seed in range(100):
         arrivals, engines, given = drawn(seed)
         fast = simulate(arrivals, engines, bin_s=0.1, **given)
         slow = plain.simulate(arrivals, engines, **given)
@@ -173,4 +173,4 @@ def test_the_compiled_loop_is_the_plain_one():
         assert np.isfinite(fast.finish_s[fast.served]).all()
         preempted, hits = preempted + fast.preemptions.sum(), hits + (fast.hit_tokens > 0).sum()
         refused, served = refused + (~fast.served).sum(), served + fast.served.sum()
-    assert min(preempted, hits, refused) > 200 and served > 2000
+    assert min(preempted, hits, refused) > 150 and served > 1500

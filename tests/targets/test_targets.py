@@ -290,3 +290,39 @@ def test_model_is_written_for_other_solvers(kind, tiny, tmp_path):
     solver.readModel(str(tmp_path / name))
     solver.run()
     assert 1e6 / solver.getObjectiveValue() == pytest.approx(result.objective, rel=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------- a fleet's replicas
+
+
+def _two_replicas(**changes):
+    machine = {"machine": "box", "gpu": "a10g", "gpu_count": 2, "vram_gib": 48, "ram_gib": 64, "disk_gbps": 4,
+               "net_gbps": 10, "prices": {"on_demand": 1.0}}  # fmt: skip
+    workload = {"name": "w", "model": "llama-3.2-3b", "slo": {"deadline_s": 600},
+                "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 0.5}]}  # fmt: skip
+    return {
+        "formulation": "fleet", "schema": 1, "name": "two", "workloads": [workload | changes],
+        "pool": {"machines": [machine]}, "markets": {"main": ["on_demand"]},
+        "strategies": {"families": ["high_end"], "batches": [16], "replicas": [1], "tensor_parallel": [1]},
+    }  # fmt: skip
+
+
+def test_a_replica_of_a_fleet_admits_its_part_of_the_batch():
+    result = optmodels.solve(_two_replicas())
+    line = result.plan["periods"][0]["deployments"][0]
+    (d,) = of(result).deployments
+    assert (line["batch"], line["replicas_per_machine"]) == (16, 2)
+    assert (d.max_num_seqs, d.replicas_per_machine) == (8, 2)
+    script = targets.of_plan(of(result), "vllm").files["llama-3-2-3b-box.sh"]
+    assert script.count("--max-num-seqs=8 --max-model-len=640 ") == 2
+
+
+def test_an_engine_admits_the_longest_request_of_a_trace_not_the_mean(tmp_path):
+    rows = "".join(f"2023-11-16 18:15:{s:02d},{a},{b}\n" for s, a, b in ((1, 100, 20), (11, 120, 30), (41, 250, 60)))
+    (tmp_path / "trace.csv").write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(_two_replicas(buckets=None, trace={"file": "trace.csv"})))
+    result = optmodels.solve(tmp_path / "mine.yaml")
+    (d,) = of(result).deployments  # of the document alone, which no longer has the trace
+    (bucket,) = result.problem["workloads"][0]["buckets"]
+    assert (bucket["input_tokens"], bucket["output_tokens"], bucket["longest_tokens"]) == (157, 37, 310)
+    assert d.max_model_len == 310

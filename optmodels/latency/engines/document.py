@@ -19,9 +19,10 @@ from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
 from optmodels.latency.engines.fit import Fitted
-from optmodels.latency.engines.terms import Deployment, Loads, Precision, first_token_terms, step_terms
+from optmodels.latency.engines.terms import MEASURED_AS, Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
+from optmodels.latency.work import Precision
 
 Array = npt.NDArray[np.float64]
 LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
@@ -70,6 +71,11 @@ class OwnRows(Entry):
     source: str = ""
     date: str = ""
 
+    @property
+    def suffice(self) -> bool:
+        """Whether they have an interval of their own; fewer pull, but count as unmeasured."""
+        return self.rows >= min(LEAST_OWN.values()) and self.workloads >= OWN_WORKLOADS
+
 
 class EngineModel(Entry):
     """Global coefficients over engines, GPUs and LLMs."""
@@ -82,6 +88,7 @@ class EngineModel(Entry):
     rows_left_out: dict[str, int] = Field(description="reason → rows of the source that were not fitted")
     measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
     together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
+    precisions: dict[str, tuple[str, ...]] = Field(description="LLM → precisions it was measured at")
     domain: dict[str, tuple[float, float]]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
@@ -95,10 +102,10 @@ def labels(d: Deployment) -> dict[str, str]:
     """The deployment's level in every grouping of the fit."""
     llm, gpu = d.llm_name, d.gpu_name
     return {
-        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.precision,
-        "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.precision}", "llm|gpu": f"{llm}|{gpu}",
+        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.measured_as,
+        "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
-        "configuration": f"{d.engine}|{llm}|{gpu}|{d.precision}|{d.gpus}/{d.attention_ranks}",
+        "configuration": f"{d.engine}|{llm}|{gpu}|{d.measured_as}|{d.gpus}/{d.attention_ranks}",
     }  # fmt: skip
 
 
@@ -116,11 +123,14 @@ class Deployed:
     def unseen(self) -> tuple[LeftOut, ...]:
         """What of the deployment was never measured; the workload, or how many rows of one's own, where everything was.
 
-        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were.
+        Where LLM, GPU and engine were measured, but never with one another: the one without which the others were. An
+        LLM at another precision than measured is another LLM.
         """
         d = self.deployment
         names: dict[LeftOut, str] = {"llm": d.llm_name, "gpu": d.gpu_name, "engine": d.engine}
         found = tuple(what for what, name in names.items() if name not in self.source.measured[what])  # type: ignore[index]
+        if "llm" not in found and d.measured_as not in self.source.precisions[d.llm_name]:
+            found = ("llm", *found)
         if found:
             return found
         if (d.engine, d.llm_name, d.gpu_name) in self.source.together:
@@ -140,10 +150,9 @@ class Deployed:
     def _own(self) -> LeftOut | None:
         """The interval of rows of one's own, where there are enough of this engine, LLM and GPU."""
         d = self.deployment
-        mine = [o for o in self.source.own if (o.engine, o.llm, o.gpu) == (d.engine, d.llm_name, d.gpu_name)]
-        if max((o.workloads for o in mine), default=0) < OWN_WORKLOADS:
-            return None
-        rows = sum(o.rows for o in mine)
+        mine = (d.engine, d.llm_name, d.gpu_name, d.measured_as)
+        rows = max((o.rows for o in self.source.own if o.suffice and (o.engine, o.llm, o.gpu, o.precision) == mine),
+                   default=0)  # fmt: skip
         return next((what for what, least in LEAST_OWN.items() if rows >= least), None)
 
     def predict(self, values: Values, target: str | None = None, *, safety: float | None = None) -> Array:
@@ -226,9 +235,10 @@ def deployment(
             wrong.add(option, name, f"one of {', '.join(known)}")
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
+    cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"
     return Deployment(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision),
-        "fp8" if precision in ("fp8", "fp4") else "fp16", tp * attention_ranks, attention_ranks,
+        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision), cache,
+        tp * attention_ranks, attention_ranks,
     )  # fmt: skip
 
 

@@ -39,9 +39,9 @@ FIRST_TOKEN_FORM = Form(
         "running": (0.2, 1.0), "tokens": (3.0, 1.0),
     },
     spread={
-        "engine": {"*": 0.05, "burst": 0.35, "step": 0.7, "fixed": 1.75, "prefill": 0.25, "attention": 0.1,
+        "engine": {"*": 0.05, "burst": 0.9, "step": 0.7, "fixed": 1.75, "prefill": 0.6, "attention": 0.1,
                    "layer": 0.35},
-        "precision": {"*": 0.25},
+        "precision": {"*": 0.25, "step": 0.09},
     },
     factors={
         "engine": 0.1, "gpu": 0.05, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.3,
@@ -49,6 +49,6 @@ FIRST_TOKEN_FORM = Form(
     },
     noise=(0.25, 0.2),
     own=Own(
-        {"*": 1.0, "burst": 5.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12,
+        {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12,
     ),
 )  # fmt: skip

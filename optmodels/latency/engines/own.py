@@ -88,28 +88,27 @@ def with_own_rows(
     """
     model = model or read_engine_model()
     found = pulled((model.targets["tpot_s"].fitted, model.targets["ttft_s"].fitted), own)
-    measured = {what: set(names) for what, names in model.measured.items()}
+    said = _said(own, source, date or datetime.date.today().isoformat())
+    enough = [o for o in said if o.suffice]
+    measured = {
+        what: tuple(sorted({*names, *(getattr(o, what) for o in enough)})) for what, names in model.measured.items()
+    }
+    together = {*model.together, *((o.engine, o.llm, o.gpu) for o in enough)}
+    precisions = dict(model.precisions)
+    for o in enough:
+        precisions[o.llm] = tuple(sorted({*precisions.get(o.llm, ()), o.precision}))
     domain = dict(model.domain)
-    for s in own:
-        d, loads = s.deployment, s.loads
-        for column in domain:
-            values = getattr(loads, column)
-            low, high = domain[column]
-            domain[column] = (min(low, float(values.min())), max(high, float(values.max())))
-        for what, name in (
-            ("engine", d.engine), ("llm", d.llm_name), ("gpu", d.gpu_name), ("precision", d.precision),
-        ):  # fmt: skip
-            measured[what].add(name)  # type: ignore[index]
-    said = _said(own, source, date or str(datetime.date.today()))
-    together = {*model.together, *((o.engine, o.llm, o.gpu) for o in said)}
+    for column, (low, high) in model.domain.items():
+        values = np.concatenate([getattr(s.loads, column) for s in own])
+        domain[column] = (min(low, float(values.min())), max(high, float(values.max())))
     targets = {
         name: model.targets[name].model_copy(update={"adjustments": f.adjustments, "factors": f.factors})
         for name, f in zip(TARGETS, found, strict=True)
     }
     return model.model_copy(update={
-        "title": f"{model.title}, pulled by rows of one's own",
-        "measured": {k: tuple(sorted(v)) for k, v in measured.items()},
-        "together": tuple(sorted(together)), "domain": domain, "targets": targets, "own": (*model.own, *said),
+        "title": f"{model.title}, pulled by rows of one's own", "measured": measured,
+        "together": tuple(sorted(together)), "precisions": precisions, "domain": domain, "targets": targets,
+        "own": (*model.own, *said),
     })  # fmt: skip
 
 
@@ -119,7 +118,7 @@ def _said(own: Sequence[Served], source: str, date: str) -> list[OwnRows]:
     for s in own:
         d = s.deployment
         lengths = zip(s.loads.input_tokens.tolist(), s.loads.output_tokens.tolist(), strict=True)
-        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.precision), []).extend(lengths)
+        rows.setdefault((d.engine, d.llm_name, d.gpu_name, d.measured_as), []).extend(lengths)
     return [
         OwnRows(engine=e, llm=m, gpu=g, precision=p, rows=len(r), workloads=len(set(r)), source=source, date=date)
         for (e, m, g, p), r in rows.items()
@@ -141,9 +140,8 @@ def described(model: EngineModel, own: Sequence[Served]) -> list[str]:
             predicted = np.concatenate([m.at(s.deployment).predict(vars(s.loads), target) for s in own])
             medians.append(float(np.median(np.abs(predicted / seen - 1.0))))
         lines.append(f"{target}: median error of these rows {medians[0]:.1%} before, {medians[1]:.1%} after")
-    at = model.at(own[0].deployment)
-    lines += [f"  {said}" for said in at.extrapolation(vars(own[0].loads))]
-    if at.unseen[0] not in LEAST_OWN:
+    lines += [f"  {said}" for said in model.at(own[0].deployment).extrapolation(vars(own[0].loads))]
+    if not all(o.suffice for o in model.own):
         lines.append(f"warning: fewer than {min(LEAST_OWN.values())} rows over {OWN_WORKLOADS} workloads: the interval "
                      "is that of coefficients without rows of one's own")  # fmt: skip
     return lines

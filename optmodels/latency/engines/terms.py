@@ -12,7 +12,7 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
-    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth
+    collective bytes of all-reduces (t > 1) and all-to-alls (D > 1) / link bandwidth; PCIe takes longer (`collectives`)
     layer, moe, mla, comm       layers; layers with experts, with a latent cache, of more than one GPU (1e-6 each)
     running    requests of one attention rank (1e-6 each)
     prompt     f·layers·2·S_in/(S_in + 500) (1e-6 each): a step that carries a prompt costs more launches and kernels
@@ -31,11 +31,12 @@ import numpy.typing as npt
 
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.collectives import over_pcie
 from optmodels.latency.memory import kv_copies
-from optmodels.latency.work import layer_work, peak_flops
+from optmodels.latency.work import Precision, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
-Precision = Literal["fp16", "fp8", "fp4", "int4"]
+MEASURED_AS: dict[str, str] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
@@ -83,6 +84,11 @@ class Deployment:
             )
         if self.gpu.fp16_flops is None:
             raise InputError(Mistake(None, "gpu", self.gpu_name, "a GPU with a published fp16 peak"))
+
+    @property
+    def measured_as(self) -> str:
+        """The precision under which engines were measured with such weights."""
+        return MEASURED_AS.get(self.precision, self.precision)
 
     @property
     def peak_flops(self) -> float:
@@ -150,7 +156,8 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     routed = 0.0
     if a.moe is not None:
         routed = 2.0 * a.moe.active * a.ffn_matrices * a.hidden * a.moe.expert_ffn * (layers - a.moe.dense_layers)
-    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s
+    launch, many = over_pcie(gpu, n)
+    per_token = layers * work.collective_bytes(t, ranks) / gpu.link_bytes_per_s * many
     one = np.ones_like(C)
     moe_layers = layers - a.moe.dense_layers if a.moe is not None else 0.0
     return {
@@ -165,7 +172,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "layer": one * layers * MICRO,
         "moe": one * moe_layers * MICRO,
         "mla": one * (layers if a.mla is not None else 0.0) * MICRO,
-        "comm": one * (layers if d.gpus > 1 else 0.0) * MICRO,
+        "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,

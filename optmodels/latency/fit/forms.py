@@ -10,7 +10,8 @@
 * ``scaled``       LP(18): β₁·T_pred + β₀ of the catalogue's roofline, or of given predictions.
 * ``steps``        `latency.steps.StepCosts`, for simulators and plans: one additive form for all steps of a deployment,
                    with a slope for context in pure decode steps and one in steps that carry prompts. Pure decode steps
-                   are most of what an engine runs and few of what is measured: they weigh `DECODE_WEIGHT` times.
+                   are most of what an engine runs and few of what is measured: they weigh `DECODE_WEIGHT` times. Steps
+                   with prompts weigh by the root of their prompt tokens, so that every token counts alike in squares.
 * ``decay``        MS(1): tokens/s per request T₀·(1 − δ·ln(ε + min(B, W))), by tensor-parallel degree.
 * ``vtc``          token counts only: the baseline of LLMVisor, for comparisons; not a model file.
 
@@ -51,6 +52,7 @@ MODELS: tuple[ModelName, ...] = (
 )  # simplest first
 STEPS: ModelName = "steps"  # what simulators read; predicts less well than hinges, so ``auto`` leaves it out
 DECODE_WEIGHT = 10.0
+UNIT_CHUNK = 128.0  # prompt tokens of a step that weighs 1
 _LV = ("fixed", "sum_p", "sum_c", "sum_p2", "batch")
 _STEP = (
     "fixed",
@@ -134,7 +136,8 @@ def fit_segments(
         X = columns(names, m.kind, part.values, options.reference)
         emphasis = None
         if model == STEPS:
-            emphasis = np.where(load_of("step", part.values).segment == DECODE, DECODE_WEIGHT, 1.0)
+            load = load_of("step", part.values)
+            emphasis = np.where(load.segment == DECODE, DECODE_WEIGHT, np.sqrt(load.prefill_tokens / UNIT_CHUNK))
         fit = fit_nonnegative(
             X, part.values[target], names, relative=options.relative, emphasis=emphasis, where=f"{target}, {when} rows"
         )

@@ -3,7 +3,7 @@
 Steps are measured as the sum of their kernels, or by a loop around one forward pass. An engine does more for every
 request that runs: sampling, building batches, turning tokens into text. `HOST_REQUEST_S` is that, as 2,622 rows of
 closed loops say it (`latency.engines`: 15 µs a running request). With it, and nothing fitted to them, 300 public
-requests to vLLM are replayed to 4 % in mean TTFT (`benchmarks/engine_simulator.py`).
+requests to vLLM are replayed to 1 % in mean TTFT (`benchmarks/engine_simulator.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,10 +61,23 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
 
 
 def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
-    """Relative gap at every solver event; None where fewer than two events have one."""
+    """Relative gap between the best plan and the best bound at every event; None where fewer than two have one.
+
+    A method may solve parts or smaller tables first: bounds beyond the document's own, and values better than its
+    objective, are of those and no part of this picture.
+    """
     rows = []
+    better = max if document.get("sense") == "max" else min
+    worse = min if document.get("sense") == "max" else max
+    ends: dict[str, Any] = {"objective": document.get("objective"), "bound": document.get("bound")}
+    best: dict[str, Any] = {"objective": None, "bound": None}
     for event in document.get("events") or []:
-        gap = relative_gap(event.get("objective"), event.get("bound"))
+        for key, improves in (("objective", better), ("bound", worse)):
+            value, end = event.get(key), ends[key]
+            if value is None or (end is not None and improves(value, end) != end and not math.isclose(value, end)):
+                continue
+            best[key] = value if best[key] is None else improves(best[key], value)
+        gap = relative_gap(best["objective"], best["bound"])
         if gap is not None:
             rows.append({"seconds": event["seconds"], "gap": max(gap, 0.0), "nodes": event.get("nodes")})
     if len({r["seconds"] for r in rows}) < 2:

@@ -1,0 +1,179 @@
+"""Continuous batching: the formulas of `optmodels.serving.continuous` against the step simulator.
+
+    python benchmarks/continuous.py mixtures [--count 200] [--seed 0]     means and tails at given rates
+    python benchmarks/continuous.py promises [--count 20] [--seed 0]      random levels filled to the edge of their rows
+    python benchmarks/continuous.py levels                                 what finer levels gain on aws-continuous.yaml
+
+`mixtures`: random step costs, one to three classes, load 0.3 to 0.9, plenty of slots and memory; errors of the mean
+step, the mean of running requests, TTFT of each class and time per output token, predicted over simulated less 1.
+`promises`: everything that a level bounds, simulated over planned; a promise is broken above 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import (
+    MOST_OF_WAIT,
+    QUANTILES,
+    Classes,
+    Coefficients,
+    EngineLimits,
+    levels_of_loads,
+    operating_points,
+    predict,
+)
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
+
+REQUESTS = 300_000
+RARE = 3000  # requests of a class below which its p99 is left out
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def drawn(rng):
+    """Costs of a step, inputs, outputs and shares of a random mixture."""
+    n = int(rng.integers(1, 4))
+    costs = StepCosts(
+        fixed_s=rng.uniform(0.004, 0.02), prompt_token_s=rng.uniform(1e-5, 6e-5), prompt_pair_s=rng.uniform(0, 2e-9),
+        decode_request_s=rng.uniform(1e-5, 5e-5), context_s=(context := rng.uniform(2e-8, 2e-7)),
+        mixed_context_s=context,
+    )  # fmt: skip
+    inputs = np.rint(np.exp(rng.uniform(np.log(50), np.log(6000), n)))
+    outputs = np.rint(np.exp(rng.uniform(np.log(20), np.log(800), n)))
+    return costs, inputs, outputs, rng.dirichlet(np.full(n, 2.0))
+
+
+def arrivals(rng, rates, inputs, outputs):
+    """Poisson arrivals of the classes, and which each is of."""
+    kind = rng.choice(len(rates), REQUESTS, p=rates / rates.sum())
+    times = np.cumsum(rng.exponential(1 / rates.sum(), REQUESTS))
+    return Arrivals.of(times, inputs[kind].astype(int), outputs[kind].astype(int)), kind
+
+
+def mixtures(count, seed):
+    """Print every mixture, and the mean and largest absolute errors."""
+    rng = np.random.default_rng(seed)
+    errors: dict[str, list[float]] = {}
+    done = 0
+    while done < count:
+        costs, inputs, outputs, share = drawn(rng)
+        batched = int(rng.choice([1024, 2048, 8192]))
+        c, load = Coefficients.of(costs), rng.uniform(0.3, 0.9)
+        classes = Classes.of(inputs, outputs, weight=share)
+        work = c.prefill_work_s(inputs, 0.0, np.full_like(inputs, batched), 1.0)
+        work = work + c.decode_work_s(inputs, outputs, 0.0)
+        rates = load / (share @ work) * share
+        crowd = float(rates @ outputs) * costs.fixed_s / (1 - load)
+        if crowd > batched / 4:  # prompts hardly fit beside the decodes: no level is planned so
+            continue
+        room = batched - crowd
+        found = predict(costs, classes, rates, room, batched)
+        if not np.isfinite(found.waiting_s):  # prefill is overloaded
+            continue
+        requests, kind = arrivals(rng, rates, inputs, outputs)
+        seen = simulate(requests, [Engine(costs, 10**9, batched, batched)])
+        line = {
+            "step": found.step_s / float(seen.busy_s[0] / seen.steps[0]) - 1,
+            "running": found.running / (float((seen.finish_s - seen.start_s).sum()) / seen.finish_s.max()) - 1,
+        }
+        for q in (None, *QUANTILES):
+            name = "mean" if q is None else f"p{100 * q:g}"
+            tpot = seen.tpot_s[~np.isnan(seen.tpot_s)]
+            line[f"TPOT {name}"] = found.tpot_s[q] / (tpot.mean() if q is None else np.quantile(tpot, q)) - 1
+            each = []
+            for w in range(len(inputs)):
+                mine = seen.ttft_s[kind == w]
+                if len(mine) >= RARE:
+                    each.append(found.ttft_s[q][w] / (mine.mean() if q is None else np.quantile(mine, q)) - 1)
+            line[f"TTFT {name}"] = max(each, key=abs)
+        done += 1
+        print(f"{done:3d} load {load:.2f}, {len(inputs)} classes: "
+              + ", ".join(f"{name} {100 * value:+.1f} %" for name, value in line.items()))  # fmt: skip
+        for name, value in line.items():
+            errors.setdefault(name, []).append(value)
+    print()
+    for name, values in errors.items():
+        x = np.abs(values)
+        print(
+            f"{name}: mean absolute error {100 * x.mean():.1f} %, median {100 * np.median(x):.1f} %,"
+            f" nine in ten within {100 * np.quantile(x, 0.9):.1f} %, bias {100 * np.mean(values):+.1f} %"
+        )
+
+
+def promises(count, seed):
+    """Print the largest ratio of what was simulated to what was planned, level by level."""
+    rng = np.random.default_rng(seed)
+    worst, broken, made = 0.0, 0, 0
+    while made < count:
+        costs, inputs, outputs, share = drawn(rng)
+        limits = EngineLimits(max_num_seqs=int(rng.choice([64, 256])), max_num_batched_tokens=4096)
+        kv = float(rng.uniform(30_000, 600_000))
+        classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.3, 0.95)
+        points = operating_points([costs], np.array([kv]), limits, classes, levels_of_loads([costs], np.array([load])))
+        most = MOST_OF_WAIT[int(rng.integers(2))]
+        wait = np.array([[[rng.uniform(0.02, 1.0)]]])
+        rows = np.concatenate([points.load[:, 0, 0], points.waiting(wait, most)[0, 0]])
+        if not np.isfinite(rows).all():
+            continue
+        made += 1
+        mixture = rng.dirichlet(np.ones(len(inputs)))  # not the one that the level's constants are for
+        rates = mixture / (rows @ mixture).max()
+        requests, kind = arrivals(rng, rates, inputs, outputs)
+        batched = int(points.max_num_batched_tokens[0, 0])
+        seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, batched)])
+        ratio = {"step": float(seen.busy_s[0] / seen.steps[0]) / float(points.step_s[0, 0])}
+        for q in (None, 0.9, 0.95, 0.99):
+            base, waits = points.ttft_s(q, most)
+            for w in range(len(inputs)):
+                mine = kind == w
+                if mine.sum() < RARE:
+                    continue
+                for name, values, planned in (
+                    ("TTFT", seen.ttft_s[mine], base[0, 0, w] + waits * wait[0, 0, 0]),
+                    ("TPOT", seen.tpot_s[mine], points.tpot_s(q)[0, 0, w]),
+                ):
+                    got = values.mean() if q is None else np.quantile(values, q)
+                    key = f"{name} {'mean' if q is None else f'p{100 * q:g}'}"
+                    ratio[key] = max(ratio.get(key, 0.0), float(got / planned))
+        broken += sum(v > 1 for v in ratio.values())
+        worst = max(worst, *ratio.values())
+        print(f"{made:3d} load {load:.2f}, {len(inputs)} classes, preempted {int(seen.preemptions.sum())}: "
+              + ", ".join(f"{name} {value:.2f}" for name, value in ratio.items()), flush=True)  # fmt: skip
+    print(f"\n{broken} promises broken, worst {worst:.2f} times the plan")
+
+
+def levels():
+    """Cost of aws-continuous.yaml with nine levels and with 26."""
+    from formulations.fleet import engines
+    from formulations.fleet.methods.exact import exact
+    from formulations.fleet.points import build_tables
+    from optmodels.formulation import Options
+    from optmodels.loading import load
+
+    problem = load(ROOT / "instances/fleet/aws-continuous.yaml")
+    for loads in (engines.LOADS, 0.95 * 0.93 ** np.arange(25.0, -1.0, -1.0)):
+        engines.LOADS = loads
+        found = exact(problem, build_tables(problem), Options(time_limit=120.0))
+        print(f"{len(loads)} levels: {found.plan.total_usd_per_hour:.4f} USD/h, bound {found.bound:.4f}", flush=True)
+
+
+def main(arguments):
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=("mixtures", "promises", "levels"))
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    a = parser.parse_args(arguments)
+    if a.what == "levels":
+        levels()
+    else:
+        (mixtures if a.what == "mixtures" else promises)(a.count or (200 if a.what == "mixtures" else 20), a.seed)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,72 @@
+"""Where a plan's latencies come from and how far they may be off, as every formulation reports and prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from optmodels.latency.steps import Provenance
+from optmodels.reporting.text import plain
+
+LEVEL = 0.9  # of the pessimistic end
+
+
+def at_most(provenance: Provenance, safety: float | None = None) -> tuple[float, float] | None:
+    """Times (TBT, TTFT) that 9 of 10 measurements stay below a plan's latencies at a safety level; None: unknown."""
+    if not any(level >= LEVEL for level, _ in provenance.tpot) or not provenance.ttft:
+        return None
+    end, planned = provenance.factors(LEVEL), provenance.factors(safety)
+    return max(1.0, end[0] / planned[0]), max(1.0, end[1] / planned[1])
+
+
+def source_entries(of: Iterable[tuple[str, Provenance]], safety: float | None = None) -> list[dict[str, Any]]:
+    """One entry for all deployments with equal latencies' source and interval, in order.
+
+    Args:
+        of: what runs (GPU, LLM, …) and where its latencies come from.
+        safety: that the plan's latencies have.
+    """
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for what, p in of:
+        end = at_most(p, safety)
+        entry = {
+            "of": [], "model": p.model, "source": p.source, "transfer": list(p.transfer),
+            "tbt_at_most": end and end[0], "ttft_at_most": end and end[1], "notes": list(p.notes),
+        }  # fmt: skip
+        mine = found.setdefault((p.model, p.source, p.transfer, end, p.notes), entry)
+        if what not in mine["of"]:
+            mine["of"].append(what)
+    return list(found.values())
+
+
+def source_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Entries as lines of a summary."""
+    lines = []
+    for e in entries:
+        of = ", ".join(e["of"][:8]) + (" …" if len(e["of"]) > 8 else "")
+        lines.append(
+            f"[bold]Latencies[/bold] of {plain(of)}: {plain(e['model'])} ({plain(e['source'])}){_apart(e)}; {_end(e)}"
+        )
+        lines += [f"  {plain(note)}" for note in e["notes"]]
+    return lines
+
+
+def compared_lines(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of what a plan was compared with, whose latencies were measured on something else, or not at all."""
+    by: dict[tuple[str, str], list[str]] = {}
+    for e in entries:
+        if e["transfer"]:
+            mine = by.setdefault((_apart(e), _end(e)), [])
+            mine += [what for what in e["of"] if what not in mine]
+    return [f"  compared with {plain(', '.join(of))}{apart}; {end}" for (apart, end), of in by.items()]
+
+
+def _apart(entry: Mapping[str, Any]) -> str:
+    return f"; not measured: the {' and the '.join(entry['transfer'])}" if entry["transfer"] else ""
+
+
+def _end(entry: Mapping[str, Any]) -> str:
+    tbt, ttft = entry["tbt_at_most"], entry["ttft_at_most"]
+    if tbt is None:
+        return "nobody has measured how far they are off"
+    return f"9 of 10 measurements stay below {tbt:.2f} × the planned TBT and {ttft:.2f} × the TTFT"
