@@ -113,14 +113,17 @@ class Demand(NamedTuple):
 def demand(t: OrchestrationTables) -> Demand:
     """What may arrive. Of more than all GPUs could start from the first bin to the last, what is beyond changes no row:
 
-    φ·a is at least that many for the least share φ, too.
+    φ·a is at least that many for the least share φ, too. A start is in slots for its whole service or, from a uniform
+    time of the last bin on, until the end of the bin after that: slots are counted until then.
     """
     q, able = t.classes, t.admissible
     each = np.zeros(len(t.case.gpu_types))
     if len(t.configurations):
         np.maximum.at(each, t.gpu_of, np.array([x.most_running for x in t.configurations]) / t.gpus_of)
     slot_s = float(each @ t.case.free_gpus) * (t.bins + 1) * t.bin_s
-    least_s = np.where(able, t.service_s, np.inf).min(axis=1, initial=np.inf)
+    after = np.maximum(2.0 * t.bin_s - t.service_s, 0.0)  # as `busy_shares`: 3/2 bins less what is free of them
+    free_s = np.where(after < t.bin_s, after**2 / (2.0 * t.bin_s), after - t.bin_s / 2.0)
+    least_s = np.where(able, 1.5 * t.bin_s - free_s, np.inf).min(axis=1, initial=np.inf)
     least = np.where(able, t.share, 1.0).min(axis=1, initial=1.0)
     with np.errstate(divide="ignore", over="ignore"):
         most = np.where(least_s > 0, slot_s / (least_s * least), np.inf)

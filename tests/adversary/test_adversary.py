@@ -32,9 +32,12 @@ def test_answers_are_those_of_the_reference(name: str, part: int) -> None:
     assert len(settled) >= 0.8 * len(found)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("cost_efficiency", 2123), ("fleet", 773), ("fleet", 1131)])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("cost_efficiency", 2123), ("cost_efficiency", 1584), ("fleet", 773), ("fleet", 1131), ("orchestration", 357)],
+)
 def test_seeds_that_once_differed(name: str, seed: int) -> None:
-    """A row scaled up to what HiGHS refuses; a master problem at costs of 10¹⁴; three million starts."""
+    """Each was mended: the history of this line says how."""
     assert harness.judge(name, harness.instance(name, seed), False).outcome == "same"
 
 
