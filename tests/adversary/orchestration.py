@@ -21,7 +21,7 @@ from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary.draw import EXPERTS, OWN_MODEL, Draw
-from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
@@ -415,6 +415,9 @@ def _requests(
     return groups, T, bin_s
 
 
+NOTHING = 1e-7
+
+
 # The programme --------------------------------------------------------------------------------------------------------
 
 
@@ -442,6 +445,8 @@ def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
             if row:
                 p.row({**row, instances[j]: -min(slots, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
     score.finish(instances)
+    if 0 < np.abs(p.cost).max() < NOTHING:
+        raise UnsettledError("reference: all that can be gained is less than the solver's tolerance")
     return p.solve()
 
 
@@ -567,7 +572,8 @@ class _Score:
                 share, wait = q.able(c, ttft, 0.0)
                 if share > 0:
                     found.append(wait + c.prefill * float(q.prompt.mean()))
-        return max(found) or 1.0
+        longest = max(found)
+        return longest if longest > EDGE else 1.0  # what is left of a wait of 0 is rounding
 
     def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
         """What requests of class q on c are worth; variables count `unit` of them."""
@@ -586,7 +592,10 @@ class _Score:
     def finish(self, instances: list[int]) -> None:
         """Rows over all classes; changes."""
         p, data = self.p, self.case.data
-        p.row(self.tokens, low=0.0)
+        (total, most), *terms = self.tokens.items()  # T, counted in what all variables together could make of it
+        unit = min(-most, sum(a * p.high[x] for x, a in terms)) or -most
+        p.cost[total], p.high[total] = -self.weights["throughput"] * unit, min(1.0 / unit, 2.0)
+        p.row({x: a / unit for x, a in terms} | {total: -1.0}, low=0.0)
         penalty = data.get("slo", {}).get("shortfall_penalty")
         for m, model in enumerate(data["models"]):
             least, count = model.get("attainment_at_least"), sum(q.requests for q in self.case.groups if q.model == m)
