@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-from scipy.stats import beta
-
 from formulations.fleet.plan import DeploymentLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
 from optmodels.errors import InputError
@@ -68,6 +66,8 @@ def _prefill(costs: StepCosts, r: _Request, chunk: float, charged: bool) -> tupl
 @cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
+    from scipy.stats import beta
+
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2

@@ -51,7 +51,6 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
-from scipy.special import betainc, ndtri
 
 from optmodels.catalog.types import Entry
 from optmodels.latency.steps import StepCosts
@@ -263,11 +262,15 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
         fixed_crowd: N₀ = λ·steps·a₀, the mean crowd if steps lasted a₀.
         load: 0 < ρ < 1.
     """
+    from scipy.special import betainc
+
     return np.asarray(betainc(np.maximum(count, 1e-12), np.asarray(fixed_crowd) / load + 1.0, load))
 
 
 def crowd_quantile(quantile: float, fixed_crowd: Array, load: Array) -> Array:
     """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher)."""
+    from scipy.special import ndtri
+
     mean = (fixed_crowd + load) / (1.0 - load)
     spread, skew = np.sqrt(mean / (1.0 - load)), (1.0 + load) / np.sqrt(fixed_crowd + load)
     z = float(ndtri(quantile))
