@@ -69,9 +69,9 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     terms = np.array([QUARTERS_OF_TERM[term] for term in t.column_term], dtype=float)
     usd = counts * t.column_usd_per_hour * HOURS_PER_MONTH  # a month, by column
     reserved = float(usd @ within) / t.quarters
-    charged = (float(counts @ t.column_usd_per_month) if len(counts) else 0.0) - reserved
     committed = MONTHS_PER_QUARTER * float(usd @ terms)
     beyond = MONTHS_PER_QUARTER * float(usd @ (terms - within)) if p.growth else 0.0
+    charged = p.growth.beyond_horizon_charged * beyond / (MONTHS_PER_QUARTER * t.quarters) if p.growth else 0.0
     parts = (reserved, charged, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
