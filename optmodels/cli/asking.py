@@ -115,9 +115,9 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         ]
     lines = []
     if "folder" in result.log:
-        lines.append(f"optmodels export {shlex.quote(result.log['folder'])} vllm: the commands that start it")
+        lines.append(f"optmodels export {shlex.quote(result.log['folder'])} --to vllm: the commands that start it")
     else:
-        lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER vllm")
+        lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER --to vllm")
     if not asked.survive:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
     if "spot" not in asked.markets:
