@@ -22,7 +22,7 @@ STATIC = {"serving": "static", "strategies": {"families": ["high_end", "kvo_ram"
 
 
 def template(name):
-    """Fleet's in static batches, where its heuristics do not find the best plan; orchestration's in slots, for speed."""
+    """Fleet's in static batches, where heuristics do not find the best plan; orchestration's in slots, for speed."""
     found = yaml.safe_load(formulation.get(name).template)
     if name == "orchestration":
         return {k: v for k, v in found.items() if k != "serving"} | {"latency": {"roofline": "roofline"}}
