@@ -72,7 +72,7 @@ def test_the_command_line_ends_at_sigterm_as_at_control_c(tmp_path):
         "sweep",
         str(SHORT[1]),
         "--vary",
-        "slo.tps=1:100:500",
+        "slo.tps=1:100:5000",
         "--workers",
         "1",
     ]

@@ -174,6 +174,7 @@ def _capacities(level: _Level, step: float, wait: float, most: float | None, slo
     held = {k: _held(r) for k, r in level.requests.items()}
     first, second = (sum(level.requests[k].weight * h[i] for k, h in held.items()) for i in (0, 1))
     size = second / first
+    running = _largest_mean(slots, level.load)
     crowd = _largest_mean(level.kv / size, level.load)
     spread = math.sqrt(crowd / (1 - level.load))
     z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
@@ -191,7 +192,7 @@ def _capacities(level: _Level, step: float, wait: float, most: float | None, slo
         )
         found[k] = {
             "time": r.work / level.load,
-            "running": r.steps * step / _largest_mean(slots, level.load),
+            "running": r.steps * step / running if running > 0 else math.inf,
             "memory": memory,
             "tokens": r.new * step / (0.9 * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 else 0.0,

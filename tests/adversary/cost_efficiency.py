@@ -24,6 +24,7 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 LEFT_OUT = {
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
+    "PoolChoice.price_source": "for people",
     "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
     "Calibration.model": "provenance",
     "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",

@@ -29,6 +29,8 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 CONTINUOUS = "continuous batching: tests/fleet/test_continuous.py has brute force over counts, and the step simulator"
 LEFT_OUT = {
     "Fleet.title": "for people",
+    "PoolChoice.price_source": "for people",
+    "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     **dict.fromkeys(
         (
             "Fleet.serving",

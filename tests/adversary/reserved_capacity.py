@@ -35,6 +35,7 @@ LEFT_OUT = {
     "Architecture.source": "words",
     "Architecture.note": "words",
     "Architecture.checkpoint": "words",
+    "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
 }

@@ -177,7 +177,7 @@ def test_trace_into_buckets(tmp_path):
 ])  # fmt: skip
 def test_traces_of_other_known_formats_are_cut_into_buckets(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    assert bucket_trace(tmp_path / name, Trace(file=name)) == [("≤1024x≤64", 301, 9, pytest.approx(0.5))]
+    assert bucket_trace(tmp_path / name, Trace(file=name)) == [("≤1024x≤64", 301, 9, pytest.approx(0.5), 310)]
     (tmp_path / name).write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="Mooncake"):
         bucket_trace(tmp_path / name, Trace(file=name))
