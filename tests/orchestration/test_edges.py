@@ -117,14 +117,16 @@ def test_clear_messages(solved, changes, trace, words):
 SORTED = "1 of 2 rows came before the row above them: sorted by arrival\n"
 
 
-def test_rows_out_of_order_are_sorted(solved):
+def test_rows_out_of_order_are_sorted_with_a_note(solved):
     rows = "0.5,1,100\n", "1,1,200\n"
-    plans = []
+    plans, notes = [], []
     for text in ("".join(rows), "".join(reversed(rows))):
         status, document, err = solved({}, HEADER + text)
         assert status == 0, err
         plans.append(document["plan"])
+        notes.append(document["report"]["notes"])
     assert plans[0] == plans[1]
+    assert notes == [[], [SORTED.strip()]]
 
 
 def test_a_replay_refuses_an_empty_trace_and_sorts_rows_out_of_order(cli, folder, solved):
