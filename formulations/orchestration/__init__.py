@@ -14,8 +14,8 @@ FORMULATION = part.formulation(
     other=part("literal:literal"),
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
-    certifies="every plan of the linear model (class means, divisible requests; full-batch rates, or engines at their levels);"
-    " a replay may attain more",
+    certifies="every plan of the linear model (class means, divisible requests; full-batch rates, or engines at their"
+    " levels); a replay may attain more",
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
     pictures=True,

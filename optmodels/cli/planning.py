@@ -78,6 +78,9 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
         sys.stdout.write(result.to_json() + "\n")
     elif "folder" in result.log:
         show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
+    if result.status == "error" and not as_json:
+        file = f"{result.log['folder']}/plan.json" if "folder" in result.log else "plan.json (--out writes it)"
+        show([f"[red]Nothing is proved.[/red] Please report this with {plain(file)}"])
     if unwritten is not None:
         raise unwritten
     return result
@@ -134,8 +137,6 @@ def _certificate(result: Any) -> list[Any]:
     counts = result.log.get("pruning")
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
-    if result.status == "error":
-        lines.append("[red]Nothing is proved.[/red] Please report this with plan.json (--out writes it)")
     if left_out := result.log.get("left_out"):
         lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
     return lines

@@ -17,8 +17,21 @@ from optmodels.study import prove
 NAMES = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity")
 
 
+STATIC = {"serving": "static", "strategies": {"families": ["high_end", "kvo_ram"], "batches": [1, 4, 16, 64]},
+          "queueing": {"model": "mmc", "load_levels": [0.5, 0.7, 0.85, 0.95]}}  # fmt: skip
+
+
 def template(name):
-    return yaml.safe_load(formulation.get(name).template)
+    """Fleet's in static batches, where heuristics do not find the best plan; orchestration's in slots, for speed."""
+    found = yaml.safe_load(formulation.get(name).template)
+    if name == "orchestration":
+        return {k: v for k, v in found.items() if k != "serving"} | {"latency": {"roofline": "roofline"}}
+    if name != "fleet":
+        return found
+    for workload in found["workloads"]:
+        if isinstance(limit := workload.get("slo", {}).get("tbt_s"), dict):
+            workload["slo"]["tbt_s"] = limit["at_most"]
+    return {k: v for k, v in found.items() if k not in ("engine", "latency")} | STATIC
 
 
 def document(name, method="exact", **changes):
