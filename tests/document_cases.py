@@ -54,6 +54,14 @@ ENGINES = CONTINUOUS | {
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
+ENGINES = {
+    "serving": "continuous", "latency": {"model": "roofline"}, "models": [{"model": "llama-3.2-3b"}],
+    "engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "chunk_tokens": 512},
+    "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]}, "candidates": {"tp": [1], "batch": [4]},
+    "requests": {"rows": {
+        "arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90], "slo_factor": [2.0, 3.0]}},
+    "bins": {"seconds": 1.0},
+}  # fmt: skip
 ONE_BOX = {"servers": [{"server": "box", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]}
 
 # By formulation and name: the instance, and the method.
@@ -76,6 +84,7 @@ CASES = {
         ),
         "sub-clusters": (two_models(24, 3), "maaso_star"),
         "changes": (two_models(24, 2, change=CHANGES), "config_tree"),
+        "continuous batching": (two_models(1, **ENGINES), "exact"),
     },
     "reserved_capacity": {
         "two regions": (two_regions(), "exact"),

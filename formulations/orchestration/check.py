@@ -35,6 +35,7 @@ TRUSTED = {
     "plan.instances[].subcluster": DECISION,
     "plan.classes[].label": "a label: every fact that the plan rests on is a field of its own",
     "plan.dispatcher": DECISION,
+    "plan.configurations[].engine.max_num_seqs": "a decision, checked against the mean crowd and the file's limit",
     "plan.online": DECISION,
 }
 TIMED = dict.fromkeys(

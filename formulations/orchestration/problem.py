@@ -612,7 +612,7 @@ def _requests(p: Orchestration, names: list[str], wrong: Mistakes) -> tuple[Trac
             wrong.add("slo.factor", None, "θ > 0 of the deadline θ·l·t_slice: the trace has no SLO factors")
             return nothing
         factor = np.full(len(trace), p.slo.factor)
-    return trace, code, np.asarray(factor, dtype=float), []
+    return trace, code, np.asarray(factor, dtype=float), list(trace.notes)
 
 
 def _trace(p: Orchestration) -> Trace:

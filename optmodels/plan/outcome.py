@@ -121,13 +121,15 @@ def judged(outcome: Outcome[P], objective: float | None, sense: str, check: Chec
     """The outcome with the status that check and bound leave it, whatever its method says.
 
     One with a `fault` is an ``error``: the log has the reason, and what was claimed. An ``optimal`` plan that is worse
-    than the bound is ``feasible``.
+    than the bound is ``feasible``, and a ``feasible`` one that is no worse is ``optimal``.
     """
     wrong, gap = fault(objective, outcome.bound, sense, check), relative_gap(objective, outcome.bound)
     if wrong is not None:
         return replace(outcome, status="error", log=outcome.log | {"reason": wrong, "claimed": outcome.status})
     if outcome.status == "optimal" and gap is not None and gap > PROVED:
         return replace(outcome, status="feasible", limit="gap")
+    if outcome.status == "feasible" and gap is not None and gap <= PROVED:
+        return replace(outcome, status="optimal", limit=None)
     return outcome
 
 

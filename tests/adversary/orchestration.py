@@ -282,8 +282,7 @@ class _Rates:
         for row in latency.get("decay", ()):
             if (row["model"], row.get("tp", 1), row.get("pp", 1)) == (name, tp, pp) and row.get("gpu", gpu) == gpu:
                 crowd = row.get("epsilon", 0.0) + load
-                rate = row["base_tokens_per_s"] * (1 - row["delta"] * math.log(crowd))
-                return (rate, _per_token(row)) if rate > 0 else None
+                return row["base_tokens_per_s"] * max(1 - row["delta"] * math.log(crowd), 0.01), _per_token(row)
         for row in _measured(self.data):
             here = (row["model"], row["gpu"], int(row.get("tp", 1)), int(row.get("pp", 1)), int(row["load"]))
             if here == (name, gpu, tp, pp, load):

@@ -152,7 +152,7 @@ def test_a_load_level_of_a_batch_is_a_smaller_batch() -> None:
     with_level = replace(
         whole(only), configurations=(four, level), **{
             name: getattr(t, name)[:, [t.configurations.index(four), t.configurations.index(two)]]
-            for name in ("service_s", "share", "wait_s")
+            for name in ("service_s", "first_s", "share", "wait_s")
         },
     )  # fmt: skip
     assert best(with_level) > best(whole(only)) + 0.3

@@ -170,7 +170,8 @@ def test_a_plan_that_fails_its_check_is_an_error(failing, tmp_path, capsys, meth
     [("optimal", 1.0, 1.0, "min", "optimal"), ("optimal", 1.0, 1.01, "min", "error"),
      ("feasible", 1.0, 1.01, "min", "error"), ("optimal", 1.01, 1.0, "max", "error"),
      ("optimal", 1.01, 1.0, "min", "feasible"), ("optimal", 1.0, 1.01, "max", "feasible"),
-     ("feasible", 1.0, None, "max", "feasible"), ("optimal", 0.0, 0.0, "max", "optimal")],
+     ("feasible", 1.0, None, "max", "feasible"), ("optimal", 0.0, 0.0, "max", "optimal"),
+     ("feasible", 1.0, 1.0 + 1e-9, "max", "optimal")],
 )  # fmt: skip
 def test_the_status_is_what_the_bound_leaves(status, objective, bound, sense, expected):
     assert judged(Outcome(status, None, bound), objective, sense, None).status == expected
