@@ -46,7 +46,7 @@ def _reserved(**changes):
     return document | changes
 
 
-ENGINES = CONTINUOUS | {
+BATCHING = CONTINUOUS | {
     "workloads": CONTINUOUS["workloads"][:1], "pool": CONTINUOUS["pool"] | {"include": ["g6e.xlarge"]},
     "markets": {"main": ["on_demand"]}, "engine": CONTINUOUS["engine"] | {"chunk_tokens": 2048},
     "latency": {"model": "roofline"},  # the coefficients of engines, written out, would be thousands of numbers
@@ -76,7 +76,7 @@ CASES = {
         "periods, prices, limits": (DAY, "exact"),
         "shadow prices": (SCARCE, "exact"),
         "measured": (MEASURED, "exact"),
-        "continuous batching": (ENGINES, "exact"),
+        "continuous batching": (BATCHING, "exact"),
     },
     "orchestration": {
         "shortfalls": (

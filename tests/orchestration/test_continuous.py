@@ -8,6 +8,7 @@ import dataclasses
 import numpy as np
 import pyomo.environ as pyo
 import pytest
+from document_cases import CASES
 from orchestration_cases import handful, two_models
 from tampering import leaves, other_values, replaced, value_at
 
@@ -292,3 +293,10 @@ def test_exports_tell_engines_their_limits(planned):
     told = {(d.max_num_seqs, d.max_num_batched_tokens) for d in found.deployments}
     assert told == {(c["engine"]["max_num_seqs"], 8192) for c in plan["configurations"]}
     assert any("refuse" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("method", [m for m in optmodels.formulation.get("orchestration").methods if m != "exact"])
+def test_every_heuristic_sends_requests_as_engines_can(method):
+    instance, _ = CASES["orchestration"]["continuous batching"]
+    made = optmodels.solve(instance, method, time_limit=20)
+    assert made.plan is None or (made.check.ok and made.plan["dispatcher"]["policy"] != "maaso")

@@ -24,6 +24,7 @@ from formulations.orchestration.packing import rooms
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.replay import dispatched
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.simulation.cluster import Policy
@@ -170,4 +171,8 @@ def finish(
     if plan is None:
         log["reason"] = why or "the instances do not fit the servers"
         return Outcome("no_solution_found", None, limit=limit, seconds=seconds, log=log)
-    return Outcome("feasible", found.label(t, plan), limit=limit, seconds=seconds, log=log)
+    if t.taken is None:
+        plan = found.label(t, plan)
+    elif not clock.options.answer_only:  # MaaSO's dispatchers send to slots
+        plan = dispatched(t, [plan], clock.options.seed, clock)
+    return Outcome("feasible", plan, limit=limit, seconds=seconds, log=log)
