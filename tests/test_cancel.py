@@ -14,7 +14,9 @@ import pytest
 from conftest import ROOT
 
 import optmodels
+from optmodels.cli import run
 from optmodels.solver.cancel import cancelled, caught_interrupt
+from optmodels.study import sweep
 
 INSTANCES = ROOT / "instances"
 LONG = [INSTANCES / "reserved_capacity/gcp-prices-1y-3y.yaml", INSTANCES / "fleet/spot-heavy.yaml"]
@@ -84,6 +86,18 @@ def test_the_command_line_ends_at_sigterm_as_at_control_c(tmp_path):
         _, said = child.communicate(timeout=60)
     assert child.returncode == 4
     assert "interrupted" in said and "--resume" in said
+
+
+def test_a_signal_that_comes_as_a_solve_ends_stops_the_sweep(monkeypatch, tmp_path):
+    def ended(*arguments):
+        row = solved_row(*arguments)
+        signal.raise_signal(signal.SIGTERM)
+        return row
+
+    solved_row = sweep.solved_row
+    monkeypatch.setattr(sweep, "solved_row", ended)
+    command = ["sweep", str(SHORT[1]), "--vary", "slo.tps=1:100:3", "--workers", "1", "--out", str(tmp_path / "s")]
+    assert run(command) == 4
 
 
 def test_a_handler_of_somebody_elses_for_sigterm_stays_theirs():

@@ -27,6 +27,7 @@ from optmodels.io.read import read_document, validate
 from optmodels.io.write import keeping, new_folder, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
+from optmodels.solver.cancel import caught_interrupt
 from optmodels.study.design import Point, Vary, axes, points
 from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
 from optmodels.study.identity import as_document, canonical, named_file, resolved_digest, written_out
@@ -90,7 +91,10 @@ def solve_point(task: Task, point: Point) -> Row:
         return _no_row(f"refused: {reason}") | {"status": "no_solution_found"}
     except Exception as error:
         return _no_row(f"{type(error).__name__}: {error}")
-    row, plan = solved_row(form, problem, tables, task.method, task.options)
+    with caught_interrupt() as stop:
+        row, plan = solved_row(form, problem, tables, task.method, task.options)
+    if stop.is_set():  # also where the solve had ended by then and its result does not say so
+        raise KeyboardInterrupt
     del row["events"]
     found: Row = finite(row | {"plan": None if plan is None else figures(plan, "plan")})
     return found
