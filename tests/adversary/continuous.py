@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
@@ -22,6 +23,7 @@ from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import LayerWork
 from tests.adversary.roofline import held_bytes, replicas_of_a_head
 
+Array = npt.NDArray[np.float64]
 SELDOM = 0.005  # probability that slots or KV run out
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
@@ -120,14 +122,21 @@ def crowd_at(quantile: float, fixed_crowd: float, load: float) -> float:
 
 
 def kv_tokens(
-    work: LayerWork, shape: Architecture, gpu_vram_bytes: float, tp: int, memory: Any, limits: Any, request: float
+    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float
 ) -> float:
-    """Tokens that the cache of an engine holds beside weights and a full pass, requests being so long; 0: no room."""
-    room = tp * (memory.vram_usable * gpu_vram_bytes - memory.runtime_gib * 2.0**30)
-    room -= held_bytes(work, shape, tp, limits.max_num_batched_tokens, 0)
-    room -= limits.max_num_seqs * work.logit_bytes_per_sequence
-    once = work.seen(request) * work.kv_bytes_per_token_all_layers
-    return max(room, 0.0) / float((replicas_of_a_head(shape, tp) * once + shape.layers * work.state_bytes) / request)
+    """Tokens that the cache of an engine holds beside weights and a full pass; 0 or less: there is no room.
+
+    Args:
+        work, shape: of the model.
+        usable_bytes: of each of `tp` GPUs.
+        tp: GPUs of the engine.
+        pass_tokens: prompt tokens of a pass.
+        seqs: sequences of a pass, each with its logits.
+        request: tokens of a request; short ones take most a token, where layers have windows or states.
+    """
+    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - seqs * work.logit_bytes_per_sequence
+    once = work.seen(request) * work.kv_bytes_per_token_all_layers * replicas_of_a_head(shape, tp)
+    return float(room / ((once + shape.layers * work.state_bytes) / request))
 
 
 # The levels of fleet --------------------------------------------------------------------------------------------------
@@ -261,3 +270,138 @@ def _longest_wait(above: float, most: float) -> float:
         a, b = low + (high - low) / 3, high - (high - low) / 3
         low, high = (a, high) if wait(a) < wait(b) else (low, b)
     return max(wait(low), 0.0)
+
+
+# Levels of orchestration ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine at the step at which `batch` requests of the mixture run in the mean.
+
+    Attributes:
+        later: times to the first token take so many times as long.
+        limits: the instance's `engine` section.
+        charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
+        mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
+    """
+
+    costs: StepCosts
+    later: float
+    limits: Any
+    kv: float
+    charged: bool
+    mixed: float
+    step_s: float
+    pace_s: float
+    wait_s: float
+    most: tuple[float, ...]
+
+    def chunks(self, prompt: float) -> int:
+        return math.ceil(prompt / _chunk(self.limits))
+
+    def prefill_s(self, prompt: float) -> float:
+        return prompt_s(self.costs, prompt, 0.0, _chunk(self.limits), self.charged)
+
+    def first_s(self, prompt: float) -> float:
+        """From the start to the first token."""
+        own = (0.5 + self.chunks(prompt)) * self.step_s + self.prefill_s(prompt) + self.costs.request_s
+        return self.later * (own + self.wait_s)
+
+    def rest_s(self, output: float) -> float:
+        """From the first token to the last."""
+        return (output - 1.0) * self.pace_s
+
+    def turn_s(self, prompt: float) -> float:
+        """s: for so long a prompt keeps others waiting."""
+        return prompt * self.step_s / _room(self.limits) + self.prefill_s(prompt)
+
+    def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
+        """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
+
+        def mean(values: Iterable[float]) -> float:
+            return sum(values) / len(prompts)
+
+        each = list(zip(prompts, outputs, strict=True))
+        first = mean(self.first_s(p) for p in prompts)
+        last = first + mean(self.rest_s(n) for n in outputs)
+        begins, ends = under_way(first, bin_s, bins), under_way(last, bin_s, bins)
+        # The shape of the mean request's cache, as large as the mean of all requests' caches.
+        cache = mean(prompts) * ends + mean(outputs) * _growing(first, last, bin_s, bins)
+        size = mean(self.first_s(p) * p + self.rest_s(n) * (p + n / 2) for p, n in each)
+        size /= first * mean(prompts) + (last - first) * (mean(prompts) + mean(outputs) / 2)
+        decoding = 0.0
+        if last > first:
+            decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each) / (last - first)
+        turns = mean(self.turn_s(p) + self.turn_s(p) ** 2 / (2 * self.wait_s) for p in prompts)
+        rows = (
+            begins * mean(self.prefill_s(p) for p in prompts) / first + (ends - begins) * decoding,
+            ends, cache * size, begins * mean(prompts) * self.step_s / first,
+            begins * mean(self.chunks(p) for p in prompts) * self.step_s / first, begins * turns / first,
+        )  # fmt: skip
+        return [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
+
+
+def engine(
+    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int
+) -> Engine:
+    """The level of a batch for a mixture of (weight, prompt, output)."""
+
+    def mean(value: Callable[[float, float], float]) -> float:
+        return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
+
+    chunk, seqs = _chunk(limits), limits.max_num_seqs
+    steps = mean(lambda p, n: math.ceil(p / chunk) + n - 1.0)
+    varies = c.experts is not None or c.mixed_context_s > c.context_s
+    mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps) if varies else 1.0
+    ways = []
+    for charged in (False, True):
+        a0 = fixed_s(c, seqs, mixed, charged)
+        crowd = mean(lambda p, n, charged=charged: prompt_s(c, p, 0.0, chunk, charged) + decode_s(c, p, n, mixed))
+        ways.append((a0 + batch * crowd / steps, a0, crowd / steps, charged))
+    t, a0, crowd_s, charged = min(ways)
+    rho = 1.0 - a0 / t
+    pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
+    held = [(w * (math.ceil(p / chunk) + n - 1.0) * (p + n / 2), p + n / 2) for w, p, n in mixture]
+    typical = sum(h * size for h, size in held) / sum(h for h, _ in held)
+    cache = typical * allowed_crowd(kv / typical, rho)
+    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(limits), mixed if mixed < 1 else math.inf, 1.0)
+    wait = limits.waits * mean(lambda p, _: p * t / _room(limits) + prompt_s(c, p, 0.0, chunk, charged))
+    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
+
+
+def _room(limits: Any) -> int:
+    """Prompt tokens of a step beside one of every running request."""
+    return int(limits.max_num_batched_tokens - limits.max_num_seqs)
+
+
+def _chunk(limits: Any) -> int:
+    return min(_room(limits), limits.chunk_tokens or _room(limits))
+
+
+def under_way(until_s: float, bin_s: float, bins: int) -> Array:
+    """Share of bins 0, 1, … in which what starts at a uniform time of bin 0 and lasts so long is under way."""
+
+    def started(z: float) -> float:  # ∫ to z of the share of starts until then, over the bin
+        z = z / bin_s
+        return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
+
+    edges = bin_s * np.arange(bins + 1)
+    return np.diff([started(e) - started(e - until_s) for e in edges.tolist()])
+
+
+def _growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
+    """The same of what grows from 0 at `since_s` after the start to 1 at `until_s`, and ends there.
+
+    It is the mean of what is under way between s and `until_s` over all s; of parabolas between s that are whole bins,
+    of which Simpson's rule is exact.
+    """
+    total = np.zeros(bins)
+    if until_s <= since_s:
+        return total
+    ends = [since_s, *(b for b in bin_s * np.arange(bins + 1) if since_s < b < until_s), until_s]
+    for a, b in itertools.pairwise(ends):
+        parts = [under_way(until_s, bin_s, bins) - under_way(s, bin_s, bins) for s in (a, (a + b) / 2, b)]
+        total += (b - a) * (parts[0] + 4 * parts[1] + parts[2]) / 6
+    return total / (until_s - since_s)

@@ -681,12 +681,14 @@ def _engines(
     plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     known: dict[Any, list[tuple[tuple[float, ...] | None, ...]]] = {}
     for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
-        priced, vram = list(_priced(p, k)), k.main.vram_gib / k.main.gpu_count * static.GIB
-        key = k.main.gpu, k.tp, vram
+        priced = list(_priced(p, k))
+        usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
+        key = k.main.gpu, k.tp, usable
         if key not in known:
             costs, provenance = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
             tpot, ttft = provenance.factors(p.latency.safety)
-            kv = continuous.kv_tokens(work, setting.architecture, vram, k.tp, p.memory, p.engine, shortest)
+            limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
+            kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest)
             steps = costs.scaled(tpot)
             known[key] = [
                 row for x in (continuous.levels(steps, kinds, p.engine, kv) if kv > 0 else ())
