@@ -351,8 +351,7 @@ def main() -> None:
         precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
-        targets={t: EngineTarget(coefficients=m.coefficients, adjustments=m.adjustments, factors=m.factors, trends=m.trends, **judged[t])
-                 for t, m in zip(TARGETS, models, strict=True)},
+        targets={t: EngineTarget(**vars(m), **judged[t]) for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
