@@ -136,7 +136,7 @@ def _at_level(
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
-    varies = costs.mixed_context_s != costs.context_s or costs.experts is not None
+    varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
     mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
