@@ -7,7 +7,6 @@ the least counts, so that the best ω is always one bucket's: `WAITS` of them ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,13 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
-from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
+from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
+from optmodels.serving.continuous import (
+    LONGEST_WAIT_S,
+    MOST_OF_WAIT,
+    ROWS,
+    Classes,
+    Points,
+    levels_of_loads,
+    operating_points,
+    seconds_and_quantile,
+)
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
@@ -29,7 +37,6 @@ Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
-LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 
 
 @dataclass(frozen=True)
@@ -145,12 +152,6 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     )  # fmt: skip
 
 
-def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
-    if limit is None:
-        return math.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
-
-
 def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
     """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none."""
     classes = classes_of(case, demands)
@@ -189,12 +190,14 @@ def _with_waits(
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
-    asked = {q for w in works for _, q in map(_limit, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
+    asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
     each = {q: points.tpot_s(q) for q in asked}
     rest = {q: points.decoding_s(q) for q in asked}
     for k, slo in enumerate(w.slo for w in works):
-        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(_limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(
+            seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+        )
         ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
         e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
         per_e2e[..., k] = first[q_e2e][1] * slow

@@ -27,14 +27,13 @@ from formulations.fleet.problem import (
     Fleet,
     FleetCase,
     FleetPoint,
-    LatencyLimit,
     Percentile,
     StockLine,
 )
 from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving.continuous import ROWS
+from optmodels.serving.continuous import ROWS, LatencyLimit
 from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting

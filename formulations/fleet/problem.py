@@ -24,7 +24,8 @@ from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
+from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -76,17 +77,6 @@ class Bucket(Entry):
     def label(self) -> str:
         """Its name in plans and messages."""
         return self.name or f"{self.input_tokens}x{self.output_tokens}"
-
-
-class Percentile(Entry):
-    """A latency limit that a share of the requests meets."""
-
-    at_most: Seconds
-    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-
-
-LatencyLimit = Seconds | Percentile
-OF_REQUESTS = " (percentile {percentile:g})"
 
 
 class FleetSlo(Entry):

@@ -24,9 +24,10 @@ import numpy.typing as npt
 
 from formulations.fleet.engines import engine_of
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
-from formulations.fleet.problem import Demand, Fleet, FleetCase, LatencyLimit, Percentile
+from formulations.fleet.problem import Demand, Fleet, FleetCase
 from formulations.fleet.queue_simulation import waits
 from optmodels.errors import InputError, Mistake
+from optmodels.serving.continuous import LatencyLimit, Percentile
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import quantiles

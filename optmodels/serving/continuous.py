@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
 from optmodels.latency.steps import StepCosts
-from optmodels.units import PositiveInt
+from optmodels.units import PositiveInt, Seconds
 
 Array = npt.NDArray[np.float64]
 
@@ -67,6 +67,7 @@ MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 # TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -101,6 +102,24 @@ class EngineLimits(Entry):
         if self.max_num_batched_tokens < self.max_num_seqs + LEAST_ROOM:
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs + {LEAST_ROOM:g}: room for prompts")
         return self
+
+
+class Percentile(Entry):
+    """A latency limit that a share of the requests meets."""
+
+    at_most: Seconds
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+LatencyLimit = Seconds | Percentile
+OF_REQUESTS = " (percentile {percentile:g})"  # the detail of a `Limit`
+
+
+def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | None]:
+    """A limit's seconds, infinite without one, and the quantile that it bounds; None: the mean."""
+    if limit is None:
+        return math.inf, None
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 @dataclass(frozen=True)
