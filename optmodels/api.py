@@ -336,7 +336,7 @@ def export(
 
     Args:
         source: plan file or document.
-        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        to: ``vllm``, ``kubernetes``, ``lws``, ``kserve``, ``keda``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
         out: folder to write the files to.
         overwrite: replace existing files.
 
