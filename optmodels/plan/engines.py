@@ -64,12 +64,12 @@ def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple
 @cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
-    from scipy.stats import beta
+    from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2
-        if beta.cdf(load, most, middle * (1 - load) / load + 1) <= 0.005:
+        if betainc(most, middle * (1 - load) / load + 1, load) <= 0.005:
             low = middle
         else:
             high = middle
