@@ -35,6 +35,18 @@ LEFT_OUT = {
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     "FleetLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
+    **dict.fromkeys(
+        (
+            "Fleet.certify",
+            "Fleet.certify=none",
+            "Fleet.certify=replay",
+            "Fleet.certification",
+            "Certification.confidence",
+            "Certification.rounds",
+            "Certification.seed",
+        ),
+        "what the step simulator confirms: tests/fleet judges the rounds",
+    ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
