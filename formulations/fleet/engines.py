@@ -24,6 +24,7 @@ from optmodels.serving.continuous import (
     LONGEST_WAIT_S,
     MOST_OF_WAIT,
     ROWS,
+    RUNNING,
     Classes,
     Points,
     Stage,
@@ -269,7 +270,7 @@ def _with_waits(
         ))  # fmt: skip
         if stage == "prefill":
             rows[-1].tpot_s.fill(np.nan)
-    why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
+    why = [_why(points, fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
     return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
 
 
@@ -286,7 +287,7 @@ def _decoding(
         tokens = max(float(points.classes.output_at(q_tpot)[k]) - 1.0, 1.0)
         tpot[..., k] = points.tpot_s(q_tpot)[..., k] + joins[..., k] / tokens
         e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
-        why.append(_why(keeps[..., k], tpot[..., k] / at_tpot, at_e2e - e2e[..., k]))
+        why.append(_why(points, keeps[..., k], tpot[..., k] / at_tpot, at_e2e - e2e[..., k]))
         keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
     e, level = np.nonzero(keeps.any(axis=2))
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
@@ -308,8 +309,12 @@ def _ranks(*allowed: Array) -> Array:
     return np.where(count[:, :, None] > 0, picked, 1.0)
 
 
-def _why(fits: Mask, missed: Array, allowed: Array) -> str:
+def _why(points: Points, fits: Mask, missed: Array, allowed: Array) -> str:
     """Why no level serves a bucket."""
+    if not points.exists.any():
+        return "the engine's steps have no room for prompts at any load"
+    if not np.isfinite(points.load[RUNNING]).any():
+        return f"no load at which more than engine.max_num_seqs ({points.engine.max_num_seqs}) seldom run at a time"
     if not fits.any():
         return "its KV cache fits no deployment beside the model"
     if not (fits & (missed <= 1)).any():
