@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
+from scipy.stats import nbinom
 
-from tests.adversary import orchestration, reserved_capacity
+from optmodels.latency.steps import StepCosts
+from tests.adversary import continuous, orchestration, reserved_capacity
 from tests.adversary.harness import Answer
 from tests.adversary.programme import Programme
 
@@ -57,6 +60,38 @@ def test_slots_without_a_gpu_serve_nobody() -> None:
     assert orchestration.reference(data).best == pytest.approx(0.0, abs=1e-9)
     data["models"][0]["minimum_instances"] = 1
     assert orchestration.reference(data).best is None
+
+
+COSTS = StepCosts(
+    fixed_s=0.01, prompt_step_s=2e-3, prompt_token_s=1e-5, prompt_pair_s=1e-8, prompt_context_s=1e-7,
+    decode_request_s=1e-4, context_s=1e-6, mixed_context_s=1e-6,
+)  # fmt: skip
+
+
+def test_work_of_a_request_is_what_its_steps_take() -> None:
+    none = np.zeros(0)
+    chunks = [COSTS.step(np.array([n]), np.array([k]), none) for n, k in ((100.0, 0.0), (100.0, 100.0), (50.0, 200.0))]
+    assert continuous.prompt_s(COSTS, 250.0, 0.0, 100.0, True) == pytest.approx(sum(chunks) - 3 * COSTS.fixed_s)
+    decodes = [COSTS.step(none, none, np.array([250.0 + i])) for i in range(9)]
+    assert continuous.decode_s(COSTS, 250.0, 10.0, 0.5) == pytest.approx(sum(decodes) - 9 * COSTS.fixed_s)
+
+
+def test_crowds_are_negative_binomial() -> None:
+    # 0.2 requests/s of 50 steps of 0.1 s at a load of a half: N₀ = 0.5.
+    mean, load = continuous.allowed_crowd(64.0, 0.5), 0.5
+    assert nbinom.sf(63, mean * (1 - load) / load + 1, 1 - load) == pytest.approx(0.005, rel=1e-6)
+    at = continuous.crowd_at(0.99, 20.0, 0.5)
+    assert at == pytest.approx(nbinom.ppf(0.99, 41, 0.5), abs=1.0)
+    assert continuous.allowed_crowd(1.0, 0.5) == 0.0  # one is there half of the time
+
+
+def test_a_cache_grows_after_the_first_token() -> None:
+    # Starts at 0 … 1 s; grows from the 2nd to the 4th second after.
+    found = continuous._growing(2.0, 4.0, 1.0, 6)
+    assert found.sum() == pytest.approx(1.0)  # two seconds of a half
+    assert found[:2].tolist() == [0.0, 0.0]
+    assert found[2] == pytest.approx(1 / 12)  # ∫∫ (v − u)/2 over 0 ≤ u ≤ v ≤ 1
+    assert found[5] == pytest.approx(0.0)
 
 
 def one_region(**more: Any) -> dict[str, Any]:
