@@ -48,6 +48,16 @@ def growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
     return found
 
 
+def from_then_on(shares: Array) -> Array:
+    """The most of (…, bins) in each bin and those after it.
+
+    Nothing starts after the last time bin, and one more stands for all that follow: slots are never taken more there
+    than in the first of these, but an engine's cache grows with every token and decodes may take more than prompts.
+    """
+    found: Array = np.maximum.accumulate(shares[..., ::-1], axis=-1)[..., ::-1]
+    return found
+
+
 def _past(v: Array, bin_s: float) -> Array:
     """Mean of max(v − u, 0) over u uniform in the bin."""
     v = np.maximum(v, 0.0)

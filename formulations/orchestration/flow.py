@@ -150,11 +150,14 @@ def kept_models(t: OrchestrationTables) -> list[int]:
 
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
-    """(C,) requests that run on one engine in the mean of its configuration's busiest bin (continuous serving)."""
-    total = np.zeros((len(t.configurations), t.bins))
+    """(C,) requests that run on one engine in the mean of its configuration's busiest bin (continuous serving).
+
+    Those that start in the last bin may be most in the one after it, when all of them have started.
+    """
+    total = np.zeros((len(t.configurations), t.bins + 1))
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
         runs = t.busy(k, c)[REQUESTS] * t.configurations[c].most_running
-        total[c] += np.convolve(started, runs)[: t.bins]
+        total[c] += np.convolve(started, runs)[: t.bins + 1]
     engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
     peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
     return peak

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.orchestration.busy import busy_shares
+from formulations.orchestration.busy import busy_shares, from_then_on
 from formulations.orchestration.engines import Taken
 from formulations.orchestration.flow import NO_WAIT_BINS, weights
 from formulations.orchestration.making import make_plan
@@ -162,9 +162,11 @@ def build(problem: Orchestration, tables: OrchestrationTables) -> Any:
         for r, i in pairs:
             c = d.instances[i][0]
             for b, _ in d.starts(r, c):
-                for at in range(b, min(b + d.busy[r, c].shape[1], t.bins + 1)):
+                after = from_then_on(d.busy[r, c])
+                for at in range(b, min(b + after.shape[1], t.bins + 1)):
+                    shares = d.busy[r, c] if at < t.bins else after
                     for what in resources:
-                        busy.setdefault((what, i, at), []).append(float(d.busy[r, c][what, at - b]) * m.z[r, i, b])
+                        busy.setdefault((what, i, at), []).append(float(shares[what, at - b]) * m.z[r, i, b])
         m.slots = pyo.Constraint(
             busy, rule=lambda m, what, i, at: sum(busy[what, i, at])
             <= float(t.capacity[what, d.instances[i][0]]) * m.a[i],

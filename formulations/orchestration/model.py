@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from formulations.orchestration.busy import from_then_on
 from formulations.orchestration.engines import MEMORY, PROMPTS, REQUESTS, TIME, TOKENS, WAITING
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
@@ -151,6 +152,7 @@ class FlowModel(Model):
         self.busy = np.zeros((len(self.capacity), len(busy), self.busy_bins.max(initial=0)))
         for pair, shares in enumerate(busy):
             self.busy[:, pair, : shares.shape[1]] = shares
+        self.after = from_then_on(self.busy)
         self.binds = _binding(self.busy, c, len(t.configurations))
 
     def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
@@ -376,11 +378,13 @@ def expiry(m: FlowModel) -> Rows:
 
 
 def _taken(m: FlowModel, resource: int) -> Rows:
-    """Σ_k Σ_τ busy_rkc(t − τ)·x_kcτ ≤ capacity_rc·n_c, the bin after the last one too."""
+    """Σ_k Σ_τ busy_rkc(t − τ)·x_kcτ ≤ capacity_rc·n_c, the bin after the last one too (`from_then_on`)."""
     k, c, t = m.x.labels
     pair = m.pair[k, c]
     start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
-    busy = m.x.at(start, (c[start], t[start] + later), m.busy[resource, pair[start], later], ("c", "t"))
+    at, pair = t[start] + later, pair[start]
+    share = np.where(at < m.bins, m.busy[resource, pair, later], m.after[resource, pair, later])
+    busy = m.x.at(start, (c[start], at), share, ("c", "t"))
     binds = m.binds[resource]
     some = np.unique(m.c[binds[m.c]])
     return at_most(0.0, busy[binds[busy.labels[0]]] - (m.n * m.capacity[resource])[some].across(t=m.bins + 1))

@@ -675,11 +675,14 @@ def _schedule(
         else:
             comes = starts
         admitted.append((share, comes))
-        for r, taken in enumerate(q.taken(c, case.bin_s, T + 2)):
-            for t in range(T + 2):
+        lasts = T + math.ceil(q.service(c) / case.bin_s) + 2
+        for r, taken in enumerate(q.taken(c, case.bin_s, lasts)):
+            for t in range(T + 1):
                 for tau in range(min(t + 1, T)):
-                    if taken[t - tau] > 1e-9 * taken.max():
-                        work[j].setdefault((r, t), {})[starts[tau]] = taken[t - tau] * unit * c.running
+                    # Nothing starts after the last bin: the one behind it has the most of what each start takes there.
+                    share = taken[t - tau] if t < T or c.engine is None else taken[t - tau :].max()
+                    if share > 1e-9 * taken.max():
+                        work[j].setdefault((r, t), {})[starts[tau]] = share * unit * c.running
         score.add(q, c, unit, starts, comes, wait > 0)
     for t in range(T):
         for level in sorted({share for share, _ in admitted}):  # shares are nested

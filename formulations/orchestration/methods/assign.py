@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from formulations.orchestration.busy import from_then_on
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, weights
 from formulations.orchestration.points import OrchestrationTables
@@ -49,6 +50,7 @@ class _Reservations:
         self.share = np.zeros((len(k), int(self.length.max(initial=1)), len(t.capacity)))
         for i, s in enumerate(shares):
             self.share[i, : s.shape[1]] = s.T
+        self.after = np.ascontiguousarray(from_then_on(self.share.transpose(0, 2, 1)).transpose(0, 2, 1))
         self.eligible = t.share[k, c]
         wait = t.wait_s[k, c] / t.bin_s
         some = wait >= NO_WAIT_BINS
@@ -72,9 +74,9 @@ class _Reservations:
         started, waiting = np.zeros((len(self.k), T)), np.zeros((len(self.k), T))
         gained = np.zeros(len(self.t.classes))
         _reserve(
-            blocks, self.arrivals, self.preferences[preference], self.first, self.c, self.share, self.length,
-            self.whole, self.part, self.eligible, np.repeat(self.room[:, None, :], T + 1, axis=1), self.value,
-            self.late, gained, started, waiting,
+            blocks, self.arrivals, self.preferences[preference], self.first, self.c, self.share, self.after,
+            self.length, self.whole, self.part, self.eligible, np.repeat(self.room[:, None, :], T + 1, axis=1),
+            self.value, self.late, gained, started, waiting,
         )  # fmt: skip
         return started, waiting, gained
 
@@ -142,11 +144,27 @@ class _Reservations:
 
 @njit(cache=True)
 def _reserve(  # type: ignore[no-untyped-def]
-    blocks, arrivals, order, first, c, share, length, whole, part, eligible, free, value, late, gained, started, waiting
+    blocks,
+    arrivals,
+    order,
+    first,
+    c,
+    share,
+    after,
+    length,
+    whole,
+    part,
+    eligible,
+    free,
+    value,
+    late,
+    gained,
+    started,
+    waiting,
 ):
     """Write starts and stocks of (class, from bin, to bin) after (class, from bin, to bin), and what each class gains.
 
-    `free` holds what is left of every configuration's resources in every bin.
+    `free` holds what is left of every configuration's resources in every bin, `after` the `share` in the one after all.
     """
     T = arrivals.shape[1]
     admitted = np.zeros(len(order))  # of the arrivals of one bin, by pair
@@ -186,15 +204,17 @@ def _reserve(  # type: ignore[no-untyped-def]
                         if s + o > T or amount <= 0:
                             break
                         for r in range(share.shape[2]):
-                            if share[pair, o, r] > 0:
-                                amount = min(amount, free[conf, s + o, r] / share[pair, o, r])
+                            each = share[pair, o, r] if s + o < T else after[pair, o, r]
+                            if each > 0:
+                                amount = min(amount, free[conf, s + o, r] / each)
                     if amount <= 1e-12:
                         continue
                     for o in range(length[pair]):
                         if s + o > T:
                             break
                         for r in range(share.shape[2]):
-                            free[conf, s + o, r] = max(0.0, free[conf, s + o, r] - amount * share[pair, o, r])
+                            each = share[pair, o, r] if s + o < T else after[pair, o, r]
+                            free[conf, s + o, r] = max(0.0, free[conf, s + o, r] - amount * each)
                     gained[k] += amount * (value[pair] - late * later)
                     started[pair, s] += amount
                     admitted[pair] += amount
