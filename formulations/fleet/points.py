@@ -777,12 +777,12 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
         beaten = np.zeros(len(part), dtype=bool)
         for lo in range(0, len(kept), 512):
             beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
-        fresh: list[int] = []
-        for i in part[~beaten]:
-            if not fresh or not (keys[fresh] <= keys[i]).all(axis=1).any():
-                fresh.append(int(i))
-        rows += fresh
-        kept = np.concatenate([kept, keys[fresh]]) if fresh else kept
+        part = part[~beaten]
+        mine = keys[part]
+        at_most = (mine[:, None, :] <= mine).all(axis=2)
+        fresh = part[~np.triu(at_most, 1).any(axis=0)]
+        rows += fresh.tolist()
+        kept = np.concatenate([kept, keys[fresh]])
     return np.array(sorted(rows), dtype=np.intp)
 
 
