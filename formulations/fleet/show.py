@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from formulations.fleet.plan import DeploymentLine, FleetPlan
+from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
@@ -19,6 +19,7 @@ from optmodels.serving.points import NONE
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
 LINES_SHOWN = 20
+METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "whole request"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -97,6 +98,37 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     return table
 
 
+def _certification(c: CertificationLine) -> list[Any]:
+    """The rounds of certification, and what is not kept."""
+    colour = "green" if c.status == "certified" else "red"
+    words = {
+        "certified": f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
+        "incomplete": "not certified: the rounds were stopped",
+        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
+    }[c.status]  # fmt: skip
+    out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
+    if c.rounds:
+        table = titled("", "round", "objective", "promises", "broken", "undecided", "worst, of its limit", "requests")
+        for number, r in enumerate(c.rounds, 1):
+            table.add_row(
+                f"{number}" + (" (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""),
+                f"{r.objective:,.6g}", str(r.promises), str(r.broken), str(r.undecided),
+                f"{r.worst:.1%}, {plain(r.worst_of)}", f"{r.requests:,}",
+            )  # fmt: skip
+        out.append(table)
+    if c.cuts:
+        pairs = sum(len(x.forbidden) for x in c.cuts)
+        out.append(
+            f"  cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+        )
+    lines = [
+        f"  [red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
+        f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
+        f" {_seconds(x.at_most_s)}" for x in c.unkept
+    ]  # fmt: skip
+    return out + _first(lines)
+
+
 def _seconds(value: float) -> str:
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
 
@@ -112,6 +144,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
     promises = _promises(p, problem)
     if promises is not None:
         out += ["", promises]
+    if p.certification is not None:
+        out += ["", *_certification(p.certification)]
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
