@@ -31,9 +31,10 @@ from formulations.fleet.plan import (
     objective_value,
 )
 from formulations.fleet.points import FleetTables, build_case, by_model, cut
-from formulations.fleet.problem import Fleet, FleetCase, LatencyLimit, Percentile
+from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
+from optmodels.serving.continuous import LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Promise, Stream, Verdict, judge
 
@@ -229,7 +230,7 @@ def promises_of(case: FleetCase, d: DeploymentLine) -> Iterator[tuple[int, Promi
             output = next(x.output_tokens for x in case.demands if x.name == s.demand)
             if limit is None or s.requests_per_s <= 0 or (metric == "tbt_s" and output == 1):
                 continue
-            seconds, q = (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+            seconds, q = seconds_and_quantile(limit)
             yield k, Promise(k, metric, seconds * up_to, q)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
 from formulations.fleet.check_engines import check_engines
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
-from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, Percentile, StockLine
+from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.plan.findings import Findings
 from optmodels.plan.latencies import Run, latencies
 from optmodels.plan.outcome import CheckReport
+from optmodels.serving.continuous import Percentile
 
 SLACK = 1e-6
 TRUSTED = {

@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping
 
 from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
-from formulations.fleet.problem import Fleet, FleetCase, Percentile
+from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.plan.findings import Findings
+from optmodels.serving.continuous import seconds_and_quantile
 
 SLACK = 1e-6
 SAME = 1e-9
@@ -81,7 +82,7 @@ def check_certification(
                     one_token = metric == "tbt_s" and demands[s.demand].output_tokens == 1
                     if limit is None or s.requests_per_s <= 0 or one_token:
                         continue
-                    seconds, at = (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+                    seconds, at = seconds_and_quantile(limit)
                     up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
                     promises[q.name, d.name, s.demand, metric] = seconds * up_to, at
     simulated = 0 < c.of_round <= len(c.rounds)

@@ -9,6 +9,7 @@ from pydantic import AliasChoices, Field
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
+from optmodels.serving.continuous import Stage
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
@@ -34,7 +35,9 @@ class ShareLine(Document):
     """A share of one demand on one deployment, with what its requests see.
 
     With continuous batching latencies are bounds at the percentile that the SLO names (none: the mean), waiting
-    included; the load is that on the capacity of which the share takes most.
+    included; the load is that on the capacity of which the share takes most. A deployment that only prefills states
+    TTFT with sending the KV cache, one that only decodes the time per token with receiving it, and either its part of
+    E2E at the percentile of the deadline: the part of any of the former and of any of the latter that it can go to.
     """
 
     demand: str
@@ -54,6 +57,7 @@ class DeploymentLine(Document):
 
     name: str
     count: Count
+    stage: Stage = Field(default="both", description="of its requests that it does")
     usd_per_hour_each: Money
     machines: list[MachineLine] = Field(min_length=1, max_length=2, description="of one deployment")
     loads: str | None = Field(default=None, description="a workload whose model it loads; None: a measured point")
@@ -69,6 +73,17 @@ class DeploymentLine(Document):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
+
+
+class TransferLine(Document):
+    """KV caches that go from prefill to decode deployments of one workload's model in one region."""
+
+    loads: str = Field(description="a workload whose model it is")
+    region: str
+    tensor_parallel: Count | None = Field(default=None, description="of both sides, where they have to be equal")
+    requests_per_s: Amount
+    gb_per_s: Amount
+    demands: dict[str, Share] = Field(description="share of each that is served apart")
 
 
 class UnservedLine(Document):
@@ -153,6 +168,7 @@ class PeriodLine(Document):
     served_requests_per_s: Amount
     deployments: list[DeploymentLine]
     unserved: list[UnservedLine]
+    transfers: list[TransferLine] = []
     limits: list[LimitLine]
     starts: Machines = Field(default={}, description="machines by resource, from what ran before")
     stops: Machines = {}

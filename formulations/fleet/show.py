@@ -11,6 +11,7 @@ from rich.table import Table
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from optmodels.catalog.types import MARKETS
+from optmodels.io.write import columns_of
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
@@ -198,9 +199,7 @@ def _scarcest(d: DeploymentLine) -> str:
 
 
 def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
-    """Data frames by file name: points with the cost of every demand on them, and the plan's shares."""
-    import pandas as pd
-
+    """Columns by file name: points with the cost of every demand on them, and the plan's shares."""
     x = tables.points
     order = np.argsort(x.usd_per_hour, kind="stable")[:MAX_ROWS]
     rows = []
@@ -213,17 +212,17 @@ def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
             row |= {"family": FAMILIES[c.family[k]], "tensor_parallel": c.tp[k], "replicas": c.dp[k],
                     "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
         rows.append(row)
-    points = pd.DataFrame(rows)
+    points = columns_of(rows)
     wide = {
         f"requests_per_s {d.name}": np.where(np.isfinite(tables.load[w, order]), 1.0 / tables.load[w, order], 0.0)
         for w, d in enumerate(tables.demands)
     }
-    found = {"points": pd.concat([points, pd.DataFrame(wide)], axis=1)}
+    found: dict[str, Any] = {"points": points | wide}
     if plan is not None:
         shares = [
             {"period": q.name, "deployment": d.name, "count": d.count, "usd_per_hour_each": d.usd_per_hour_each,
              **s.model_dump()}
             for q in plan.periods for d in q.deployments for s in d.serves
         ]  # fmt: skip
-        found["shares"] = pd.DataFrame(shares)
+        found["shares"] = columns_of(shares)
     return found
