@@ -123,7 +123,9 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         InputError: names that the instance does not have, engines that do not fit, or an instance of static batches.
     """
     if not problem.continuous:
-        raise InputError(Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated"))
+        raise InputError(
+            Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated")
+        )
     if trace is not None:
         problem = of_trace(problem, trace)
     case = problem.resolve()
@@ -300,7 +302,9 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
                 kv = kv_tokens_of(own, w, lines[j].kind, shortest)
                 if kv < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
-                    raise InputError(Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model"))
+                    raise InputError(
+                        Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model")
+                    )
                 group.costs.append(costs)
                 group.slower.append(slower)
                 group.kv_tokens.append(kv)
@@ -521,9 +525,7 @@ def _demands(
     return rows
 
 
-def _replayed(
-    run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, float, float | None]]
-) -> dict[str, Any]:
+def _replayed(run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, float, float | None]]) -> dict[str, Any]:
     """What a simulation saw of the requests of a demand; refused ones are within no limit."""
     row: dict[str, Any] = {}
     good = seen.served[mine]
