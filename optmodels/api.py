@@ -26,6 +26,8 @@ from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.deadline import deadline
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.solver.otherwise import otherwise
+from optmodels.solver.pyomo_solver import named
 from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
@@ -57,6 +59,7 @@ def solve(
     time_limit: float | None = None,
     gap: float = 0.0,
     seed: int = 0,
+    solver: str = "highs",
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_result: Callable[[Result], None] | None = None,
@@ -72,6 +75,9 @@ def solve(
             left out and named in ``log.left_out``; checking and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
+        solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
+            verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
+            change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files and pictures are made of it.
@@ -83,6 +89,7 @@ def solve(
     """
     began = time.perf_counter()
     check_folder(None if out is None else Path(out))
+    way = named(solver)
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
@@ -92,12 +99,15 @@ def solve(
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
     with cancellable(cancel), deadline(left) as left_out:
-        outcome = run(problem, table, replace(options, time_limit=left))
+        with otherwise(way):
+            outcome = run(problem, table, replace(options, time_limit=left))
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
         result.log["left_out"] = left_out
     result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    if solver != "highs":
+        result.log["asked"] = {"solver": solver, "runs": way.said}
     if on_result is not None:
         on_result(result)
     if out is not None:
@@ -336,7 +346,7 @@ def export(
 
     Args:
         source: plan file or document.
-        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        to: ``vllm``, ``kubernetes``, ``lws``, ``kserve``, ``keda``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
         out: folder to write the files to.
         overwrite: replace existing files.
 

@@ -139,7 +139,7 @@ class Formulation:
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
         report: (tables, plan or None) → JSON data shown beside the plan.
         summary: result document → lines for the terminal (rich markup).
-        frames: (tables, plan) → data frames by file name, written as CSV.
+        frames: (tables, plan) → data frames, or mappings of columns of equal length, by file name; written as CSV.
         template: a commented instance file.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``

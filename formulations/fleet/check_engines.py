@@ -84,7 +84,7 @@ def check_engines(
     right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
     found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs)
-    engines = (d.replicas_per_machine or 1) * problem.max_load
+    engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)
     for s in d.serves:
         demand = demands[s.demand]
