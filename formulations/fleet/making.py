@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.engines import EngineKind, source_of
-from formulations.fleet.plan import DeploymentLine, EngineLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
+from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
 from formulations.fleet.points import FleetTables, changes_matter
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
 from optmodels.serving.continuous import ROWS, Percentile
 from optmodels.serving.points import NONE
 from optmodels.serving.queueing import variability, waiting
