@@ -133,7 +133,7 @@ def at_level(
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
-    varies = costs.mixed_context_s != costs.context_s or costs.experts is not None
+    varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
     mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
@@ -245,7 +245,7 @@ class Kind:
 class Seen:
     """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
 
-    `running`: requests in flight at the rate while none waits, λ·steps·a₀/(1 − λW).
+    `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
     """
 
     first_s: float
@@ -256,8 +256,9 @@ class Seen:
 
 
 def check_engine(
-    found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind, rate: float
-) -> Seen | None:
+    found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind,
+    rate: float | None = None, in_flight: float = 0.0,
+) -> Seen | None:  # fmt: skip
     """Every figure of an engine that serves requests of one kind; what they see, None where there is no such level.
 
     Args:
@@ -267,7 +268,8 @@ def check_engine(
         engine: its costs and KV tokens: data.
         limits: of the instance.
         kind: the requests.
-        rate: requests/s that the line promises.
+        rate: requests/s that the line promises; None: those of a closed loop.
+        in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
     """
     e, r = line, kind.request
     for what, stated, true in (
@@ -283,6 +285,9 @@ def check_engine(
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
     check_batched_tokens(found, where, e, level, limits)
+    served = level.requests[""]
+    if rate is None:
+        rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)[""]
     takes = {k: v * rate for k, v in each.items()}
     names = sorted(e.capacities)
@@ -290,14 +295,13 @@ def check_engine(
     for k, v in takes.items():
         found.close(f"{where}: {k} in use", e.capacities.get(k, math.nan), v, scale=1.0)
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
-    served = level.requests[""]
     seen = [
         latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, engine.costs.request_s,
                   (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
     ]  # fmt: skip
     (first, tpot, _), (ttft, _, e2e) = seen
-    step = level.fixed / (1 - rate * served.work)
-    return Seen(first, ttft - first, tpot, e2e, rate * served.steps * step)
+    full = 1 / max(each.values())
+    return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
 
 
 def check_batched_tokens(found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits) -> None:

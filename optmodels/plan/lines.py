@@ -63,12 +63,12 @@ def latency_source(p: Provenance) -> str:
     return "; ".join((p.source, *unseen, *p.notes))
 
 
-def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits) -> EngineLine:
-    """One level of an engine at the rate that it carries."""
+def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits, share: float = 1.0) -> EngineLine:
+    """One level of an engine at a share of the rate that it carries."""
     most = float(at.most_of_wait[row])
     return EngineLine(
         step_s=float(at.step_s[row]), wait_s=float(at.wait_s[row]), most_of_wait=most if math.isfinite(most) else None,
         max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(at.max_num_batched_tokens[row]),
         chunk_tokens=limits.chunk_tokens, kv_tokens=engine.kv_tokens, latency=latency_source(engine.provenance),
-        capacities=dict(zip(ROWS, at.capacities[:, row].tolist(), strict=True)),
+        capacities=dict(zip(ROWS, (share * at.capacities[:, row]).tolist(), strict=True)),
     )  # fmt: skip

@@ -49,6 +49,17 @@ def test_a_rate_beyond_the_level_is_noticed() -> None:
     assert any("what there is" in v.requirement for v in found.violations)
 
 
+def test_a_closed_loop_at_its_most_is_the_level_at_its_rate() -> None:
+    at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), TTFT, TPOT)
+    for row, running in enumerate(at.running):
+        assert at.rate_of(row, running) == pytest.approx(at.requests_per_s[row])
+        assert at.rate_of(row, 0.5 * running) > 0.5 * at.requests_per_s[row]  # fewer beside one another are faster
+        found = Findings()
+        line = engine_line(at, row, ENGINE, LIMITS)
+        check_engine(found, "it", line, ENGINE, LIMITS, Kind(400, 100, 0, 0.9, 0.9), in_flight=float(running))
+        assert found.violations == []
+
+
 def test_waiting_is_within_its_budget() -> None:
     kind = Classes.of([400.0], [100.0])
     free, bound = (levels([ENGINE], LIMITS, kind, TTFT, TPOT, most) for most in (np.inf, 0.02))
