@@ -44,6 +44,7 @@ LEFT_OUT = {
             "Certification.confidence",
             "Certification.rounds",
             "Certification.seed",
+            "Certification.stretch",
         ),
         "what the step simulator confirms: tests/fleet judges the rounds",
     ),
