@@ -79,7 +79,7 @@ def check_engines(
         return
     check_batched_tokens(found, where, e, level, limits)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs)
-    engines = (d.replicas_per_machine or 1) * problem.max_load
+    engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)
     for s in d.serves:
         demand = demands[s.demand]

@@ -16,7 +16,7 @@ from statistics import NormalDist
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine, latency_source
-from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.continuous import EngineLimits, Stage
 from optmodels.serving.engine import EngineCosts
 
 SLACK = 1e-6
@@ -25,7 +25,10 @@ TTFT = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.0
 
 @dataclass(frozen=True)
 class Request:
-    """A kind of requests: what it asks for and, at a level, what it takes of an engine."""
+    """A kind of requests: what it asks for and, at a level, what it takes of an engine.
+
+    An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
+    """
 
     prompt: float
     new: float
@@ -64,12 +67,12 @@ def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple
 @cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
-    from scipy.stats import beta
+    from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2
-        if beta.cdf(load, most, middle * (1 - load) / load + 1) <= 0.005:
+        if betainc(most, middle * (1 - load) / load + 1, load) <= 0.005:
             low = middle
         else:
             high = middle
@@ -107,6 +110,7 @@ class Level:
     load: float
     room: float
     mixed: float
+    stage: Stage
     requests: dict[str, Request]
     typical: float
     kv: float
@@ -118,8 +122,9 @@ class Level:
 
 
 def at_level(
-    limits: EngineLimits, costs: StepCosts, kv: float, requests: dict[str, Request], step: float
-) -> Level | None:
+    limits: EngineLimits, costs: StepCosts, kv: float, requests: dict[str, Request], step: float,
+    stage: Stage = "both",
+) -> Level | None:  # fmt: skip
     """Constants of the level of a step time; None where there is none."""
     every = list(requests.values())
     total = sum(r.weight for r in every)
@@ -135,15 +140,15 @@ def at_level(
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
     varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
     mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
+    mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
     fixed = costs.fixed_s + (costs.prompt_step_s if mixed == 1 else 0.0)
     if costs.experts is not None:
         fixed += mixed * costs.experts.all_s + (1 - mixed) * float(costs.experts.seconds(crowd))
     load = 1 - fixed / step
-    a_token = mean({k: _prefill(costs, r, r.new, False)[1] for k, r in requests.items()}) / mean(
-        {k: r.new for k, r in requests.items()}
-    )
+    new = mean({k: r.new for k, r in requests.items()})
+    a_token = mean({k: _prefill(costs, r, r.new, False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
     room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - slots)
     if load <= 0 or room < 16:
         return None
@@ -154,21 +159,34 @@ def at_level(
         slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
         work = prefill + costs.decode_request_s * (r.output - 1) + slope * contexts[k]
         made[k] = Request(r.prompt, r.new, r.output, r.weight, chunks, prefill, work)
+    if all(r.work <= 0 for r in made.values()):
+        return None
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
     prefill_share = mean({k: r.prefill for k, r in made.items()}) / mean({k: r.work for k, r in made.items()})
-    return Level(fixed, load, room, mixed if varies else 1.0, made, typical, kv, prefill_share)
+    return Level(fixed, load, room, mixed if varies else 1.0, stage, made, typical, kv, prefill_share)
 
 
 @cache
-def _held(r: Request) -> tuple[float, float]:
-    """Σ over a request's steps of the tokens it holds, and of their squares."""
-    decodes = [r.prompt + i for i in range(1, round(r.output))]
-    return r.chunks * r.prompt + sum(decodes), r.chunks * r.prompt**2 + sum(x * x for x in decodes)
+def _held(r: Request, waits: float) -> tuple[float, float]:
+    """Σ over a request's steps of the tokens it holds, and of their squares; its prompt for some steps besides."""
+    decodes, prompts = [r.prompt + i for i in range(1, round(r.output))], r.chunks + waits
+    return prompts * r.prompt + sum(decodes), prompts * r.prompt**2 + sum(x * x for x in decodes)
 
 
-def capacities(level: Level, step: float, wait: float, most: float | None, slots: int) -> dict[str, dict[str, float]]:
-    """Share of an engine's capacities that one request/s of each bucket takes."""
-    held = {k: _held(r) for k, r in level.requests.items()}
+def capacities(
+    level: Level,
+    step: float,
+    wait: float,
+    most: float | None,
+    slots: int,
+    on_the_way: Mapping[str, float] | None = None,
+) -> dict[str, dict[str, float]]:
+    """Share of an engine's capacities that one request/s of each bucket takes.
+
+    `on_the_way`: seconds that the cache of each bucket's prompt is on its way from or to the engine.
+    """
+    joins = 1.0 if level.stage == "decode" else 0.0
+    held = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
     first, second = (sum(level.requests[k].weight * h[i] for k, h in held.items()) for i in (0, 1))
     size = second / first
     running = _largest_mean(slots, level.load)
@@ -177,9 +195,10 @@ def capacities(level: Level, step: float, wait: float, most: float | None, slots
     z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
     found: dict[str, dict[str, float]] = {}
     v, steps_full = level.prefill_share, {k: r.new * step / level.room for k, r in level.requests.items()}
-    gamma = min(r.prefill / steps_full[k] for k, r in level.requests.items())
+    prompts = level.stage != "decode"
+    gamma = min(r.prefill / steps_full[k] for k, r in level.requests.items()) if prompts else 1.0
     for k, r in level.requests.items():
-        s = r.new / level.room * level.beside(r, step) + r.prefill
+        s = r.new / level.room * level.beside(r, step) + r.prefill if prompts else 0.0
         turn = steps_full[k] * (level.fixed / step + level.load * (1 - v) ** 2) + r.prefill
         turn += (r.work - r.prefill) * level.load * v * v / gamma
         one, two = held[k]
@@ -192,8 +211,12 @@ def capacities(level: Level, step: float, wait: float, most: float | None, slots
             "running": r.steps * step / running if running > 0 else math.inf,
             "memory": memory,
             "tokens": r.new * step / (0.9 * level.room),
-            "chunks": r.chunks * step / level.mixed if level.mixed < 1 else 0.0,
-            "waiting": math.inf if most is not None and s > most * wait * (1 + SLACK) else s * s / (2 * wait) + turn,
+            "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
+            "waiting": 0.0
+            if not prompts
+            else math.inf
+            if most is not None and s > most * wait * (1 + SLACK)
+            else s * s / (2 * wait) + turn,
         }
     return found
 
