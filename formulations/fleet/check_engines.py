@@ -24,9 +24,9 @@ from optmodels.serving.continuous import seconds_and_quantile
 
 def check_engines(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
-    t: int, d: DeploymentLine, where: str,
+    t: int, d: DeploymentLine, where: str, stretch: float = 1.0,
 ) -> None:  # fmt: skip
-    """Every figure of a line of engines but its price."""
+    """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
     e, loads = d.engine, d.loads or ""
     assert e is not None
     assert case.source is not None
@@ -89,7 +89,7 @@ def check_engines(
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
         found.close(f"{where}: load by {s.demand}", s.load, max(takes.values()), "deployments", scale=1.0)
         used = {k: used[k] + takes[k] for k in used}
-        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, where)
+        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, stretch, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -102,13 +102,14 @@ def check_engines(
 
 def _share(
     found: Findings, case: FleetCase, level: Level, s: ShareLine, demand: Demand, d: DeploymentLine, factor: float,
-    request_s: float, where: str,
+    request_s: float, stretch: float, where: str,
 ) -> None:  # fmt: skip
     """Latencies of one bucket on the line, and its limits."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
     named = (("TTFT", w.slo.ttft_s), ("TBT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
-    limits = [(what, *seconds_and_quantile(limit)) for what, limit in named]
+    read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
+    limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     true = latencies(
         level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
         (limits[0][2], limits[1][2], limits[2][2]),

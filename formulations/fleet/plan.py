@@ -90,7 +90,7 @@ class ShadowPrice(Document):
 
 
 class PromiseLine(Document):
-    """A promise that simulation did not find kept."""
+    """What a line promises a demand, and what the simulation found."""
 
     period: str
     deployment: str
@@ -99,12 +99,13 @@ class PromiseLine(Document):
     percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
     at_most_s: Money
     seen_s: Amount
-    found: Literal["broken", "undecided"] = Field(description="beyond the interval, or within it")
+    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
 
 
 class RoundLine(Document):
     """One round of certification: a plan, and what the simulation of its engines found."""
 
+    stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
     objective: Amount
     promises: Whole
     broken: Whole
@@ -139,7 +140,7 @@ class CertificationLine(Document):
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
-    unkept: list[PromiseLine] = []
+    promises: list[PromiseLine] = Field(default=[], description="of the plan")
 
 
 class PeriodLine(Document):

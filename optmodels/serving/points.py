@@ -6,6 +6,7 @@ latency curve over α. A *candidate* is a configuration bought in one market per
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -454,6 +455,21 @@ def optimise(curves: Curves, limits: Limits) -> Optimum:
     alpha[rows], ttft[rows], tbt[rows], e2e[rows] = best, best_ttft, best_tbt, best_e2e
     feasible[rows] = (best_ttft <= limits.ttft_s) & (best_tbt <= limits.tbt_s) & (best_e2e <= limits.e2e_s)
     return Optimum(alpha, ttft, tbt, e2e, feasible)
+
+
+def optimise_each(curves: Sequence[Curves], limits: Sequence[Limits]) -> list[Optimum]:
+    """`optimise` of several lists of curves in one go, of the same request lengths and layers.
+
+    Their limits may differ in E2E alone, which chooses no α.
+    """
+    sizes = [len(part) for part in curves]
+    one = replace(limits[0], e2e_s=np.inf)
+    found = optimise(concatenate([part for part in curves if len(part)] or [*curves[:1]]), one)
+    e2e_s = np.repeat([limit.e2e_s for limit in limits], sizes)
+    found = replace(found, feasible=found.feasible & (found.e2e_s <= e2e_s))
+    ends = np.cumsum(sizes)[:-1]
+    columns = [np.split(getattr(found, f.name), ends) for f in fields(Optimum)]
+    return [Optimum(*parts) for parts in zip(*columns, strict=True)]
 
 
 def _clip_to_limits(curves: Curves, fastest: Array, limits: Limits) -> Array:
