@@ -70,6 +70,6 @@ def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> 
             market=market, machines=count, gpu=gpu, gpus_per_machine=gpus, tensor_parallel=line.tensor_parallel,
             replicas_per_machine=line.replicas_per_machine, max_num_seqs=line.engine.max_num_seqs,
             max_num_batched_tokens=line.engine.max_num_batched_tokens, chunk_tokens=line.engine.chunk_tokens,
-            max_model_len=w.input_tokens + w.output_tokens, weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
+            weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
         ) for (region, market), count in counts.items()
     ]  # fmt: skip

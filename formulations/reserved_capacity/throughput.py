@@ -16,7 +16,7 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
-from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile
+from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import EngineCosts, ModelOnEngines, engine_costs
 from optmodels.serving.levels import Levels, levels
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
@@ -246,7 +246,7 @@ def _static(
             first, _ = static_batch(costs, np.ones(1), prompt, 1, PROMPT_TOKENS_A_STEP)
             tbt, prefill, outside = tpot * decode, ttft * float(first[0]), ttft * costs.request_s
             costs = costs.scaled(tpot)
-        fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= service.slo.tbt_s)
+        fits = (curves.vram_fixed + curves.kv <= curves.vram) & (tbt <= seconds_and_quantile(service.slo.tbt_s)[0])
         if not fits.any():
             continue
         rate = BATCHES / (BATCHES * (prefill - outside) + (w.output_tokens - 1) * tbt)

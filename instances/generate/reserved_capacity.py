@@ -119,7 +119,8 @@ def main() -> None:
     write(
         "week-32-aws",
         "A week over 32 AWS regions with measured round trips (cloudping, 2025-10). Users by region, prices by region and\n"
-        "the requests a machine serves are stated assumptions; on-demand and the loss of any one region at 80 % of demand.",
+        "the requests a machine serves (static batches at the hardware's peaks, as the README's figures for this instance\n"
+        "have them) are stated assumptions; on-demand and the loss of any one region at 80 % of demand.",
         title="A week over 32 AWS regions, N-1, measured round trips",
         regions=[{"region": r, "weight": weight(r)} for r in aws], network={"catalog": "aws"},
         services=[{"service": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05, "tbt_s": 0.1},
@@ -153,7 +154,7 @@ def main() -> None:
         "gcp-prices-1y-3y",
         "Real Google Cloud prices (2026-07-30) of L4 and 8×H100 machines where they are offered, with one- and three-year\n"
         "commitments and on demand; no spot (at Google's spot prices of that day nothing would be reserved). Users live in all 40\n"
-        "regions; two services share the machines; what machines serve comes from the latency model.",
+        "regions; two services share the machines; what machines serve are engines' levels with continuous batching.",
         title="Two services on GCP at real prices with 1y/3y commitments",
         services=[
             {"service": "chat-8b", "slo": {"ttft_s": 0.6, "queue_s": 0.05, "tbt_s": 0.1},
@@ -167,6 +168,7 @@ def main() -> None:
             {"machine": "g2-standard-4", "gpu": "l4", "prices_file": "gcp_prices.csv"},
             {"machine": "a3-highgpu-8g", "gpu": "h100", "gpu_count": 8, "prices_file": "gcp_prices.csv"},
         ],
+        serving="continuous", latency={"model": "default", "engine": "vllm"},
         terms=["reserved_1y", "reserved_3y", "on_demand"], **common,
     )  # fmt: skip
     two = {"regions": [{"region": "west", "utc_offset_h": -8}, {"region": "east", "utc_offset_h": 4}],

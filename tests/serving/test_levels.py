@@ -8,7 +8,7 @@ import pytest
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.plan.engines import Kind, check_engine
 from optmodels.plan.findings import Findings
-from optmodels.plan.lines import engine_line
+from optmodels.plan.lines import EngineLine, engine_line
 from optmodels.serving.continuous import Classes, EngineLimits, Percentile
 from optmodels.serving.engine import EngineCosts
 from optmodels.serving.levels import levels
@@ -70,3 +70,55 @@ def test_waiting_is_within_its_budget() -> None:
 def test_limits_that_no_level_keeps_leave_none() -> None:
     assert len(levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), 0.01, None)) == 0
     assert len(levels([], LIMITS, Classes.of([400.0], [100.0]), None, None)) == 0
+
+
+def closed_loop(line: EngineLine, in_flight: int, prompt: int, output: int, ends: int) -> dict[str, np.ndarray]:
+    """An engine, step by step, whose users ask again as soon as they are answered: TTFT, TPOT and E2E of each request.
+
+    Outputs are drawn around their mean, so that requests do not go in step with one another.
+    """
+    rng, costs, now = np.random.default_rng(1), ENGINE.costs, 0.0
+    seen: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2e": []}
+
+    def asked() -> dict[str, float]:
+        return {"came": now, "left": prompt, "made": 0, "wants": int(rng.integers(output // 2, output * 3 // 2 + 1))}
+
+    users = [asked() for _ in range(in_flight)]
+    while len(seen["e2e"]) < ends:
+        room = line.max_num_batched_tokens - sum(u["left"] == 0 for u in users)
+        tokens, earlier, contexts = [], [], []
+        chunks = {}
+        for i, u in enumerate(sorted(users, key=lambda u: u["came"])):
+            if u["left"] == 0:
+                contexts.append(prompt + u["made"])
+            elif room > 0:
+                chunks[i] = (u, min(u["left"], room))
+                room -= chunks[i][1]
+                tokens.append(chunks[i][1])
+                earlier.append(prompt - u["left"])
+        decoding = [u for u in users if u["left"] == 0]
+        now += costs.step(np.array(tokens, float), np.array(earlier, float), np.array(contexts, float))
+        for u, count in chunks.values():
+            u["left"] -= count
+            if u["left"] == 0:
+                u["made"], u["first"] = 1, now
+                seen["ttft"].append(now - u["came"] + costs.request_s)
+        for u in decoding:
+            u["made"] += 1
+            if u["made"] >= u["wants"]:
+                seen["tpot"].append((now - u["first"]) / (u["made"] - 1))
+                seen["e2e"].append(now - u["came"] + costs.request_s)
+                users.remove(u)
+                users.append(asked())
+    return {k: np.array(v)[in_flight:] for k, v in seen.items()}
+
+
+def test_a_closed_loop_keeps_what_its_level_promises() -> None:
+    at = levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), TTFT, TPOT)
+    for row in (0, int(at.running.argmax())):
+        in_flight = int(at.running[row])
+        seen = closed_loop(engine_line(at, row, ENGINE, LIMITS), in_flight, 400, 100, 1500)
+        assert np.quantile(seen["ttft"], 0.9) <= at.first_s[row] + at.waiting_s[row]
+        assert np.quantile(seen["tpot"], 0.9) <= at.tpot_s[row]
+        assert seen["e2e"].mean() <= at.e2e_s[row]
+        assert seen["e2e"].mean() >= 0.7 * at.e2e_s[row]  # a bound that says something
