@@ -105,6 +105,7 @@ def solve(
     if left_out:
         result.log["left_out"] = left_out
     result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
+    result._said = lambda: _html(form, result)
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
     if solver != "highs":
         result.log["asked"] = {"solver": solver, "runs": way.said}
@@ -114,6 +115,12 @@ def solve(
         with keeping(result):
             save(result, form, table, outcome.plan, Path(out))
     return result
+
+
+def _html(form: Formulation, result: Result) -> str:
+    from optmodels.reporting.text import as_html
+
+    return as_html(form.summary(result.document()))
 
 
 def _shown(source: Source, problem: Problem) -> str:

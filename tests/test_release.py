@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -39,3 +40,21 @@ def test_the_lock_pins_what_development_needs_without_an_index():
     assert names <= pinned
     assert "://" not in lock
     assert "--index" not in lock
+
+
+def test_nothing_is_imported_that_only_some_systems_have():
+    """Such imports stand inside of a function with another way beside them."""
+    posix = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+    for package in ("optmodels", "formulations"):
+        for file in (ROOT / package).rglob("*.py"):
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                assert not posix & {n.partition(".")[0] for n in names}, file
+
+
+def test_classifiers_name_every_python_that_is_allowed():
+    lowest = re.fullmatch(r">=3\.(\d+)", PROJECT["project"]["requires-python"])
+    named = re.findall(r"Python :: 3\.(\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.M)
+    assert [int(n) for n in named] == list(range(int(lowest[1]), int(lowest[1]) + len(named)))
+    assert len(named) == 3

@@ -59,7 +59,7 @@ def plan(
         model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, weights=precision, kv=kv,
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
-        markets=market or ["on_demand"], quota=[_quota(text) for text in quota or []], survive=survive, budget=budget,
+        markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
         engine=engine,
     )  # fmt: skip
     made = question.instance(asked)
@@ -94,7 +94,8 @@ def _one(name: str, mean: float | None, p95: float | None, p99: float | None) ->
     return given[0] if given else None
 
 
-def _quota(text: str) -> tuple[str, int]:
+def quota_of(text: str) -> tuple[str, int]:
+    """A GPU type and how many of them at most, of ``h100=16``."""
     from optmodels.errors import InputError, Mistake
 
     gpu, equals, most = text.partition("=")

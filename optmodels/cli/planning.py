@@ -284,6 +284,9 @@ def new(
     shipped: Annotated[
         str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
     ] = None,
+    interactive: Annotated[
+        bool, typer.Option("--interactive", help="Ask for everything (fleet); answers may come from a file or a pipe.")
+    ] = False,
     force: Force = False,
 ) -> int:
     """A commented instance template or a shipped instance; as new formulation NAME, a package to start from."""
@@ -300,6 +303,20 @@ def new(
         return 0
     if folder is not None:
         raise InputError(Mistake(None, "folder", str(folder), "nothing after the instance file"))
+    if interactive:
+        from optmodels.cli import interview
+        from optmodels.io.write import refuse_existing, write_text
+
+        if formulation != "fleet" or shipped is not None:
+            expected = "new fleet --interactive, without --from: the one formulation that asks"
+            raise InputError(Mistake(None, "--interactive", f"{formulation}{' --from' if shipped else ''}", expected))
+        if file is not None and not force:
+            refuse_existing(file)
+        text = interview.instance()
+        if file is not None:
+            write_text(file, text, overwrite=force)
+        sys.stdout.write(text if file is None else f"{file}\n")
+        return 0
     if shipped is not None and file is None:
         file = Path(f"{shipped.rpartition('/')[2]}.yaml")
     text = api.new(formulation, file, shipped=shipped, overwrite=force)

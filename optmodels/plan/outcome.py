@@ -168,6 +168,7 @@ class Result(Document):
 
     _frames: Callable[[], dict[str, Any]] | None = PrivateAttr(default=None)
     _tables: Any = PrivateAttr(default=None)
+    _said: Callable[[], str] | None = PrivateAttr(default=None)
 
     def frames(self) -> dict[str, Any]:
         """The result's tables as pandas data frames by name (those written as CSV).
@@ -184,7 +185,7 @@ class Result(Document):
     def __getstate__(self) -> dict[Any, Any]:
         """Without the tables, which are this process' own."""
         state = super().__getstate__()
-        private = dict(state["__pydantic_private__"] or {}) | {"_frames": None, "_tables": None}
+        private = dict(state["__pydantic_private__"] or {}) | {"_frames": None, "_tables": None, "_said": None}
         return state | {"__pydantic_private__": private}
 
     def _facts(self) -> dict[str, str]:
@@ -200,9 +201,10 @@ class Result(Document):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """The same in a notebook."""
+        """The same in a notebook, and what the plan says where this is a result of solve()."""
+        said = "" if self._said is None else self._said()
         rows = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self._facts().items())
-        return f"<table>{rows}</table>"
+        return f"<table>{rows}</table>{said}"
 
     def document(self) -> Solved:
         """The document as JSON data."""

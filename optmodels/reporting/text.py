@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.markup import escape
@@ -29,3 +30,15 @@ def short(value: object) -> str:
 def titled(title: str | None, *columns: str, **looks: Any) -> Table:
     """A table with its title above the first column; `looks` as in rich."""
     return Table(*columns, title=title, title_justify="left", title_style="bold", **looks)
+
+
+def as_html(lines: Iterable[Any]) -> str:
+    """Lines and tables of a terminal summary as one block of HTML with their styles; names of users are escaped."""
+    from io import StringIO
+
+    from rich.console import Console
+
+    console = Console(record=True, file=StringIO(), width=110, force_jupyter=False, emoji=False, highlight=False)
+    for line in lines:
+        console.print(line)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")

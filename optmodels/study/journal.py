@@ -6,7 +6,6 @@ last line that the end of its process cut off is recognised by its missing end a
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -14,6 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from optmodels.errors import InputError, Mistake
+
+FAR = 2**40  # where Windows locks a byte: what it locks nobody can read, and no journal is as long
+
+
+def _lock(handle: int) -> None:
+    """Hold an open file against other processes until it is closed.
+
+    Raises:
+        OSError: another holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        import msvcrt
+
+        os.lseek(handle, FAR, os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Journal:
@@ -28,11 +46,12 @@ class Journal:
         self.path, self.rows, self.damaged = path, dict[str, dict[str, Any]](), 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            binary = getattr(os, "O_BINARY", 0)  # Windows would write every line end as two
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | binary, 0o644)
         except OSError as error:
             raise InputError(Mistake(str(path), "", error.strerror, "a folder that can be written")) from None
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._handle)
         except OSError:
             os.close(self._handle)
             raise InputError(Mistake(str(path), "", "in use", "a folder that no other sweep writes to now")) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -126,3 +127,5 @@ def test_a_result_says_what_it_is_in_one_line_and_in_a_notebook(tiny):
     assert repr(result).startswith("<Result instance: <b>, method: exact, status: optimal, objective: ")
     assert len(repr(result)) < 400
     assert "<th>instance</th><td>&lt;b&gt;</td>" in result._repr_html_()
+    assert "main machine: " in result._repr_html_()  # what the plan says
+    assert "<pre" not in pickle.loads(pickle.dumps(result))._repr_html_()  # which has no tables to say it from

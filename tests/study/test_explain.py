@@ -475,3 +475,16 @@ def test_command_line(cli, write) -> None:
     assert cli("explain", name, "--time-limit", "-1").status == 2
     assert "got -3;" in cli("explain", name, "--next", "-3").err
     assert cli("explain", "nowhere.yaml").status == 2
+
+
+def test_a_short_budget_says_of_every_limit_whether_it_binds_before_how_far_it_moves(tiny):
+    """The expensive questions come last, those of limits that matter most first."""
+    problem = tiny()
+    whole = optmodels.explain(problem)
+    first = 1 + len(whole.limits)  # the instance, and each limit dropped
+    found = optmodels.explain(problem, max_solves=first)
+    assert [(e.limit.path, e.binds) for e in found.limits] == [(e.limit.path, e.binds) for e in whole.limits]
+    assert [e.gain_without for e in found.limits] == [e.gain_without for e in whole.limits]
+    assert all(e.tightest is None and e.step is None for e in found.limits)
+    assert any(e.tightest is not None or e.step is not None for e in whole.limits)
+    assert any("before how far these may move" in s for s in found.skipped)

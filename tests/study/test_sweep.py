@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -292,6 +293,28 @@ def test_one_process_writes_at_a_time(tmp_path):
         Journal(tmp_path / "journal.jsonl")
     journal.close()
     Journal(tmp_path / "journal.jsonl").close()
+
+
+def test_windows_locks_a_byte_that_no_journal_reaches(tmp_path, monkeypatch):
+    """What is locked there cannot be read: the place is far beyond the end; a second one may not have it."""
+    held = set()
+
+    def locking(handle, mode, count):
+        place = os.lseek(handle, 0, os.SEEK_CUR)
+        if place in held:
+            raise PermissionError(13, "denied")
+        held.add(place)
+
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.add([("a", {"v": 1})])
+    with pytest.raises(InputError, match="in use"):
+        Journal(tmp_path / "journal.jsonl")
+    journal.close()
+    assert held == {2**40} and (tmp_path / "journal.jsonl").stat().st_size < 100
+    held.clear()
+    assert Journal(tmp_path / "journal.jsonl").rows == {"a": {"v": 1}}
 
 
 def test_resume_takes_what_is_the_same_and_nothing_else(tmp_path):

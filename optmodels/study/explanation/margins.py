@@ -21,7 +21,7 @@ MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
 
 
 def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> LimitEffect:
-    """What one limit does to the optimum; four questions, some of them bisections."""
+    """Whether one limit binds and what is gained without it: one solve."""
     assert base.objective is not None
     line = LimitEffect(limit=reference(limit), binds=None, words=limit.words())
     free = oracle.best({limit: DROPPED})
@@ -33,13 +33,21 @@ def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> Limit
     if not rated:
         line.objective_without = free.objective
         line.gain_without = max(0.0, oracle.better(free.objective, base.objective)) if line.binds else 0.0
-    if line.binds and limit.number:
-        _marginal(oracle, limit, base, line, rated)
-        _to_better(oracle, limit, base, line, rated)
-    if limit.number and (limit.written or line.binds):
-        _to_worse(oracle, limit, base, line, rated)
     line.words = _effect_words(limit, line, unit)
     return line
+
+
+def ranges(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
+    """Fill in what a step of a limit is worth and how far it may move; three questions, two of them bisections."""
+    rated = limit.marker.rated
+    try:
+        if line.binds and limit.number:
+            _marginal(oracle, limit, base, line, rated)
+            _to_better(oracle, limit, base, line, rated)
+        if limit.number and (line.binds or limit.written):
+            _to_worse(oracle, limit, base, line, rated)
+    finally:  # what was found before the budget's end counts
+        line.words = _effect_words(limit, line, unit)
 
 
 def _stays(oracle: Oracle, limit: Restriction, base: Answer, value: Any, rated: bool) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -41,6 +42,7 @@ class Budget:
     solves: int = 0
     reused: int = 0
     what: str = ""
+    share: float = math.inf  # seconds that one solve may take now
 
     @property
     def left(self) -> float:
@@ -63,7 +65,7 @@ class Budget:
         self.solves += 1
         if self.on_step is not None:
             self.on_step(f"{self.what} · solve {self.solves}, {self.seconds:.1f} s")
-        return self.left
+        return min(self.left, self.share)
 
     @property
     def why_over(self) -> str:

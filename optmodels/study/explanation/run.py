@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from optmodels.errors import InputError, SolverError
@@ -10,7 +11,7 @@ from optmodels.formulation import Formulation
 from optmodels.limits import Restriction
 from optmodels.study.explanation import conflicts as why
 from optmodels.study.explanation import margins
-from optmodels.study.explanation.document import Explanation
+from optmodels.study.explanation.document import Explanation, LimitEffect
 from optmodels.study.explanation.named import listed
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
 from optmodels.study.explanation.rows import RowOracle
@@ -157,6 +158,25 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:].rstrip(".") + "."
 
 
+def _weight(line: LimitEffect) -> float:
+    """How much a limit matters: what is gained without it."""
+    return line.gain_without or 0.0
+
+
+def _ranges(
+    oracle: Oracle, base: Answer, found: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
+) -> None:
+    """How far limits may move, one after the other until the budget is spent."""
+    for i, (limit, line) in enumerate(found):
+        oracle.budget.what = f"how far {limit.words()} may move"
+        try:
+            margins.ranges(oracle, limit, base, line, document.unit)
+        except OutOfBudgetError:
+            names = listed([r.words() for r, _ in found[i:]])
+            document.skipped.append(f"{oracle.budget.why_over} was reached before how far these may move: {names}")
+            return
+
+
 def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) -> None:
     document.status, budget = "feasible", oracle.budget
     document.objective, document.headline = base.objective, base.headline
@@ -167,17 +187,25 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
     limits, rest = oracle.examined()
     if rest:
         document.skipped.append(rest)
-    for i, limit in enumerate(limits):
+    for i, limit in enumerate(limits):  # what binds comes first: none may take the others' time
         budget.what = f"limit {i + 1} of {len(limits)}: {limit.words()}"
+        budget.share = budget.left / 2 / (len(limits) - i)
         try:
             document.limits.append(margins.effect(oracle, limit, base, document.unit))
         except OutOfBudgetError:
             names = listed([r.words() for r in limits[i:]])
             document.skipped.append(f"{budget.why_over} was reached before these limits: {names}")
             break
+    budget.share = math.inf
+    movable = [found for found in zip(limits, document.limits, strict=False) if found[0].number]
+    by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
+    binding = [found for found in by_gain if found[1].binds]
+    loose = [found for found in by_gain if found[1].binds is False]
+    _ranges(oracle, base, binding, document)
     priced, every = oracle.priced()
     if not every:
         document.skipped.append("prices and next best plans: the instance marks no prices")
+        _ranges(oracle, base, loose, document)
         return
     following: list[Answer] = []
     budget.what = "the next best plans"
@@ -196,3 +224,4 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             names = listed([o.words for o, _ in asked[i:]])
             document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
             break
+    _ranges(oracle, base, loose, document)

@@ -1,0 +1,126 @@
+"""new --interactive: an instance from answers, one question at a time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from optmodels.errors import InputError, Mistake, printable
+
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """A question: what it fills in, its words, the answer that an empty line gives (None: none), how one is read."""
+
+    name: str
+    words: str
+    default: str | None
+    read: Callable[[str], Any]
+
+
+def interview(answer: Callable[[], str], say: Callable[[str], None], again: bool) -> dict[str, Any]:
+    """Ask for everything that a fleet instance of one workload needs; see `question.Question`.
+
+    Args:
+        answer: the next line of input, with its line end; empty at the end of input.
+        say: shows a prompt or a mistake.
+        again: ask again after an answer that cannot be; else it is a mistake.
+
+    Raises:
+        InputError: the input ends before the answers do, or an answer cannot be and nobody is there to ask.
+    """
+    given: dict[str, Any] = {}
+    for asked in _questions():
+        while True:
+            say(f"{asked.words}{f' [{asked.default}]' if asked.default else ''}: ")
+            line = answer()
+            if not line and asked.default is None:
+                raise InputError(Mistake("<stdin>", asked.name, "end of input", asked.words))
+            text = line.strip() or asked.default or ""
+            try:
+                given[asked.name] = asked.read(text)
+                break
+            except (ValueError, InputError) as error:
+                if not again or not line:
+                    raise InputError(Mistake("<stdin>", asked.name, text, asked.words)) from None
+                say(f"  {printable(str(error), 300)}\n")
+    return given
+
+
+def instance() -> str:
+    """The YAML of an instance from answers on standard input, prompts on stderr.
+
+    Raises:
+        InputError: see `interview`; or the answers make no instance.
+    """
+    from optmodels import question
+    from optmodels.loading import load
+
+    def say(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    given = interview(sys.stdin.readline, say, again=sys.stdin.isatty())
+    if not sys.stdin.isatty():
+        say("\n")
+    made = question.instance(question.Question(**given))
+    try:
+        load(made)
+    except InputError as error:
+        raise question.as_options(error) from None
+    return question.as_yaml(made, "optmodels new fleet --interactive")
+
+
+def _questions() -> list[Asked]:
+    from optmodels import catalog
+
+    def one_of(known: Any, what: str) -> Callable[[str], str]:
+        def read(text: str) -> str:
+            if text not in known:
+                from difflib import get_close_matches
+
+                near = get_close_matches(text, list(known), 3, 0.4)
+                raise ValueError(f"no {what} of the catalogue" + (f"; near it: {', '.join(near)}" if near else ""))
+            return text
+
+        return read
+
+    def positive(kind: Callable[[str], T]) -> Callable[[str], T]:
+        def read(text: str) -> T:
+            value = kind(text)
+            if not value > 0:  # type: ignore[operator]
+                raise ValueError("a number above 0")
+            return value
+
+        return read
+
+    def limit(text: str) -> tuple[float, float] | None:
+        return (positive(float)(text), 0.95) if text else None
+
+    def whole(text: str) -> int:
+        return int(text)
+
+    def quotas(text: str) -> list[tuple[str, int]]:
+        from optmodels.cli.asking import quota_of
+
+        return [quota_of(part.strip()) for part in text.split(",") if part.strip()]
+
+    def some(text: str) -> list[str]:
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    return [
+        Asked("model", "LLM, as in `optmodels list catalog` (qwen3-32b)", None, one_of(catalog.llms(), "LLM")),
+        Asked("weights", "Precision of its weights (fp16, fp8, int4 …)", "fp16", str),
+        Asked("input_tokens", "Tokens of a prompt, mean", None, positive(whole)),
+        Asked("output_tokens", "Tokens of an answer, mean", None, positive(whole)),
+        Asked("rate", "Requests/s", None, positive(float)),
+        Asked("ttft", "Seconds to the first token for 95 % of the requests (empty: any)", "", limit),
+        Asked("tpot", "Seconds per further token for 95 % of the requests (empty: any)", "", limit),
+        Asked("clouds", "Clouds, with commas between (aws, gcp, azure)", "aws", some),
+        Asked("region", "Region (empty: that of each cloud's list)", "", lambda text: text or None),
+        Asked("quota", "GPUs of a type at most, as in h100=16, l40s=8 (empty: no quota)", "", quotas),
+        Asked("survive", "Deployments that may be lost at a time", "0", whole),
+        Asked("budget", "USD/h at most (empty: any)", "", lambda text: positive(float)(text) if text else None),
+    ]
