@@ -92,6 +92,8 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
         tps = case.tokens / (plan.passes * one)
+        if plan.engine is not None:  # E2E is a mean beside TTFT and TBT at percentiles
+            ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
     if slo.kind == "real_time":
@@ -142,7 +144,14 @@ def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     split = p.batch_split
     shown = "+".join(map(str, split[:12])) + ("+…" if len(split) > 12 else "")
-    lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
+    e = p.engine
+    if e is None:
+        lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
+    else:
+        lines.append(
+            f"  in flight: {shown} requests; steps of at most {seconds(e.step_s)}, {e.max_num_batched_tokens:,} tokens;"
+            f" KV of {e.kv_tokens:,.0f} tokens"
+        )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
     lines.append(
         f"  predicted: TTFT {seconds(pr.ttft_s)}, TBT {seconds(pr.tbt_s)}, E2E {seconds(pr.e2e_s)},"
@@ -236,9 +245,8 @@ def _killed(family: Mapping[str, Any]) -> str:
 
 
 def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
-    """Data frames by file name: every configuration at its best α with its cheapest price, best first."""
+    """Columns by file name: every configuration at its best α with its cheapest price, best first."""
     import numpy as np
-    import pandas as pd
 
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     order = np.array(list(candidate_order(tables, o.e2e_s)), dtype=np.intp)
@@ -246,7 +254,8 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
     name = np.array([*(m.machine for m in tables.machines), ""], dtype=object)
     market = np.array([*MARKETS, ""], dtype=object)
     cost = s.usd_per_hour[order]
-    frame = pd.DataFrame({
+    feasible = o.feasible[of] & (cost <= tables.limits.usd_per_hour)
+    columns = {
         "family": np.array(FAMILIES, dtype=object)[c.family[of]],
         "main": name[c.main[of]], "main_market": market[s.main_market[order]],
         "ao": name[np.where(c.ao[of] == NONE, -1, c.ao[of])],
@@ -255,9 +264,10 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
         "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tbt_s": o.tbt_s[of], "e2e_s": o.e2e_s[of],
         "tps": tables.case.tokens / o.e2e_s[of], "usd_per_hour": cost,
         "usd_per_million_tokens": tables.objective(o.e2e_s[of], cost),
-        "feasible": o.feasible[of] & (cost <= tables.limits.usd_per_hour),
-    })  # fmt: skip
-    return {"operating_points": frame.sort_values("feasible", ascending=False, kind="stable").head(MAX_ROWS)}
+        "feasible": feasible,
+    }  # fmt: skip
+    shown = np.argsort(~feasible, kind="stable")[:MAX_ROWS]
+    return {"operating_points": {k: v[shown] for k, v in columns.items()}}
 
 
 MAX_ROWS = 5000

@@ -7,7 +7,6 @@ the least counts, so that the best ω is always one bucket's: `WAITS` of them ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,21 +14,31 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
-from formulations.fleet.problem import FleetCase, FleetWorkload, LatencyLimit, Percentile
+from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.errors import InputError
-from optmodels.latency.memory import kv_tokens
+from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
-from optmodels.serving.continuous import MOST_OF_WAIT, ROWS, Classes, Points, levels_of_loads, operating_points
-from optmodels.units import GIB
+from optmodels.plan.lines import latency_source
+from optmodels.serving.continuous import (
+    LONGEST_WAIT_S,
+    MOST_OF_WAIT,
+    ROWS,
+    Classes,
+    Points,
+    Stage,
+    levels_of_loads,
+    operating_points,
+    seconds_and_quantile,
+)
+from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT
-LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class EngineKind:
     gpu: str
     gpus: int
     vram_gib: float  # of each
+    net_gbps: float | None = None  # of its machine, through which KV caches go; of engines of one stage
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,9 @@ class Levels:
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
         late: 1 where the bucket misses its soft SLO, (D, n).
+
+    Of engines of one stage: TTFT with sending the cache, and no time per token, of those that prefill; a time per token
+    with receiving it, and no TTFT, of those that decode; E2E is either's part of it.
     """
 
     engine: Index
@@ -109,8 +122,7 @@ def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_token
 def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     """Where the seconds of an engine's steps come from."""
     _, provenance = _resolved(case, w, kind, 1.0)
-    unseen = (f"carried over to an unmeasured {', '.join(provenance.transfer)}",) if provenance.transfer else ()
-    return "; ".join((provenance.source, *unseen, *provenance.notes))
+    return latency_source(provenance)
 
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
@@ -145,14 +157,29 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     )  # fmt: skip
 
 
-def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
-    if limit is None:
-        return math.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+def transfer_bytes(case: FleetCase, demands: Sequence[int]) -> Array:
+    """Bytes of the KV cache of a bucket's prompt, (D,): what goes from its prefill to its decode engine."""
+    found = []
+    for i in demands:
+        w = case.workload(case.demands[i].workload)
+        work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
+        found.append(float(kv_bytes(work, 1, 1.0, float(case.demands[i].input_tokens or 1))))
+    return np.array(found)
 
 
-def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
-    """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none."""
+def levels(
+    case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage = "both",
+    least_rest_s: Array | float = 0.0,
+) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
+    """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none.
+
+    Args:
+        case: the instance.
+        demands: of one model.
+        kinds: engines.
+        stage: of a request that they do.
+        least_rest_s: that decoding takes at least of a deadline, where engines only prefill, (D,).
+    """
     classes = classes_of(case, demands)
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
@@ -174,9 +201,22 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
             said = f"no deployment that holds its model has known latencies ({unknown.mistakes[0]})"
         return _none(len(demands)), 1.0, dict.fromkeys(demands, said)
     costs, slower, kv = zip(*found, strict=True)
-    points = operating_points(costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS))
-    engines = np.array(index, dtype=np.intp)
-    parts = [_with_waits(points, works, np.array(slower), np.array(kv), most, engines) for most in MOST_OF_WAIT]
+    engines, held = np.array(index, dtype=np.intp), np.zeros((len(index), 1, len(demands)))
+    if stage != "both":
+        link = case.problem.deployment.link
+        each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
+        held = transfer_bytes(case, demands)[None, None, :] / each[:, None, None]
+        held += link.latency_s if stage == "prefill" else 0.0
+    points = operating_points(
+        costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS), stage, held
+    )
+    if stage == "decode":
+        parts = [_decoding(points, works, np.array(kv), engines, held)]
+    else:
+        parts = [
+            _with_waits(points, works, np.array(slower), np.array(kv), most, engines, stage, held, least_rest_s)
+            for most in MOST_OF_WAIT
+        ]
     made = Levels(**{
         f: np.concatenate([getattr(part, f) for part, _ in parts], axis=-1) for f in Levels.__dataclass_fields__
     })  # fmt: skip
@@ -186,25 +226,32 @@ def levels(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tupl
 
 
 def _with_waits(
-    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index
-) -> tuple[Levels, list[str]]:
+    points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index, stage: Stage,
+    sends_s: Array, least_rest_s: Array | float,
+) -> tuple[Levels, list[str]]:  # fmt: skip
     """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so."""
     shape, slow = points.work_s.shape, slower[:, None]
     ttft, e2e, tpot = (np.empty(shape) for _ in range(3))  # without waiting
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
-    asked = {q for w in works for _, q in map(_limit, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
+    asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
     each = {q: points.tpot_s(q) for q in asked}
     rest = {q: points.decoding_s(q) for q in asked}
     for k, slo in enumerate(w.slo for w in works):
-        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(_limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s))
+        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(
+            seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+        )
         ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
         e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
         per_e2e[..., k] = first[q_e2e][1] * slow
-        tpot[..., k] = each[q_tpot][..., k]
+        tpot[..., k] = each[q_tpot][..., k] if stage == "both" else 0.0
         missed[..., k] = tpot[..., k] / at_tpot
+        if stage == "prefill":  # one token of output: nothing is left to decode
+            ttft[..., k] += sends_s[..., k]
+            e2e[..., k] += sends_s[..., k]
+            at_e2e = at_e2e - float(np.broadcast_to(least_rest_s, len(works))[k])
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
@@ -225,8 +272,35 @@ def _with_waits(
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
             late[e, level].T.astype(float),
         ))  # fmt: skip
+        if stage == "prefill":
+            rows[-1].tpot_s.fill(np.nan)
     why = [_why(fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
     return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
+
+
+def _decoding(
+    points: Points, works: list[FleetWorkload], kv: Array, engines: Index, receives_s: Array
+) -> tuple[Levels, list[str]]:
+    """Levels of engines that only decode: requests join at the end of the step in which their cache has come."""
+    shape = points.work_s.shape
+    joins = points.step_s[..., None] + receives_s + points.request_s[:, None, None]
+    tpot, e2e, keeps = np.empty(shape), np.empty(shape), np.isfinite(points.load).all(axis=0)
+    why = []
+    for k, slo in enumerate(w.slo for w in works):
+        (at_tpot, q_tpot), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
+        tokens = max(float(points.classes.output_at(q_tpot)[k]) - 1.0, 1.0)
+        tpot[..., k] = points.tpot_s(q_tpot)[..., k] + joins[..., k] / tokens
+        e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
+        why.append(_why(keeps[..., k], tpot[..., k] / at_tpot, at_e2e - e2e[..., k]))
+        keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
+    e, level = np.nonzero(keeps.any(axis=2))
+    load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
+    nothing = np.zeros(len(e))
+    return Levels(
+        engines[e], points.step_s[e, level], nothing, nothing + np.inf,
+        points.max_num_batched_tokens[e, level].astype(float), kv[e], load[:, e, level].transpose(0, 2, 1),
+        np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
+    ), why  # fmt: skip
 
 
 def _ranks(*allowed: Array) -> Array:

@@ -9,13 +9,19 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.engines import EngineKind, source_of
-from formulations.fleet.plan import DeploymentLine, EngineLine, FleetPlan, PeriodLine, ShareLine, UnservedLine
-from formulations.fleet.points import FleetTables, changes_matter
-from formulations.fleet.problem import Percentile
+from formulations.fleet.engines import EngineKind, source_of, transfer_bytes
+from formulations.fleet.plan import (
+    DeploymentLine,
+    FleetPlan,
+    PeriodLine,
+    ShareLine,
+    TransferLine,
+    UnservedLine,
+)
+from formulations.fleet.points import CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.plan.lines import LimitLine, MachineLine
-from optmodels.serving.continuous import ROWS
+from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
+from optmodels.serving.continuous import Percentile
 from optmodels.serving.points import NONE
 from optmodels.serving.queueing import variability, waiting
 
@@ -36,9 +42,10 @@ class Choice:
     value: Array
 
     def served(self, tables: FleetTables) -> Array:
-        """Share of every demand served, (T, W)."""
+        """Share of every demand served, (T, W); a request decoded apart is counted where it is prefilled."""
         served = np.zeros((len(self.n), len(tables.demands)))
-        np.add.at(served, (self.t, self.w), self.value)
+        first = tables.points.stage[self.p] != DECODE
+        np.add.at(served, (self.t[first], self.w[first]), self.value[first])
         return served
 
     def used(self, tables: FleetTables) -> Array:
@@ -157,7 +164,16 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
     choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
     served = choice.served(tables)
     whole = np.where(np.abs(served - 1) < NOISE, served, 1.0)
-    return replace(choice, value=choice.value / whole[choice.t, choice.w])
+    choice = replace(choice, value=choice.value / whole[choice.t, choice.w])
+    stage, k = tables.points.stage[choice.p], tables.points.exchange[choice.p]
+    if not stage.any():
+        return choice
+    sums = np.zeros((len(STAGES), *served.shape, int(k.max()) + 1))
+    np.add.at(sums, (stage, choice.t, choice.w, k), choice.value)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = sums[PREFILL] / sums[DECODE]
+    ratio = np.where(np.abs(ratio - 1) < NOISE, ratio, 1.0)[choice.t, choice.w, k]
+    return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))
 
 
 def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
@@ -205,9 +221,31 @@ def _period(
             ))  # fmt: skip
     return PeriodLine(
         name=period.name, hours=period.hours, usd_per_hour=float(usd), requests_per_s=float(rates.sum()),
-        served_requests_per_s=float(served @ rates), deployments=lines, unserved=unserved,
+        served_requests_per_s=float(served @ rates), deployments=lines, unserved=unserved, transfers=_transfers(tables, choice, t),
         limits=_limits(tables, choice, t, served, float(usd), starts, stops, cheapest), starts=starts, stops=stops,
     )  # fmt: skip
+
+
+def _transfers(tables: FleetTables, choice: Choice, t: int) -> list[TransferLine]:
+    """What goes from prefill to decode deployments in a period, by what exchanges caches."""
+    x, case = tables.points, tables.case
+    mine = (choice.t == t) & (x.stage[choice.p] == PREFILL)
+    lines = []
+    for k in np.unique(x.exchange[choice.p[mine]]):
+        here = mine & (x.exchange[choice.p] == k)
+        shares = np.bincount(choice.w[here], choice.value[here], minlength=len(tables.demands))
+        sent = shares * tables.rates[t]
+        demands, p = np.flatnonzero(shares), int(choice.p[here][0])
+        block = tables.blocks[x.block[p]]
+        equal = case.problem.deployment.link.tensor_parallel == "equal"
+        lines.append(TransferLine(
+            loads=tables.demands[demands[0]].workload, region=next(tables.machines_of(p))[0][1],
+            tensor_parallel=int(block.configurations.tp[x.configuration[p]]) if equal else None,
+            requests_per_s=float(sent.sum()),
+            gb_per_s=float(sent[demands] @ transfer_bytes(case, demands.tolist())) / 1e9,
+            demands={tables.demands[w].name: float(shares[w]) for w in demands},
+        ))  # fmt: skip
+    return lines
 
 
 def _deployment(
@@ -230,7 +268,8 @@ def _deployment(
         wait = 0.0 if q.model == "none" else waiting(int(x.slots[p]), float(x.rho[p]), factor, percentile) * cap
         seen = {}
         if tables.latencies is not None:
-            seen = {f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+            figures = {f: float(getattr(tables.latencies, f)[w, p]) for f in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
+            seen = {f: v for f, v in figures.items() if not np.isnan(v)}
         serves.append(ShareLine(
             demand=d.name, share=value, requests_per_s=value * rates[w],
             load=float(value * rates[w] * tables.load[w, p]), wait_s=wait,
@@ -279,10 +318,13 @@ def _deployment(
         if "engine" in details:
             how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} at a time")
             batch = f"steps of {details['engine'].step_s * 1e3:.3g} ms"
+            stage = STAGES[x.stage[p]]
+            how = how if stage == "both" else f"{stage} only, {how}"
         details["name"] = f"{bought}: {how}, {batch}" + (f", for {', '.join(sorted(models))}" if models else "")
     rho = float(x.rho[p])
     return DeploymentLine(
-        count=count, usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines, batch=int(x.slots[p]),
+        count=count, stage=STAGES[x.stage[p]], usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines,
+        batch=int(x.slots[p]),
         load_level=rho, service_cap_s=cap if np.isfinite(cap) else None, serves=serves,
         utilisation=float(used) * rho / count, headroom=1.0 - float(used) / count, **details,
     )  # fmt: skip
@@ -300,7 +342,10 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
         max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(batched), chunk_tokens=limits.chunk_tokens,
         kv_tokens=kv_tokens, latency=source_of(case, first, kind),
-        capacities={name: max(float(v), 0.0) for name, v in zip(ROWS, used, strict=True)},
+        capacities={
+            name: max(float(v), 0.0) for name, v in zip(CAPACITIES, used, strict=False)
+            if name != "transfer" or tables.points.stage[p]
+        },
     )  # fmt: skip
 
 

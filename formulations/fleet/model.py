@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, changes_matter
+from formulations.fleet.points import BOTH, DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake
@@ -41,6 +41,7 @@ class Parameters(Model):
         self.rates = tables.rates  # (T, W), λ
         self.load = tables.load  # (W, P), l
         self.usd, self.spot, self.rho = points.usd_per_hour, points.spot, points.rho  # (P,)
+        self.stage, self.exchange = points.stage, points.exchange  # (P,)
         self.takes, self.limits = tables.takes, tables.limits  # (P, R), a; (R,), b
         self.budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
         spot_share = np.array([w.spot_share_max for w in of])
@@ -212,8 +213,54 @@ def _levels(problem: Fleet, tables: FleetTables, load: Array) -> tuple[Index, In
 
 
 def demand_met(m: Parameters) -> Rows:
-    """Σ_p x_twp + s_tw = 1: every request goes somewhere, or is not served."""
-    return equal(1.0, m.x.by("t", "w") + m.s)
+    """Σ_p x_twp + s_tw = 1: every request goes somewhere, or is not served; p that only decode do not count."""
+    _, _, p = m.x.labels
+    return equal(1.0, m.x[m.stage[p] != DECODE].by("t", "w") + m.s)
+
+
+def decoded(m: FleetModel) -> Rows:
+    """Σ_{p ∈ D_k} x_twp = Σ_{p ∈ P_k} x_twp: what is prefilled apart is decoded by what exchanges caches with it, k."""
+    _, _, p = m.x.labels
+    sign = np.where(m.stage[p] == DECODE, 1.0, -1.0)
+    apart = m.stage[p] != BOTH
+    return equal(0.0, (m.x * sign)[apart].by("t", "w", k=m.exchange[p[apart]]))
+
+
+def deadlines(m: FleetModel) -> Rows:
+    """Σ_{p ∈ D_k: e_wp ≥ r} x_twp ≤ Σ_{p ∈ P_k: e_wp + r ≤ L_w} x_twp for each r = e_wp of a p ∈ D_k: E2E limits.
+
+    e_wp is what p takes of w's deadline L_w. A decode deployment goes with every prefill one up to L_w − e_wp, so that
+    the sets are nested, and these rows are Hall's condition: with `decoded` shares can be paired if and only if they
+    hold, at the deployments' own times, without a grid. Only r at which another pair becomes too late have a row.
+    """
+    if m.tables.part_s is None:
+        return no_rows()
+    t, w, p = m.x.labels
+    part, limit = m.tables.part_s[w, p], m.tables.deadlines
+    found: list[tuple[Index, Array, Index, Index]] = []  # entries, signs, rows r, groups k
+    for i in np.flatnonzero(np.isfinite(limit)):
+        for k in np.unique(m.exchange[m.stage != BOTH]):
+            mine = (w == i) & (m.exchange[p] == k)
+            first, rest = (np.flatnonzero(mine & (m.stage[p] == s)) for s in (PREFILL, DECODE))
+            for r, value in enumerate(breakpoints(part[first], part[rest], limit[i])):
+                slow = rest[part[rest] >= value]
+                fast = first[part[first] + value <= limit[i] * (1 + 1e-12)]
+                entries = np.concatenate([slow, fast])
+                sign = np.repeat([1.0, -1.0], [len(slow), len(fast)])
+                found.append((entries, sign, np.full(len(entries), r), np.full(len(entries), k)))
+    if not found:
+        return no_rows()
+    entries, sign, r, k = (np.concatenate(column) for column in zip(*found, strict=True))
+    return at_most(0.0, m.x.at(entries, (t[entries], w[entries], k, r), sign, sets=("t", "w", "k", "r")))
+
+
+def breakpoints(first: Array, rest: Array, limit: float) -> Array:
+    """Times of decode deployments that some prefill one is too slow for, one for each set of such."""
+    values = np.unique(rest)
+    fast = (first[None, :] + values[:, None] <= limit * (1 + 1e-12)).sum(axis=1)
+    # Of the r that leave the same prefill deployments the smallest has the most decode ones: it implies the others.
+    least = np.append(True, fast[1:] != fast[:-1])
+    return values[least & (fast < len(first))]
 
 
 def capacity(m: FleetModel) -> Rows:
@@ -336,7 +383,7 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, capacity, capacities, small_shares, stock, within_budget, spot_share, min_replicas, one_level,
+    demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share, min_replicas, one_level,
     pool_size, survives, small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
 

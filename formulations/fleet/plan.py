@@ -7,33 +7,22 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field
 
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
+from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
+from optmodels.serving.continuous import Stage
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
+Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
-
-
-class EngineLine(Document):
-    """How the engines of a deployment batch, and what of each of their capacities is in use."""
-
-    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
-    wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
-    most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
-    max_num_seqs: Count
-    max_num_batched_tokens: Count
-    chunk_tokens: Count | None = None
-    kv_tokens: Amount
-    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
-    latency: str = Field(description="where the step's seconds come from")
 
 
 class ShareLine(Document):
     """A share of one demand on one deployment, with what its requests see.
 
     With continuous batching latencies are bounds at the percentile that the SLO names (none: the mean), waiting
-    included; the load is that on the capacity of which the share takes most.
+    included; the load is that on the capacity of which the share takes most. A deployment that only prefills states
+    TTFT with sending the KV cache, one that only decodes the time per token with receiving it, and either its part of
+    E2E at the percentile of the deadline: the part of any of the former and of any of the latter that it can go to.
     """
 
     demand: str
@@ -53,6 +42,7 @@ class DeploymentLine(Document):
 
     name: str
     count: Count
+    stage: Stage = Field(default="both", description="of its requests that it does")
     usd_per_hour_each: Money
     machines: list[MachineLine] = Field(min_length=1, max_length=2, description="of one deployment")
     loads: str | None = Field(default=None, description="a workload whose model it loads; None: a measured point")
@@ -68,6 +58,17 @@ class DeploymentLine(Document):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
+
+
+class TransferLine(Document):
+    """KV caches that go from prefill to decode deployments of one workload's model in one region."""
+
+    loads: str = Field(description="a workload whose model it is")
+    region: str
+    tensor_parallel: Count | None = Field(default=None, description="of both sides, where they have to be equal")
+    requests_per_s: Amount
+    gb_per_s: Amount
+    demands: dict[str, Share] = Field(description="share of each that is served apart")
 
 
 class UnservedLine(Document):
@@ -88,6 +89,60 @@ class ShadowPrice(Document):
     exact: bool = Field(description="by solving again; False: of the linear relaxation")
 
 
+class PromiseLine(Document):
+    """What a line promises a demand, and what the simulation found."""
+
+    period: str
+    deployment: str
+    demand: str
+    latency: Literal["ttft_s", "tbt_s", "deadline_s"]
+    percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
+    at_most_s: Money
+    seen_s: Amount
+    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
+
+
+class RoundLine(Document):
+    """One round of certification: a plan, and what the simulation of its engines found."""
+
+    stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
+    objective: Amount
+    promises: Whole
+    broken: Whole
+    undecided: Whole
+    worst: Amount = Field(description="largest of what was seen over what was promised")
+    worst_of: str = Field(description="the demand and latency of it")
+    requests: Whole = Field(description="simulated")
+
+
+class CutLine(Document):
+    """What certification took from a point: an engine at one level, in whatever market and place."""
+
+    loads: str = Field(description="a workload whose model it loads")
+    gpu: str
+    gpu_gib: Money
+    tensor_parallel: Count
+    step_s: Money
+    wait_s: Amount
+    most_of_wait: Amount | None = None
+    keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
+    forbidden: list[str] = Field(default=[], description="demands that it does not serve")
+
+
+class CertificationLine(Document):
+    """How far a plan's promises were confirmed by simulation, and the cuts that this took."""
+
+    status: Literal["certified", "incomplete", "not kept"] = Field(
+        description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
+    )
+    confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
+    seed: int = Field(ge=0, lt=2**31)
+    of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
+    rounds: list[RoundLine] = []
+    cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
+    promises: list[PromiseLine] = Field(default=[], description="of the plan")
+
+
 class PeriodLine(Document):
     """What runs in one period."""
 
@@ -98,6 +153,7 @@ class PeriodLine(Document):
     served_requests_per_s: Amount
     deployments: list[DeploymentLine]
     unserved: list[UnservedLine]
+    transfers: list[TransferLine] = []
     limits: list[LimitLine]
     starts: Machines = Field(default={}, description="machines by resource, from what ran before")
     stops: Machines = {}
@@ -125,6 +181,8 @@ class FleetPlan(Document):
     shadow_prices: list[ShadowPrice] = Field(
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"
     )
+
+    certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
 
     def headline(self) -> str:
         """One line: what to buy."""

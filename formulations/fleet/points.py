@@ -12,7 +12,7 @@ An engine that batches continuously has several capacities (`optmodels.serving.c
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -21,29 +21,33 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from formulations.fleet.engines import EngineKind, levels
+from formulations.fleet.engines import EngineKind, Levels, levels, transfer_bytes
+from formulations.fleet.plan import CutLine
 from formulations.fleet.problem import (
     Demand,
     Fleet,
     FleetCase,
     FleetPoint,
-    LatencyLimit,
-    Percentile,
     StockLine,
 )
 from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
-from optmodels.serving.continuous import ROWS
-from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
+from optmodels.serving.continuous import ROWS, Stage, seconds_and_quantile
+from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting
+from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
 LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
+SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
+STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
+BOTH, PREFILL, DECODE = range(len(STAGES))
+CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
 MOST_REPLICAS = 16  # engines of a machine
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
@@ -64,6 +68,8 @@ class Points:
     main_market: Index
     ao_market: Index
     level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
+    stage: Index  # of `STAGES`
+    exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
 
     def __len__(self) -> int:
         return len(self.usd_per_hour)
@@ -109,6 +115,7 @@ class FleetTables:
     blocked: dict[str, str]  # demands without any point → why
     capacities: Array | None = None  # (Q, W, P), loads on each of several; None: `load` is the only one
     spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
+    part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -152,6 +159,13 @@ class FleetTables:
         return sp.csr_array(self.use @ sp.csr_matrix(self.limit_rows.T))
 
     @property
+    def deadlines(self) -> Array:
+        """Seconds of every demand's deadline, infinite without one, (W,)."""
+        return np.array([
+            seconds_and_quantile(self.case.workload(d.workload).slo.deadline_s)[0] for d in self.demands
+        ])  # fmt: skip
+
+    @property
     def consumption(self) -> Array:
         """`takes` as a dense array, shape (P, R)."""
         return self.takes.toarray()
@@ -164,8 +178,13 @@ class FleetTables:
             self, points=self.points.take(index), load=self.load[:, index], use=self.use[index],
             capacities=None if self.capacities is None else self.capacities[:, :, index],
             penalty=None if self.penalty is None else self.penalty[:, index],
+            part_s=None if self.part_s is None else self.part_s[:, index],
             latencies=None if self.latencies is None else self.latencies.take(index),
         )  # fmt: skip
+
+    def alone(self) -> FleetTables:
+        """The same tables with only the points that each serve requests alone."""
+        return self if self.part_s is None else replace(self.restricted(self.points.stage == BOTH), part_s=None)
 
     def of_demands(self, rows: Index) -> FleetTables:
         """The same tables with only some demands and their workloads."""
@@ -176,6 +195,7 @@ class FleetTables:
             self, case=case, load=self.load[rows], penalty=None if self.penalty is None else self.penalty[rows],
             latencies=None if self.latencies is None else self.latencies.rows(rows),
             capacities=None if self.capacities is None else self.capacities[:, rows],
+            part_s=None if self.part_s is None else self.part_s[rows],
         )  # fmt: skip
 
     def usd_per_share(self, period: int) -> Array:
@@ -225,7 +245,28 @@ def build_case(case: FleetCase) -> FleetTables:
         busiest = case.demands[int(np.where(np.isfinite(least), least, 0.0).argmax())]
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
         raise InputError(Mistake(None, "workloads", value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
-    return replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf))
+    return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
+
+
+def _paired(tables: FleetTables) -> FleetTables:
+    """The tables without what no deployment of the other stage goes with: none exchanges caches in time."""
+    if tables.part_s is None:
+        return tables
+    load, blocked = tables.load.copy(), dict(tables.blocked)
+    stage, exchange = tables.points.stage, tables.points.exchange
+    for w, (d, most) in enumerate(zip(tables.demands, tables.deadlines, strict=True)):
+        can = np.isfinite(load[w])
+        for k in np.unique(exchange[stage != BOTH]):
+            ends = [np.flatnonzero(can & (stage == s) & (exchange == k)) for s in (PREFILL, DECODE)]
+            for mine, others in (ends, ends[::-1]):
+                least = tables.part_s[w, others].min(initial=np.inf)
+                load[w, mine[tables.part_s[w, mine] + least > most * (1 + 1e-12)]] = np.inf
+                load[w, mine[~np.isfinite(least + 0 * mine)]] = np.inf
+        if not np.isfinite(load[w]).any():
+            blocked.setdefault(
+                d.name, "no prefill and decode deployments that exchange caches keep its limits together"
+            )
+    return replace(tables, load=load, blocked=blocked)
 
 
 OUTSIDE = ("budget_usd_per_hour", "stock", "quota")  # limits that the points do not depend on
@@ -270,19 +311,24 @@ class _Rows:
     level: Array  # (n, 5)
     capacities: Array | None = None  # (Q, D, n)
     spread: float = 1.0
+    stage: Index | None = None  # (n,); None: both
+    part_s: Array | None = None  # (D, n), of a deadline
 
     def take(self, keep: Index) -> _Rows:
         return _Rows(
             self.block[keep], self.configuration[keep], self.slots[keep], self.rho[keep], self.cap_s[keep],
             self.load[:, keep], self.penalty[:, keep], {k: v[:, keep] for k, v in self.latencies.items()},
             self.level[keep], None if self.capacities is None else self.capacities[:, :, keep],
-            self.spread,
+            self.spread, None if self.stage is None else self.stage[keep],
+            None if self.part_s is None else self.part_s[:, keep],
         )  # fmt: skip
 
     def keys(self, reserve: bool) -> Array:
         """What the points of one machine set are compared by, (n, keys)."""
         each = [self.load.T] if self.capacities is None else list(self.capacities.transpose(0, 2, 1))
-        return np.concatenate([*each, self.penalty.T, *([self.load.T * self.rho[:, None]] if reserve else [])], axis=1)
+        parts = [] if self.part_s is None else [self.part_s.T]
+        after = [self.load.T * self.rho[:, None]] if reserve else []
+        return np.concatenate([*each, self.penalty.T, *parts, *after], axis=1)
 
 
 def _modelled(case: FleetCase) -> FleetTables:
@@ -290,7 +336,7 @@ def _modelled(case: FleetCase) -> FleetTables:
     found: list[tuple[list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
     regions = sorted({m.region for m in case.machines})
-    for workloads in _by_model(case).values():
+    for workloads in by_model(case).values():
         rows_of = [i for i, d in enumerate(case.demands) if d.workload in workloads]
         if not rows_of:
             continue
@@ -308,7 +354,7 @@ def _modelled(case: FleetCase) -> FleetTables:
     return _assemble(case, blocks, found, blocked)
 
 
-def _by_model(case: FleetCase) -> dict[str, list[str]]:
+def by_model(case: FleetCase) -> dict[str, list[str]]:
     """Workloads that may share deployments: the same model at the same precision."""
     groups: dict[str, list[str]] = {}
     for w in case.workloads:
@@ -322,25 +368,26 @@ def _region_rows(
 ) -> _Rows | None:
     """Every configuration, batch and load level of one model in one region; dominated ones cut per machine set."""
     parts: list[_Rows] = []
-    for batch in sorted(set(case.problem.strategies.batches)):
-        block = len(blocks)
-        strict: list[Optimum] = []
-        relaxed: list[Optimum | None] = []
-        tables: StaticTables | None = None
-        for i in demands:
-            d, w = case.demands[i], case.workload(case.demands[i].workload)
-            tables = build_single(case.single(w, d, region, batch))
-            strict.append(optimise(tables.curves, tables.limits))
-            relaxed.append(None)
-            if w.soft is not None:
-                slack = case.single(w, d, region, batch, w.soft.up_to).resolve().limits
-                relaxed[-1] = optimise(tables.curves, slack)
-            _remember(tables, strict[-1], batch, d, why, i)
-        assert tables is not None
-        if not len(tables.configurations):
+    batches = sorted(set(case.problem.strategies.batches))
+    strict: list[list[Optimum]] = []  # by demand and batch
+    relaxed: list[list[Optimum | None]] = []
+    tables: list[StaticTables] = []
+    for i in demands:
+        d, w = case.demands[i], case.workload(case.demands[i].workload)
+        tables = [build_single(case.single(w, d, region, batch)) for batch in batches]
+        curves = [t.curves for t in tables]
+        strict.append(optimise_each(curves, [t.limits for t in tables]))
+        relaxed.append([None] * len(batches))
+        if w.soft is not None:
+            slack = [case.single(w, d, region, batch, w.soft.up_to).resolve().limits for batch in batches]
+            relaxed[-1] = [*optimise_each(curves, slack)]
+        for t, optimum, batch in zip(tables, strict[-1], batches, strict=True):
+            _remember(t, optimum, batch, d, why, i)
+    for b, batch in enumerate(batches):
+        if not len(tables[b].configurations):
             continue
-        blocks.append(tables)
-        parts += list(_levels(case, demands, strict, relaxed, batch, block))
+        parts += list(_levels(case, demands, [o[b] for o in strict], [o[b] for o in relaxed], batch, len(blocks)))
+        blocks.append(tables[b])
     if not parts:
         return None
     joined: dict[str, Any] = {
@@ -361,6 +408,10 @@ def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | No
     sets = np.array([_machine_set(blocks[b], c) for b, c in zip(rows.block, rows.configuration, strict=True)])
     if not len(sets):
         return None
+    if rows.stage is not None:  # what does one stage stands in for what does the same, and exchanges caches with it
+        tp = [blocks[b].configurations.tp[c] for b, c in zip(rows.block, rows.configuration, strict=True)]
+        equal = case.problem.deployment.link.tensor_parallel == "equal"
+        sets = np.column_stack([sets, rows.stage, np.array(tp) * equal])
     keep: list[int] = []
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
@@ -382,27 +433,54 @@ def _engine_rows(
         EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count)
         for m, tp in zip((tables.machines[i] for i in c.main), c.tp, strict=True)
     ]
-    distinct = list(dict.fromkeys(kinds))
-    found, spread, reasons = levels(case, demands, distinct)
-    why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why}
-    of = {kind: np.flatnonzero(found.engine == e) for e, kind in enumerate(distinct)}
-    row = np.concatenate([np.zeros(0, dtype=np.intp), *(of[kind] for kind in kinds)])
-    configuration = np.repeat(np.arange(len(kinds)), [len(of[kind]) for kind in kinds])
+    stages = case.problem.deployment.stages
+    link = case.problem.deployment.link
+    net = np.array([(link.net_gbps or tables.machines[i].net_gbps or 0.0) for i in c.main])
+    found: list[tuple[Stage, Levels, Index, Index]] = []  # with rows of the levels, and the configuration of each
+    least_rest, spread = np.zeros(len(demands)), 1.0
+    for stage in sorted(stages, key=("decode", "prefill", "both").index):  # what decoding leaves of a deadline first
+        own = kinds if stage == "both" else [replace(k, net_gbps=float(b)) for k, b in zip(kinds, net, strict=True)]
+        distinct = [k for k in dict.fromkeys(own) if k.net_gbps != 0.0]
+        made, its_spread, reasons = levels(case, demands, distinct, stage, least_rest)
+        spread = max(spread, its_spread)
+        why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why or stage == "both"}
+        if stage == "decode":
+            least_rest = np.where(np.isfinite(made.capacities[0]), made.e2e_s, np.inf).min(axis=1, initial=np.inf)
+        of = {kind: np.flatnonzero(made.engine == e) for e, kind in enumerate(distinct)}
+        each = [of.get(kind, np.zeros(0, dtype=np.intp)) for kind in own]
+        row = np.concatenate([np.zeros(0, dtype=np.intp), *each])
+        found.append((stage, made, row, np.repeat(np.arange(len(own)), [len(x) for x in each])))
+    found.sort(key=lambda f: STAGES.index(f[0]))
     blocks.append(tables)
-    n, full = len(row), case.problem.max_load
-    capacities = found.capacities[:, :, row] / (c.dp[configuration] * full)
+    configuration = np.concatenate([f[3] for f in found])
+    stage_of = np.repeat([STAGES.index(f[0]) for f in found], [len(f[2]) for f in found])
+    n, full = len(configuration), case.problem.max_load
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(made, name)[..., row] for _, made, row, _ in found], axis=-1)
+
+    capacities = joined("capacities") / (c.dp[configuration] * full)
+    apart = case.problem.deployment.apart
+    if apart:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sent = transfer_bytes(case, demands)[:, None] / (link.most_used * net[configuration] * GBPS * full)
+        sent = np.where(np.isfinite(capacities[0]), np.where(stage_of == BOTH, 0.0, sent), np.inf)
+        capacities = np.concatenate([capacities, sent[None]])
     dollars = np.array([0.0 if (s := case.workload(case.demands[i].workload).soft) is None
                         else s.usd_per_1000_requests / 1000.0 for i in demands])  # fmt: skip
+    e2e = joined("e2e_s")
+    bounded = np.isfinite([seconds_and_quantile(case.workload(case.demands[i].workload).slo.deadline_s)[0]
+                           for i in demands])  # fmt: skip
     rows = _Rows(
         block=np.full(n, len(blocks) - 1, dtype=np.intp), configuration=configuration,
         slots=np.full(n, case.problem.engine.max_num_seqs, dtype=np.intp), rho=np.full(n, full),
-        cap_s=np.full(n, np.inf), load=capacities.max(axis=0),
-        penalty=found.late[:, row] * dollars[:, None],
+        cap_s=np.full(n, np.inf), load=capacities.max(axis=0), penalty=joined("late") * dollars[:, None],
         latencies={
-            "alpha": np.zeros((len(demands), n)), "ttft_s": found.ttft_s[:, row], "tbt_s": found.tpot_s[:, row],
-            "e2e_s": found.e2e_s[:, row],
+            "alpha": np.zeros((len(demands), n)), "ttft_s": joined("ttft_s"), "tbt_s": joined("tpot_s"), "e2e_s": e2e,
         },
-        level=np.stack([getattr(found, f)[row] for f in LEVEL], axis=1), capacities=capacities, spread=spread,
+        level=np.stack([joined(f) for f in LEVEL], axis=1), capacities=capacities, spread=spread,
+        stage=stage_of if apart else None,
+        part_s=np.where(bounded[:, None] & (stage_of != BOTH), e2e, 0.0) if apart else None,
     )  # fmt: skip
     return _cut(case, rows, blocks)
 
@@ -424,13 +502,6 @@ def _bought(
     yield (tables.machines[main].machine, tables.machines[main].region, main_market), mains
     if ao_market is not None:
         yield (tables.machines[ao].machine, tables.machines[ao].region, ao_market), aos
-
-
-def _limit(limit: LatencyLimit | None) -> tuple[float, float | None]:
-    """(seconds, percentile or None for the mean) of a limit; infinite where there is none."""
-    if limit is None:
-        return np.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 def _levels(
@@ -468,11 +539,11 @@ def _levels(
                 can = np.isfinite(e2e[k]) & (e2e[k] <= cap * (1 + 1e-12))
             excess = np.zeros(n)
             for limit, base in ((w.slo.ttft_s, latencies["ttft_s"][k]), (w.slo.deadline_s, e2e[k])):
-                seconds, percentile = _limit(limit)
+                seconds, percentile = seconds_and_quantile(limit)
                 if np.isfinite(seconds):
                     wait = 0.0 if q.model == "none" else waiting(batch, rho, factor, percentile) * cap
                     excess = np.fmax(excess, (base + wait) / seconds)
-            excess = np.fmax(excess, latencies["tbt_s"][k] / _limit(w.slo.tbt_s)[0])
+            excess = np.fmax(excess, latencies["tbt_s"][k] / seconds_and_quantile(w.slo.tbt_s)[0])
             if w.slo.tps is not None:
                 d = case.demands[demands[k]]
                 excess = np.fmax(excess, w.slo.tps * e2e[k] / (batch * d.tokens))
@@ -559,11 +630,16 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     W = len(case.demands)
     total = sum(len(row) for _, _, row, *_ in found)
     load, penalty = np.full((W, total), np.inf), np.zeros((W, total))
-    capacities = np.full((len(ROWS), W, total), np.inf) if case.problem.continuous else None
+    apart = case.problem.deployment.apart
+    rows_of_engines = CAPACITIES if apart else ROWS
+    capacities = np.full((len(rows_of_engines), W, total), np.inf) if case.problem.continuous else None
+    part_s = np.zeros((W, total)) if apart else None
+    stage, exchange = np.zeros(total, dtype=np.intp), np.zeros(total, dtype=np.intp)
+    groups: dict[tuple[int, str, int], int] = {}
     latencies = {k: np.full((W, total), np.nan) for k in ("alpha", "ttft_s", "tbt_s", "e2e_s")}
     columns: dict[str, list[Array]] = {f.name: [] for f in fields(Points)}
     every: list[tuple[tuple[Resource, int], ...]] = []
-    pools: dict[tuple[int, object], int] = {}
+    pools: dict[tuple[int, int, object], int] = {}
     at = 0
     for model, (mine, rows, row, candidate, cost, machines) in enumerate(found):
         here = slice(at, at + len(row))
@@ -574,6 +650,13 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         for k, v in rows.latencies.items():
             latencies[k][mine, here] = v[:, row]
         block = rows.block[row]
+        if part_s is not None and rows.part_s is not None and rows.stage is not None:
+            part_s[mine, here] = rows.part_s[:, row]
+            stage[here] = rows.stage[row]
+            equal = case.problem.deployment.link.tensor_parallel == "equal"
+            for p, (b, k) in enumerate(zip(block, rows.configuration[row], strict=True), start=at):
+                region, tp = machines[p - at][0][0][1], int(blocks[b].configurations.tp[k]) * equal
+                exchange[p] = groups.setdefault((mine[0], region, tp), len(groups))
         markets = [
             (blocks[b].candidates.main_market[s], blocks[b].candidates.ao_market[s])
             for b, s in zip(block, candidate, strict=True)
@@ -583,7 +666,10 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             "block": block, "configuration": rows.configuration[row], "level": rows.level[row],
             "main_market": np.array([a for a, _ in markets], dtype=np.intp),
             "ao_market": np.array([b for _, b in markets], dtype=np.intp),
-            "pool": np.array([pools.setdefault((model, m), len(pools)) for m in machines], dtype=np.intp),
+            "pool": np.array([
+                pools.setdefault((model, int(s), m), len(pools)) for s, m in zip(stage[here], machines, strict=True)
+            ], dtype=np.intp),
+            "stage": stage[here], "exchange": exchange[here],
             "spot": np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
             "unavailable": np.array([_unavailable(case, m) for m in machines]),
         }  # fmt: skip
@@ -593,7 +679,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         at += len(row)
     if not found:
         empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(Points)}
-        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market")
+        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market", "stage", "exchange")
         points = Points(
             **(
                 empty
@@ -609,7 +695,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
         case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
-        weights, limits, names, blocked, capacities, max((rows.spread for _, rows, *_ in found), default=1.0),
+        weights, limits, names, blocked, capacities, max((rows.spread for _, rows, *_ in found), default=1.0), part_s,
     )  # fmt: skip
 
 
@@ -719,7 +805,7 @@ def _measured(case: FleetCase) -> FleetTables:
             for i, d in enumerate(case.demands):
                 slo = case.workload(d.workload).slo
                 for limit, base in ((slo.ttft_s, 0.0), (slo.deadline_s, service[i])):
-                    seconds, percentile = _limit(limit)
+                    seconds, percentile = seconds_and_quantile(limit)
                     if np.isfinite(seconds):
                         wait = cap * np.array([
                             waiting(c, rho, variability(q.model, q.arrival_scv, q.service_scv, c, rho), percentile)
@@ -740,6 +826,7 @@ def _measured(case: FleetCase) -> FleetTables:
         block=np.full(len(index), NONE, dtype=np.intp), configuration=index.astype(np.intp),
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
         ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(index), len(LEVEL)), np.nan),
+        stage=np.zeros(len(index), dtype=np.intp), exchange=np.zeros(len(index), dtype=np.intp),
     )  # fmt: skip
     load = np.concatenate(loads, axis=1)
     blocked = {d.name: "no point sustains it" for i, d in enumerate(case.demands) if not np.isfinite(load[i]).any()}
@@ -777,12 +864,12 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
         beaten = np.zeros(len(part), dtype=bool)
         for lo in range(0, len(kept), 512):
             beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
-        fresh: list[int] = []
-        for i in part[~beaten]:
-            if not fresh or not (keys[fresh] <= keys[i]).all(axis=1).any():
-                fresh.append(int(i))
-        rows += fresh
-        kept = np.concatenate([kept, keys[fresh]]) if fresh else kept
+        part = part[~beaten]
+        mine = keys[part]
+        at_most = (mine[:, None, :] <= mine).all(axis=2)
+        fresh = part[~np.triu(at_most, 1).any(axis=0)]
+        rows += fresh.tolist()
+        kept = np.concatenate([kept, keys[fresh]])
     return np.array(sorted(rows), dtype=np.intp)
 
 
@@ -809,6 +896,9 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         same.append(p.pool.astype(float))
     if problem.running is not None or (len(tables.case.periods) > 1 and changes_matter(problem)):
         same.append(p.pool.astype(float))
+    if tables.part_s is not None:
+        keys.append(tables.part_s.T)
+        same += [p.stage.astype(float), p.exchange.astype(float)]
     for column in same:
         keys += [column[:, None], -column[:, None]]
     matrix = np.concatenate(keys, axis=1)
@@ -817,6 +907,39 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         rows = rows[nondominated(matrix[rows])]
     counts["kept"] = len(rows)
     return tables.restricted(rows), counts
+
+
+def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
+    """The tables under what certification found: points planned less full, and pairs that are none.
+
+    A cut names an engine at a level, and holds for every point of it, whatever its machine, market and region.
+    """
+    if not cuts:
+        return tables
+    case, x = tables.case, tables.points
+    group = {name: i for i, names in enumerate(by_model(case).values()) for name in names}
+    can = np.isfinite(tables.load)
+    model = np.array([group[d.workload] for d in tables.demands])[can.argmax(axis=0)]
+    mains = [tables.blocks[b].machines[tables.blocks[b].configurations.main[c]]
+             for b, c in zip(x.block, x.configuration, strict=True)]  # fmt: skip
+    gpu = np.array([m.gpu or "" for m in mains])
+    gib = np.array([m.vram_gib / m.gpu_count for m in mains])
+    tp = np.array([tables.blocks[b].configurations.tp[c] for b, c in zip(x.block, x.configuration, strict=True)])
+    keep, forbidden = np.ones(len(x)), np.zeros(can.shape, dtype=bool)
+    for line in cuts:
+        most = np.inf if line.most_of_wait is None else line.most_of_wait
+        level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
+        mine = level & (model == group[line.loads]) & (gpu == line.gpu) & (tp == line.tensor_parallel)
+        mine &= np.isclose(gib, line.gpu_gib, rtol=SAME_LEVEL)
+        keep[mine] = line.keep
+        forbidden[np.ix_([d.name in line.forbidden for d in tables.demands], mine)] = True
+    load = np.where(forbidden, np.inf, tables.load / keep)
+    none = np.isfinite(tables.load).any(axis=1) & ~np.isfinite(load).any(axis=1)
+    blocked = {tables.demands[w].name: "no point is left on which its latencies hold" for w in np.flatnonzero(none)}
+    capacities = None if tables.capacities is None else np.where(forbidden, np.inf, tables.capacities / keep)
+    return replace(
+        tables, points=replace(x, rho=x.rho * keep), load=load, capacities=capacities, blocked=tables.blocked | blocked
+    )
 
 
 def changes_matter(problem: Fleet) -> bool:

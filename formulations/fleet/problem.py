@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
@@ -24,7 +24,8 @@ from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Stage
+from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -42,7 +43,7 @@ from optmodels.serving.static import (
     Workload,
     select_machines,
 )
-from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
+from optmodels.units import BudgetUsdPerHour, Fraction, Gbps, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
 LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -76,17 +77,6 @@ class Bucket(Entry):
     def label(self) -> str:
         """Its name in plans and messages."""
         return self.name or f"{self.input_tokens}x{self.output_tokens}"
-
-
-class Percentile(Entry):
-    """A latency limit that a share of the requests meets."""
-
-    at_most: Seconds
-    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-
-
-LatencyLimit = Seconds | Percentile
-OF_REQUESTS = " (percentile {percentile:g})"
 
 
 class FleetSlo(Entry):
@@ -319,11 +309,65 @@ class FleetPoint(Entry):
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
+class Certification(Entry):
+    """How plans are certified: solved, every chosen engine simulated, what breaks a promise cut off, solved again."""
+
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
+        default=0.95, description="with which all promises of a plan called certified hold together in simulation"
+    )
+    stretch: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = Field(
+        default=2.0,
+        description="the model may plan for limits so many times as long; simulation keeps to the true ones",
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=12, description="solves at most with the limits as they are, and again with stretched ones"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+
+
 class Melange(Entry):
     """Mélange's own configuration, and its slice factor for the `melange` method."""
 
     file: str | None = None
     slice_factor: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+
+
+class Link(Entry):
+    """How KV caches go from prefill to decode engines: through the network of the machines of either."""
+
+    net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
+    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.005, description="of a transfer, besides its bytes"
+    )
+    most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
+        default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
+    )
+    tensor_parallel: Literal["any", "equal"] = Field(
+        default="any", description="of prefill and decode engines that exchange caches"
+    )
+
+
+class Deployment(Entry):
+    """What deployments do of a request, with serving: continuous."""
+
+    stages: tuple[Stage, ...] = Field(
+        default=("both",), min_length=1, description="both, or its prefill and its decoding apart"
+    )
+    link: Link = Field(default=Link(), description="between prefill and decode deployments")
+
+    @field_validator("stages")
+    @classmethod
+    def _whole(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        if len(set(stages)) != len(stages):
+            raise ValueError("each stage once")
+        if ("prefill" in stages) != ("decode" in stages):
+            raise ValueError("prefill and decode together: neither serves a request alone")
+        return stages
+
+    @property
+    def apart(self) -> bool:
+        """Whether some deployments only prefill, others only decode."""
+        return "prefill" in self.stages
 
 
 class Fleet(Problem):
@@ -340,6 +384,11 @@ class Fleet(Problem):
         default="static", description="batches of one size that start and end together, or engines as they run"
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    certify: Literal["none", "replay"] = Field(
+        default="none", description="replay: plans whose promised latencies hold on the step simulator"
+    )
+    certification: Certification = Certification()
+    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
     points: tuple[FleetPoint, ...] | None = None
@@ -569,6 +618,10 @@ def _resolve(p: Fleet) -> FleetCase:
     architectures: dict[str, Architecture] = {}
     if p.continuous:
         _continuous(p, workloads, points, wrong)
+    elif p.certify != "none":
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    if p.deployment.apart:
+        _apart(p, workloads, machines, wrong)
     if points is None:
         _modelled(p, workloads, demands, architectures, wrong)
     else:
@@ -679,6 +732,30 @@ def _continuous(
     for i, w in enumerate(workloads):
         if w.slo.tps is not None:
             wrong.add(f"workloads[{i}].slo.tps", w.slo.tps, "none with serving: continuous, which has no batch")
+
+
+def _apart(
+    p: Fleet, workloads: tuple[FleetWorkload, ...], machines: tuple[Machine, ...], wrong: Mistakes
+) -> None:  # fmt: skip
+    """What prefill and decode apart need, and what nobody has said what it means there."""
+    stages = list(p.deployment.stages)
+    if not p.continuous:
+        wrong.add("deployment.stages", stages, "[both] with serving: static, whose batches are prefilled and decoded")
+    if machines and p.deployment.link.net_gbps is None and all(m.net_gbps is None for m in machines):
+        wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
+    for i, w in enumerate(workloads):
+        for field, off, why in (
+            ("soft", w.soft is None, "a request may be late in either stage"),
+            ("spot_share_max", w.spot_share_max >= 1, "a request may be on spot in either stage"),
+            ("min_replicas", not w.min_replicas, "a deployment of one stage is no replica"),
+        ):
+            if not off:
+                wrong.add(f"workloads[{i}].{field}", getattr(w, field), f"none with prefill and decode apart: {why}")
+    if p.certify != "none":
+        expected = (
+            "none with prefill and decode apart: engines are simulated one by one, without transfers between them"
+        )
+        wrong.add("certify", p.certify, expected)
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

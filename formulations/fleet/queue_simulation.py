@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.problem import Fleet, Percentile
+from formulations.fleet.problem import Fleet
+from optmodels.serving.continuous import Percentile
 
 Array = npt.NDArray[np.float64]
 BATCHES = 20  # of consecutive requests, for the standard error of a share

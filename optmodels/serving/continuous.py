@@ -33,6 +33,10 @@ decodes' δ·t with δ = Σ λ·decode. So s = u/B·(a₀ + δt) + prefill, and 
 where γU ≤ Σ λ·prefill: tight on γU + δ = ρ at γU = vρ, and below that line because the left side is quadratic. v is
 the mixture's share of prefill; in s² and in quantiles δ is ρ times the class's own share of decodes or the mixture's.
 
+*Stages.* An engine that only prefills has requests of one output token and a prompt in every step (φ = 1); one that
+only decodes has no prompts, S6 and S7: its requests join with their KV cache at the end of a step. Either holds that
+cache while it is on its way, too.
+
 *a₀* holds what is no sum over requests at its largest. Every chunk pays `prompt_step`, or a₀ has it where most steps
 carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts, φ < 1 bounds the steps that have them
 (S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
@@ -45,8 +49,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +58,11 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Entry
 from optmodels.latency.steps import StepCosts
-from optmodels.units import PositiveInt
+from optmodels.units import PositiveInt, Seconds
 
 Array = npt.NDArray[np.float64]
 
+Stage = Literal["both", "prefill", "decode"]
 ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
 TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
@@ -67,6 +72,7 @@ MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 # TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -101,6 +107,24 @@ class EngineLimits(Entry):
         if self.max_num_batched_tokens < self.max_num_seqs + LEAST_ROOM:
             raise ValueError(f"max_num_batched_tokens at least max_num_seqs + {LEAST_ROOM:g}: room for prompts")
         return self
+
+
+class Percentile(Entry):
+    """A latency limit that a share of the requests meets."""
+
+    at_most: Seconds
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+LatencyLimit = Seconds | Percentile
+OF_REQUESTS = " (percentile {percentile:g})"  # the detail of a `Limit`
+
+
+def seconds_and_quantile(limit: LatencyLimit | None) -> tuple[float, float | None]:
+    """A limit's seconds, infinite without one, and the quantile that it bounds; None: the mean."""
+    if limit is None:
+        return math.inf, None
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 @dataclass(frozen=True)
@@ -306,7 +330,7 @@ class Points:
         steps: m + S_out − 1, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
         beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
-        turn_s: s, (P, L, W); `mean_turn_s`: the same in Σ λs.
+        turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger.
         request_s: seconds of a request outside the steps, (P,).
@@ -423,6 +447,8 @@ def operating_points(
     engine: EngineLimits,
     classes: Classes,
     step_s: Array,
+    stage: Stage = "both",
+    held_s: Array | float = 0.0,
 ) -> Points:
     """Capacities and latencies of deployments at levels.
 
@@ -432,11 +458,16 @@ def operating_points(
         engine: its limits.
         classes: W of them.
         step_s: t, (P, L).
+        stage: what the engines do of a request.
+        held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
     """
+    if stage == "prefill":
+        classes = replace(classes, output_tokens=np.ones((len(classes), 1)))
     c = Coefficients.stack(costs)
     t = np.asarray(step_s, dtype=float)[:, :, None]  # (P, L, 1)
     kv = np.asarray(kv_tokens, dtype=float)[:, None, None]
-    prompt, u, weight = classes.input_tokens, classes.new_tokens, classes.weight / classes.weight.sum()
+    prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
+    u = np.zeros(len(classes)) if stage == "decode" else classes.new_tokens
     earlier = prompt - u
     decodes = classes.output_tokens.mean(axis=1) - 1.0
     contexts = c.seen_in_progression(
@@ -456,6 +487,8 @@ def operating_points(
     x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
     phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
+    if stage == "prefill":
+        phi = np.ones_like(phi)
 
     # a₀ at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore"):
@@ -463,9 +496,12 @@ def operating_points(
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     a0 = c.step_fixed_s(crowd, phi)
     rho = 1.0 - a0 / t
-    per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
-    with np.errstate(divide="ignore"):
-        room = np.minimum(BURST * (t - a0) / per_token, engine.max_num_batched_tokens - engine.max_num_seqs)
+    most_room = float(engine.max_num_batched_tokens - engine.max_num_seqs)
+    room = np.full_like(a0, most_room)
+    if stage != "decode":
+        per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
+        with np.errstate(divide="ignore"):
+            room = np.minimum(BURST * (t - a0) / per_token, most_room)
     exists = (rho > 0) & (room >= LEAST_ROOM)
     rho, room = np.where(exists, rho, 0.5), np.where(exists, room, LEAST_ROOM)
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
@@ -478,24 +514,32 @@ def operating_points(
     load[TIME] = work / rho
     with np.errstate(divide="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
-        load[MEMORY] = _memory(classes, chunks, t, kv, rho, weight)
+        joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
+        load[MEMORY] = _memory(classes, chunks + joining + held_s / t, t, kv, rho, weight)
         load[TOKENS] = u * t / (TOKENS_FILLED * room)
-        load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
+        load[CHUNKS] = 0.0
+        if stage == "both":
+            load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
+    if stage == "decode":
+        load[..., decodes <= 0] = np.inf  # the prefill's token is the only one
 
     def mixture(value: Array) -> Array:
         return (weight * value).sum(axis=2, keepdims=True)
 
     decoding = work - prefill
     prefill_share = mixture(prefill) / mixture(work)  # v
-    beside = a0 + rho * t * np.maximum(decoding / work, 1.0 - prefill_share)
-    gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
     mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
-    mean_turn += decoding * rho * prefill_share**2 / gamma
+    if stage != "decode":
+        gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+        mean_turn += decoding * rho * prefill_share**2 / gamma
+    with np.errstate(invalid="ignore", divide="ignore"):
+        crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
-        beside, u * beside / room + prefill, mean_turn, np.maximum(work / steps, mixture(work) / mixture(steps)),
-        c.request_s[:, 0, 0],
+        beside, u * beside / room + prefill, mean_turn, crowd_s, c.request_s[:, 0, 0],
     )  # fmt: skip
 
 
@@ -539,7 +583,10 @@ class Prediction:
     tpot_s: dict[float | None, float]
 
 
-def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int) -> Prediction:
+def predict(
+    costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int,
+    quantiles: Sequence[float] = QUANTILES,
+) -> Prediction:  # fmt: skip
     """Means and quantiles at the rates themselves, of one instance that prefills so many prompt tokens a step.
 
     (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT as `Points.ttft_s`
@@ -575,9 +622,9 @@ def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float
     per_step = load / float(rates @ (chunks + decodes))
     ttft: dict[float | None, Array] = {None: (0.5 + chunks) * step + prefill + wait + costs.request_s}
     tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load)}
-    for q in QUANTILES:
+    for q in quantiles:
         tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs))
-        if q == 0.5:
+        if q <= 0.5:
             ttft[q] = ttft[None]
             continue
         first, own, waits = ttft_form(q)

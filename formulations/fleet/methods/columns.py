@@ -63,9 +63,9 @@ class Relaxation:
 
 
 def applies(problem: Fleet) -> bool:
-    """Minimum cost in one period, without changes."""
+    """Minimum cost in one period, without changes, of deployments that each serve requests alone."""
     one = len(problem.periods) <= 1 and problem.running is None and not changes_matter(problem)
-    return one and problem.objective == "min_cost"
+    return one and problem.objective == "min_cost" and not problem.deployment.apart
 
 
 class Coupling(Parameters):

@@ -18,7 +18,7 @@ from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
-from formulations.fleet.points import FleetTables, changes_matter, prune
+from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
@@ -216,7 +216,12 @@ def _one_part(
     settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
     first, relaxed = None, -math.inf
     if problem.objective == "min_cost":
-        first, relaxed = heuristics.rounded_relaxation(problem, tables)
+        alone = tables.alone()
+        first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
+        if alone is not tables:  # a plan of all points, but no bound on it
+            relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
+            n = None if first is None else fleet_columns.spread(first.n, rows, len(tables.points))
+            first = None if first is None else replace(first, n=n, p=rows[first.p])
     whole, kept = tables, _worth_their_price(problem, tables, first)
     if len(kept) < len(whole.points):
         tables = whole.restricted(kept)
@@ -401,7 +406,9 @@ def explain(solved: _Solved, options: Options) -> dict[str, Any]:
 
 def column_pruning(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """The MILP on the points that are among the three with the cheapest tokens for some bucket."""
-    part = tables.restricted(heuristics.best_columns(tables, 3))
+    by_stage = [np.flatnonzero(tables.points.stage == k) for k in np.unique(tables.points.stage)]
+    kept = [rows[heuristics.best_columns(tables.restricted(rows), 3)] for rows in by_stage]
+    part = tables.restricted(np.concatenate([np.zeros(0, dtype=np.intp), *kept]))
     found = exact(problem, part, options)
     status = {"optimal": "feasible", "infeasible": "no_solution_found"}.get(found.status, found.status)
     return replace(found, status=status, bound=None, limit=None)  # type: ignore[arg-type]

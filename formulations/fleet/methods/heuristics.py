@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,17 @@ def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
     return shares
 
 
+def alone(method: Method) -> Method:
+    """The method on the points that each serve requests alone: what it does knows no other ones."""
+
+    @wraps(method)
+    def on_these(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+        return method(problem, tables.alone(), options)
+
+    return on_these
+
+
+@alone
 def greedy(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """Cheapest per token: every demand on the point with the cheapest tokens that still has room; counts rounded up."""
     clock = time.perf_counter()
@@ -276,6 +288,7 @@ def _path(
     return path
 
 
+@alone
 def greedy_dp(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """Greedy purchases per model, and dynamic programming over the split of the budget between models.
 
@@ -406,6 +419,7 @@ def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
     return kept
 
 
+@alone
 def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """The linear relaxation with counts rounded up; deployments are closed while others have room for their load."""
     clock = time.perf_counter()
@@ -416,6 +430,7 @@ def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcom
     return finish(problem, pruned, choice, clock, "the linear relaxation has no solution")
 
 
+@alone
 def single_type(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """The best fleet of one machine type in one market: greedy on its points alone, for every type."""
     clock = time.perf_counter()

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from formulations.fleet.making import Choice
-from formulations.fleet.methods.heuristics import finish
+from formulations.fleet.methods.heuristics import alone, finish
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.points import FleetTables, prune
 from formulations.fleet.problem import Fleet
@@ -48,6 +48,7 @@ def capacity(m: MelangeModel) -> Rows:
     return at_most(0.0, used - m.n.among(used))
 
 
+@alone
 def melange(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """Mélange's sliced assignment at the instance's slice factor, by HiGHS; a plan that breaks a limit is refused."""
     clock = time.perf_counter()

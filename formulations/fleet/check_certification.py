@@ -1,0 +1,122 @@
+"""Independent check of what a plan says of its certification: its cuts are kept, its figures fit one another.
+
+What the simulation saw is taken on trust (`optmodels replay` shows it with any seed); how many promises the plan makes,
+which limits they are, and that a certified plan has none that is not kept are counted anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
+from formulations.fleet.problem import Fleet, FleetCase
+from optmodels.plan.findings import Findings
+from optmodels.serving.continuous import seconds_and_quantile
+
+SLACK = 1e-6
+SAME = 1e-9
+
+
+def _near(a: float | None, b: float | None) -> bool:
+    return a == b if a is None or b is None else abs(a - b) <= SAME * max(abs(a), abs(b))
+
+
+def cut_of(case: FleetCase, p: FleetPlan, models: Mapping[str, str], d: DeploymentLine) -> CutLine | None:
+    """The cut that a line of engines is under."""
+    if p.certification is None or d.engine is None:
+        return None
+    e, main = d.engine, d.machines[0]
+    listed = next((m for m in case.machines if (m.machine, m.region) == (main.machine, main.region)), None)
+    if listed is None:
+        return None
+    for c in p.certification.cuts:
+        same = models.get(c.loads) == models.get(d.loads or "") and c.gpu == listed.gpu
+        same &= c.tensor_parallel == d.tensor_parallel and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
+        if same and all(_near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait")):
+            return c
+    return None
+
+
+def stretch_of(p: FleetPlan) -> float:
+    """How many times as long as promised the limits were that the plan's model kept."""
+    c = p.certification
+    return 1.0 if c is None or not 0 < c.of_round <= len(c.rounds) else c.rounds[c.of_round - 1].stretch
+
+
+def check_certification(
+    found: Findings, problem: Fleet, case: FleetCase, models: Mapping[str, str], p: FleetPlan, objective: float
+) -> None:
+    """All that a plan says of its certification; `objective` is its value, recomputed."""
+    c, rules = p.certification, problem.certification
+    asked = problem.certify == "replay"
+    found.require("certification exactly where it is asked for", (c is not None) == asked, c is not None, asked)
+    if c is None:
+        return
+    stated, true = (c.confidence, c.seed), (rules.confidence, rules.seed)
+    found.require("certification: confidence and seed are the instance's", stated == true, stated, true)
+    found.at_most("certification: rounds", len(c.rounds), 2 * rules.rounds)
+    demands = {d.name: d for d in case.demands}
+    keys = []
+    for cut in c.cuts:
+        name = f"cut of {cut.gpu} at steps of {cut.step_s:g} s"
+        found.require(f"{name}: a workload's model", cut.loads in models, cut.loads, sorted(models))
+        unknown = [x for x in cut.forbidden if x not in demands]
+        found.require(f"{name}: demands of the instance", not unknown, unknown, sorted(demands))
+        gpus = {(m.gpu, m.vram_gib / m.gpu_count) for m in case.machines}
+        there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
+        found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
+        keys.append((models.get(cut.loads), *(getattr(cut, k) for k in (
+            "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
+    found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
+    promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}
+    for q in p.periods:
+        for d in q.deployments:
+            line = cut_of(case, p, models, d)
+            for s in d.serves:
+                if line is not None and s.demand in line.forbidden:
+                    found.add(f"{q.name}: {d.name}: {s.demand} is cut off", s.requests_per_s, 0.0, "1/s")
+                w = case.workload(demands[s.demand].workload)
+                for metric in ("ttft_s", "tbt_s", "deadline_s"):
+                    limit = getattr(w.slo, metric)
+                    one_token = metric == "tbt_s" and demands[s.demand].output_tokens == 1
+                    if limit is None or s.requests_per_s <= 0 or one_token:
+                        continue
+                    seconds, at = seconds_and_quantile(limit)
+                    up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
+                    promises[q.name, d.name, s.demand, metric] = seconds * up_to, at
+    simulated = 0 < c.of_round <= len(c.rounds)
+    stated_promises = [(x.period, x.deployment, x.demand, x.latency) for x in c.promises]
+    expected = set(promises) if simulated else set()
+    right = set(stated_promises) == expected
+    found.require("certification: the promises of the plan", right, len(set(stated_promises)), len(expected))
+    for x in c.promises:
+        at_most_s, at = promises.get((x.period, x.deployment, x.demand, x.latency), (math.nan, None))
+        same = x.percentile == at and _near(x.at_most_s, at_most_s)
+        found.require(f"promise to {x.demand}: its limit", same, x.at_most_s, at_most_s)
+        near = x.found == "undecided" or (x.seen_s > x.at_most_s) == (x.found == "broken")
+        found.require(f"promise to {x.demand}: {x.found} by what was seen", near, x.seen_s, x.at_most_s)
+    found.at_most("certification: the plan is of one of the rounds", c.of_round, len(c.rounds))
+    held = simulated and all(x.found == "kept" for x in c.promises)
+    found.require("certified exactly if all promises hold", (c.status == "certified") == held, c.status, held)
+    found.require("limits stretched only where certified", stretch_of(p) == 1 or held, stretch_of(p), 1)
+    for number, r in enumerate(c.rounds, 1):
+        found.at_most(f"round {number}: promises not kept", r.broken + r.undecided, r.promises)
+        stretches = (1.0, rules.stretch)
+        found.require(f"round {number}: limits as asked for", r.stretch in stretches, r.stretch, stretches)
+        better = problem.objective == "min_cost" and r.objective < objective * (1 - SLACK)
+        better |= problem.objective != "min_cost" and r.objective > objective * (1 + SLACK)
+        better |= number < c.of_round and abs(r.objective - objective) <= SAME * objective  # of equals the first
+        unused = r.broken + r.undecided == 0 and (better or not simulated)
+        found.require(f"round {number}: no better plan was certified", not unused, r.objective, objective)
+    if not simulated:
+        found.require("no cuts on a plan that was not simulated", not c.cuts, len(c.cuts), 0)
+        return
+    mine = c.rounds[c.of_round - 1]
+    found.close("certification: objective of the plan's round", mine.objective, objective)
+    number = len(c.promises)
+    found.require("certification: promises of the plan's round", mine.promises == number, mine.promises, number)
+    for what in ("broken", "undecided"):
+        number = sum(x.found == what for x in c.promises)
+        found.require(f"certification: promises {what}", getattr(mine, what) == number, getattr(mine, what), number)
+    found.require("certification: no cuts before the first simulation", c.of_round > 1 or not c.cuts, len(c.cuts), 0)

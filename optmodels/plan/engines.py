@@ -1,0 +1,335 @@
+"""Engines that batch continuously, recomputed for checks: what a step and a wait let requests take of one engine.
+
+Request by request and chunk by chunk, in plain numbers, what `optmodels.serving.continuous` does in closed form over
+arrays; shares no code with it. The seconds of a step and the tokens that a cache holds are the toolkit's
+(`optmodels.latency`): they are data here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+from optmodels.latency.steps import StepCosts
+from optmodels.plan.findings import Findings
+from optmodels.plan.lines import EngineLine, latency_source
+from optmodels.serving.continuous import EngineLimits, Stage
+from optmodels.serving.engine import EngineCosts
+
+SLACK = 1e-6
+TTFT = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kind of requests: what it asks for and, at a level, what it takes of an engine.
+
+    An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
+    """
+
+    prompt: float
+    new: float
+    output: float
+    weight: float
+    chunks: float = 0.0
+    prefill: float = 0.0
+    work: float = 0.0
+
+    @property
+    def steps(self) -> float:
+        """That it takes part in."""
+        return self.chunks + self.output - 1.0
+
+
+@cache
+def _contexts(costs: StepCosts, r: Request) -> float:
+    """Earlier tokens that all decodes of a request attend to."""
+    return sum(float(costs.seen(r.prompt + i)) for i in range(round(r.output) - 1))
+
+
+def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple[float, float]:
+    """Chunks and seconds of a prompt."""
+    earlier, chunks = r.prompt - r.new, math.ceil(r.new / chunk)
+    pairs = r.new * (earlier + r.new / 2)
+    if costs.window is not None:
+        w, share = costs.window.tokens, costs.window.share
+        inside = max(0.0, min(r.prompt, w) - min(earlier, w))
+        capped = inside * (min(earlier, w) + inside / 2) + (r.new - inside) * w
+        pairs = share * capped + (1 - share) * pairs
+    context = sum(float(costs.seen(earlier + i * chunk)) for i in range(chunks))
+    seconds = costs.prompt_token_s * r.new + costs.prompt_pair_s * pairs + costs.prompt_context_s * context
+    return chunks, seconds + charged * chunks * costs.prompt_step_s
+
+
+@cache
+def _largest_mean(most: float, load: float) -> float:
+    """Largest mean crowd whose probability of at least `most` is 0.5 %."""
+    from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
+
+    low, high = 0.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        if betainc(most, middle * (1 - load) / load + 1, load) <= 0.005:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _form(quantile: float | None) -> tuple[float, float, float]:
+    if quantile is None or quantile <= 0.5:
+        return 0.5, 1.0, 1.0
+    known = sorted(TTFT)
+    if quantile <= known[0] or quantile >= known[-1]:
+        return TTFT[known[0] if quantile <= known[0] else known[-1]]
+    above = next(q for q in known if q >= quantile)
+    below = known[known.index(above) - 1]
+    at = math.log((1 - below) / (1 - quantile)) / math.log((1 - below) / (1 - above))
+    first, own, waits = (a + (b - a) * at for a, b in zip(TTFT[below], TTFT[above], strict=True))
+    return first, own, waits
+
+
+def _waits(quantile: float | None, most: float | None) -> float:
+    """Quantile of the wait in mean waits: the largest over the share of requests that wait at all."""
+    if quantile is None or quantile <= 0.5:
+        return 1.0
+    above = 1 - quantile
+    turn = 0.0 if most is None else 1 / (1 + most / 2)
+    share = max(turn, math.e * above)
+    return math.log(share / above) / share if share < 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Level:
+    """An engine at the step and wait of a line."""
+
+    fixed: float
+    load: float
+    room: float
+    mixed: float
+    stage: Stage
+    requests: dict[str, Request]
+    typical: float
+    kv: float
+    prefill_share: float
+
+    def beside(self, r: Request, step: float) -> float:
+        """What a step lasts beside prompts."""
+        return self.fixed + self.load * step * max(1 - r.prefill / r.work, 1 - self.prefill_share)
+
+
+def at_level(
+    limits: EngineLimits, costs: StepCosts, kv: float, requests: dict[str, Request], step: float,
+    stage: Stage = "both",
+) -> Level | None:  # fmt: skip
+    """Constants of the level of a step time; None where there is none."""
+    every = list(requests.values())
+    total = sum(r.weight for r in every)
+
+    def mean(value: Mapping[str, float]) -> float:
+        return sum(requests[k].weight * v for k, v in value.items()) / total
+
+    slots, batched = limits.max_num_seqs, limits.max_num_batched_tokens
+    contexts = {k: _contexts(costs, r) for k, r in requests.items()}
+    alone = {k: _prefill(costs, r, r.new, True)[1] + costs.decode_request_s * (r.output - 1)
+             + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
+    few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
+    prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
+    varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
+    mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
+    mixed = 1.0 if stage == "prefill" else mixed
+    lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
+    crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
+    fixed = costs.fixed_s + (costs.prompt_step_s if mixed == 1 else 0.0)
+    if costs.experts is not None:
+        fixed += mixed * costs.experts.all_s + (1 - mixed) * float(costs.experts.seconds(crowd))
+    load = 1 - fixed / step
+    new = mean({k: r.new for k, r in requests.items()})
+    a_token = mean({k: _prefill(costs, r, r.new, False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
+    room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - slots)
+    if load <= 0 or room < 16:
+        return None
+    chunk = min(room, limits.chunk_tokens or math.inf)
+    made = {}
+    for k, r in requests.items():
+        chunks, prefill = _prefill(costs, r, chunk, mixed < 1)
+        slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
+        work = prefill + costs.decode_request_s * (r.output - 1) + slope * contexts[k]
+        made[k] = Request(r.prompt, r.new, r.output, r.weight, chunks, prefill, work)
+    if all(r.work <= 0 for r in made.values()):
+        return None
+    typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
+    prefill_share = mean({k: r.prefill for k, r in made.items()}) / mean({k: r.work for k, r in made.items()})
+    return Level(fixed, load, room, mixed if varies else 1.0, stage, made, typical, kv, prefill_share)
+
+
+@cache
+def _held(r: Request, waits: float) -> tuple[float, float]:
+    """Σ over a request's steps of the tokens it holds, and of their squares; its prompt for some steps besides."""
+    decodes, prompts = [r.prompt + i for i in range(1, round(r.output))], r.chunks + waits
+    return prompts * r.prompt + sum(decodes), prompts * r.prompt**2 + sum(x * x for x in decodes)
+
+
+def capacities(
+    level: Level,
+    step: float,
+    wait: float,
+    most: float | None,
+    slots: int,
+    on_the_way: Mapping[str, float] | None = None,
+) -> dict[str, dict[str, float]]:
+    """Share of an engine's capacities that one request/s of each bucket takes.
+
+    `on_the_way`: seconds that the cache of each bucket's prompt is on its way from or to the engine.
+    """
+    joins = 1.0 if level.stage == "decode" else 0.0
+    held = {k: _held(r, joins + (on_the_way or {}).get(k, 0.0) / step) for k, r in level.requests.items()}
+    first, second = (sum(level.requests[k].weight * h[i] for k, h in held.items()) for i in (0, 1))
+    size = second / first
+    running = _largest_mean(slots, level.load)
+    crowd = _largest_mean(level.kv / size, level.load)
+    spread = math.sqrt(crowd / (1 - level.load))
+    z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
+    found: dict[str, dict[str, float]] = {}
+    v, steps_full = level.prefill_share, {k: r.new * step / level.room for k, r in level.requests.items()}
+    prompts = level.stage != "decode"
+    gamma = min(r.prefill / steps_full[k] for k, r in level.requests.items()) if prompts else 1.0
+    for k, r in level.requests.items():
+        s = r.new / level.room * level.beside(r, step) + r.prefill if prompts else 0.0
+        turn = steps_full[k] * (level.fixed / step + level.load * (1 - v) ** 2) + r.prefill
+        turn += (r.work - r.prefill) * level.load * v * v / gamma
+        one, two = held[k]
+        fits = crowd > 0 and r.prompt + r.output <= level.kv
+        memory = (
+            step * (one + z * two / (2 * sigma * (1 - level.load))) / (level.kv - z * sigma / 2) if fits else math.inf
+        )
+        found[k] = {
+            "time": r.work / level.load,
+            "running": r.steps * step / running if running > 0 else math.inf,
+            "memory": memory,
+            "tokens": r.new * step / (0.9 * level.room),
+            "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
+            "waiting": 0.0
+            if not prompts
+            else math.inf
+            if most is not None and s > most * wait * (1 + SLACK)
+            else s * s / (2 * wait) + turn,
+        }
+    return found
+
+
+def latencies(
+    level: Level, r: Request, step: float, wait: float, most: float | None, slots: int, factor: float,
+    request_s: float, quantiles: tuple[float | None, float | None, float | None],
+) -> tuple[float, float, float]:  # fmt: skip
+    """TTFT, time per output token and E2E of a bucket, each at its quantile."""
+
+    def ttft(q: float | None) -> float:
+        first, own, waits = _form(q)
+        each = step if q is None or q <= 0.5 else level.beside(r, step)
+        base = first * step + own * (r.chunks * each + r.prefill) + request_s
+        return factor * (base + waits * _waits(q, most) * wait)
+
+    def tpot(q: float | None) -> float:
+        each = max(r.work / r.steps, level.typical)
+        if q is None:
+            return (level.fixed + each) / (1 - level.load)
+        fixed_crowd = level.load * level.fixed / each
+        mean = (fixed_crowd + level.load) / (1 - level.load)
+        z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
+        crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
+
+    # The deadline's time to first token has the factor, its decodes have it in the costs already.
+    at_ttft, at_tpot, at_e2e = quantiles
+    return ttft(at_ttft), tpot(at_tpot), ttft(at_e2e) + (r.output - 1) * tpot(at_e2e)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests of one kind on engines: mean tokens, the cached share of prompts, quantiles of their limits."""
+
+    input_tokens: float
+    output_tokens: float
+    cached: float
+    ttft: float | None
+    tpot: float | None
+
+    @property
+    def request(self) -> Request:
+        """One of them."""
+        return Request(self.input_tokens, max(self.input_tokens * (1 - self.cached), 1.0), self.output_tokens, 1.0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
+
+    `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
+    """
+
+    first_s: float
+    waiting_s: float
+    tpot_s: float
+    e2e_s: float
+    running: float
+
+
+def check_engine(
+    found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind,
+    rate: float | None = None, in_flight: float = 0.0,
+) -> Seen | None:  # fmt: skip
+    """Every figure of an engine that serves requests of one kind; what they see, None where there is no such level.
+
+    Args:
+        found: the findings.
+        where: the line, in words.
+        line: as stated.
+        engine: its costs and KV tokens: data.
+        limits: of the instance.
+        kind: the requests.
+        rate: requests/s that the line promises; None: those of a closed loop.
+        in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
+    """
+    e, r = line, kind.request
+    for what, stated, true in (
+        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("source of latencies", e.latency, latency_source(engine.provenance)),
+    ):  # fmt: skip
+        found.require(f"{where}: {what}", stated == true, stated, true)
+    found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    level = None
+    if engine.kv_tokens > 0 and e.wait_s > 0:
+        level = at_level(limits, engine.costs, engine.kv_tokens, {"": r}, e.step_s)
+    if level is None:
+        found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
+        return None
+    check_batched_tokens(found, where, e, level, limits)
+    served = level.requests[""]
+    if rate is None:
+        rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
+    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)[""]
+    takes = {k: v * rate for k, v in each.items()}
+    names = sorted(e.capacities)
+    found.require(f"{where}: capacities by name", names == sorted(takes), names, sorted(takes))
+    for k, v in takes.items():
+        found.close(f"{where}: {k} in use", e.capacities.get(k, math.nan), v, scale=1.0)
+        found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
+    seen = [
+        latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, engine.costs.request_s,
+                  (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
+    ]  # fmt: skip
+    (first, tpot, _), (ttft, _, e2e) = seen
+    full = 1 / max(each.values())
+    return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
+
+
+def check_batched_tokens(found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits) -> None:
+    """The engine is told as many tokens a step as the level has room for."""
+    batched = math.ceil(level.room - 1e-9) + limits.max_num_seqs
+    near = abs(level.room - round(level.room)) < SLACK
+    right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
+    found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)

@@ -1,0 +1,189 @@
+"""Engines that run, at the rates they have: load, slots, KV cache, and how many requests see what they were promised.
+
+Where an operating point is an engine at a level that was chosen for it, here the level is a consequence: means and
+quantiles are those of `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides
+the requests of a group among engines that need not be alike; what it evens out says how (`shares`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import Classes, EngineLimits, crowd_above, predict
+
+Array = npt.NDArray[np.float64]
+GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
+SHARES = 1e-3 ** np.linspace(1.0, 0.0, 40)  # of all requests of a group, at which engines are tabulated
+EVENED = ("round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine")
+
+
+@dataclass(frozen=True)
+class Running:
+    """An engine at given rates.
+
+    Attributes:
+        load: ρ, share of its time; at least 1 where the rates are more than it can serve, and all else is infinite.
+        step_s: mean step. running: mean requests that run. waiting_s: mean wait before prefill.
+        slots, kv: mean share of its slots and of its KV cache that requests would use if they never waited for them.
+        full: probability that a request finds all slots or all of the cache taken.
+        drained_s: mean seconds that it then waits for one.
+        ttft_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,); tpot_s: of all.
+    """
+
+    load: float
+    step_s: float
+    running: float
+    waiting_s: float
+    slots: float
+    kv: float
+    full: float
+    drained_s: float
+    ttft_s: dict[float | None, Array]
+    tpot_s: dict[float | None, float]
+    e2e_s: dict[float | None, Array]
+
+    def at(self, what: str, klass: int, share: float | None) -> float:
+        """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below."""
+        values = getattr(self, what)
+        if share not in values:
+            share = next((q for q in GRID if q >= (share or 0.0)), GRID[-1])
+        return float(values[share] if what == "tpot_s" else values[share][klass])
+
+    def within(self, what: str, klass: int, limit_s: float) -> float:
+        """Share of the requests of a class within a limit; 0 where it is less than half.
+
+        The most that a quantile of `GRID` leaves after those that wait for a slot or for cache for too long:
+        q − P(full)·exp(−(limit − seconds at q)/mean wait).
+        """
+        most = 0.0
+        for q in GRID:
+            spare = limit_s * (1.0 + 1e-9) - self.at(what, klass, q)
+            if spare < 0:
+                break
+            waits = self.full * math.exp(-spare / self.drained_s) if what != "tpot_s" and self.full > 0 else 0.0
+            most = max(most, q - waits)
+        return most
+
+
+def running(
+    costs: StepCosts, slower: float, classes: Classes, rates: Array, kv_tokens: float, limits: EngineLimits
+) -> Running:
+    """What an engine does at rates (W,), requests/s.
+
+    Args:
+        costs: of its steps.
+        slower: what TTFT is multiplied by besides (`latency.steps.Provenance.factors`).
+        classes: W of them.
+        rates: of each.
+        kv_tokens: that its cache holds.
+        limits: its settings.
+    """
+    S, D = classes.input_tokens, classes.output_tokens - 1.0
+    room = float(limits.max_num_batched_tokens)
+    chunks = np.ceil(classes.new_tokens / min(room, limits.chunk_tokens or room))
+    # Tokens held, summed over the steps of a request's life, and their squares.
+    one = (D * S[:, None] + D * (D + 1) / 2).mean(axis=1) + chunks * S
+    two = (D * S[:, None] ** 2 + S[:, None] * D * (D + 1) + D * (D + 1) * (2 * D + 1) / 6).mean(axis=1) + chunks * S**2
+    steps = float(rates @ (chunks + D.mean(axis=1)))
+    size, typical = float(rates @ one) / steps, float(rates @ two) / float(rates @ one)  # of a request, of a token's
+    most = min(float(limits.max_num_seqs), kv_tokens / size)  # that run at a time, at most, in the mean
+    try:
+        if float((S + classes.output_tokens.max(axis=1)).max()) > kv_tokens:
+            raise ValueError  # a request alone is too long
+        found = predict(costs, classes, rates, _room(limits, 0.0), int(max(most, 1)), ())
+        found = predict(costs, classes, rates, _room(limits, found.running), int(max(most, 1)), GRID)
+    except ValueError:
+        return _overloaded(len(classes))
+    # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
+    # cache is a crowd of requests of the size typical for a token, which counts large ones by what they hold.
+    each = found.load / steps
+    fixed = found.tpot_s[None] * (1.0 - found.load) - each
+    alone = found.running * (1.0 - found.load) - found.load  # N₀
+    busy = alone / most + found.load
+    if not (math.isfinite(found.waiting_s) and busy < 1.0):
+        return _overloaded(len(classes))
+    by_slots = _full(limits.max_num_seqs, alone, found.load, busy)
+    full = min(1.0, by_slots + _full(kv_tokens / typical, alone * size / typical, found.load, busy))
+    drained = busy / (1.0 - busy) / float(rates.sum())
+    tpot = found.tpot_s | {None: min(found.tpot_s[None], fixed + each * most)}
+    ttft = {q: v * slower for q, v in found.ttft_s.items()}
+    ttft[None] = ttft[None] + full * drained
+    e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
+    return Running(
+        found.load, found.step_s, found.running, found.waiting_s, found.running / limits.max_num_seqs,
+        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
+    )  # fmt: skip
+
+
+def _full(most: float, alone: float, load: float, busy: float) -> float:
+    """P(N ≥ most) of a crowd that grows without limit below, and whose queue above is geometric with ratio `busy`."""
+    above, beyond = (float(crowd_above(n, alone, load)) for n in (most, most + 1.0))
+    queue = (above - beyond) / (1.0 - busy)
+    return queue / (1.0 - above + queue)
+
+
+def _room(limits: EngineLimits, crowd: float) -> float:
+    """Prompt tokens of a step beside one of each running request."""
+    room = max(limits.max_num_batched_tokens - min(crowd, limits.max_num_seqs), 1.0)
+    return min(room, float(limits.chunk_tokens or room))
+
+
+def _overloaded(classes: int) -> Running:
+    never, always = np.full(classes, math.inf), math.inf
+    return Running(
+        1.0, always, always, always, always, always, 1.0, always, dict.fromkeys((None, *GRID), never),
+        dict.fromkeys((None, *GRID), always), dict.fromkeys((None, *GRID), never),
+    )  # fmt: skip
+
+
+def shares(dispatcher: str, engines: Sequence[Any], counts: Sequence[int]) -> Array:
+    """Share of a group's requests that each engine gets under a dispatcher, (E,); Σ counts·shares = 1.
+
+    It fills the engine on which what it looks at is least, so that this is equal on all that are used: requests that
+    run (`shortest_queue`, and `prefix_affine`, where nothing is shared), share of KV cache (`least_kv`), seconds of a
+    request (`earliest_finish`). ``round_robin`` looks at nothing.
+
+    Args:
+        dispatcher: of `EVENED`.
+        engines: of E kinds: share of the group's requests → `Running`.
+        counts: of each kind.
+    """
+    number = np.asarray(counts, dtype=float)
+    if dispatcher == "round_robin" or len(number) == 1:
+        return np.full(len(number), 1.0 / number.sum())
+    tables = []
+    for engine, count in zip(engines, number, strict=True):
+        at = SHARES / count
+        seen = [_looked_at(dispatcher, engine(float(s))) for s in at]
+        idle = _looked_at(dispatcher, engine(float(at[0]) * 1e-3)) if dispatcher == "earliest_finish" else 0.0
+        known = np.isfinite(seen)
+        values = np.maximum.accumulate(np.concatenate([[idle], np.array(seen)[known]]))
+        tables.append((values, np.concatenate([[0.0], at[known]])))
+
+    def at_level(level: float) -> Array:
+        return np.array([0.0 if level < v[0] else np.interp(level, v, s) for v, s in tables])
+
+    low, high = 0.0, max(float(v[-1]) for v, _ in tables)
+    for _ in range(100):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if number @ at_level(middle) >= 1.0 else (middle, high)
+    found = at_level(high)
+    total = float(number @ found)
+    # Where all together cannot serve the group, each gets what it can in proportion, and is overloaded.
+    found = found / total if total > 0 else np.full(len(number), 1.0 / number.sum())
+    return np.asarray(found, dtype=float)
+
+
+def _looked_at(dispatcher: str, engine: Running) -> float:
+    if dispatcher == "least_kv":
+        return engine.kv
+    if dispatcher == "earliest_finish":
+        return float(np.mean(engine.e2e_s[None]))
+    return engine.running
