@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -189,17 +190,12 @@ def test_options_that_are_no_numbers(tiny, wrong):
         optmodels.solve(tiny(), **wrong)
 
 
-def written(result):
-    """In another process: the document, and the result on its way back."""
-    return result.to_json(), result
-
-
 @pytest.mark.parametrize("start", ["spawn", "fork", "forkserver"])
 def test_a_result_goes_to_another_process(tiny, start):
     result = optmodels.solve(tiny())
     assert result.frames()
     with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
-        there, again = pool.submit(written, result).result(60)
+        there, again = pool.submit(type(result).to_json, result).result(60), pool.submit(copy, result).result(60)
     assert json.loads(there) == json.loads(result.to_json())
     assert json.loads(again.to_json()) == json.loads(result.to_json())
     with pytest.raises(ValueError, match="only a result of solve"):
