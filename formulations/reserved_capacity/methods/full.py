@@ -30,10 +30,11 @@ def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) ->
     flows = flow_variables(tables)
     if flows > MOST_FLOWS:
         reason = f"{flows:,} flow variables; the full model is for up to {MOST_FLOWS:,}, exact has the same optimum"
-        found, name = best_of_all(problem, tables, options, began) or (None, None)
+        found = best_of_all(problem, tables, options, began)
         seconds = {"heuristics": time.perf_counter() - began}
-        log = {"reason": reason, "plan_of": name}
-        return Outcome("no_solution_found" if found is None else "feasible", found, seconds=seconds, log=log)
+        if found is None:
+            return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
+        return Outcome("feasible", found[0], seconds=seconds, log={"reason": reason, "plan_of": found[1]})
     solved, counts, size, seconds = solve_flows(tables, options)
     log = {"solver": solved.message, "nodes": solved.nodes}
     clock = time.perf_counter()
