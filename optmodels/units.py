@@ -92,12 +92,13 @@ class Unit:
 
 _FINITE = {"allow_inf_nan": False}
 Seconds = Annotated[float, Unit("s"), Field(gt=0, **_FINITE)]
-# Capacities have a floor far below anything built: beyond it latencies leave the range a solver can tell apart.
-Gib = Annotated[float, Unit("GiB"), Field(gt=0, **_FINITE), Field(ge=1e-6)]
-NonNegativeGib = Annotated[float, Unit("GiB"), Field(ge=0, **_FINITE)]
-Gbps = Annotated[float, Unit("Gbps"), Field(gt=0, **_FINITE), Field(ge=1e-6)]
-BytesPerSecond = Annotated[float, Unit("B/s"), Field(gt=0, **_FINITE), Field(ge=1e3)]
-FlopsPerSecond = Annotated[float, Unit("FLOP/s"), Field(gt=0, **_FINITE), Field(ge=1e3)]
+# Capacities have a floor far below and a ceiling far above anything built: beyond, latencies leave the range that a
+# solver can tell apart.
+Gib = Annotated[float, Unit("GiB"), Field(gt=0, **_FINITE), Field(ge=1e-6, le=1e12)]
+NonNegativeGib = Annotated[float, Unit("GiB"), Field(ge=0, le=1e12, **_FINITE)]
+Gbps = Annotated[float, Unit("Gbps"), Field(gt=0, **_FINITE), Field(ge=1e-6, le=1e12)]
+BytesPerSecond = Annotated[float, Unit("B/s"), Field(gt=0, **_FINITE), Field(ge=1e3, le=1e21)]
+FlopsPerSecond = Annotated[float, Unit("FLOP/s"), Field(gt=0, **_FINITE), Field(ge=1e3, le=1e24)]
 TokensPerSecond = Annotated[float, Unit("token/s"), Field(gt=0, **_FINITE)]
 UsdPerHour = Annotated[float, Unit("USD/h"), Field(gt=0, **_FINITE)]
 BudgetUsdPerHour = Annotated[float, Unit("USD/h"), Field(ge=0, **_FINITE)]

@@ -186,16 +186,21 @@ def levels(
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())
     found, index = [], []
+    unknown: InputError | None = None
     for e, kind in enumerate(kinds):
         try:
             found.append((*step_costs(case, works[0], kind, prompt), kv_tokens_of(case, works[0], kind, shortest)))
-        except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
+        except InputError as error:  # no peak of the GPU is known, or nobody has measured what safety needs
+            unknown = unknown or error
             continue
         index.append(e)
     index = [e for e, f in zip(index, found, strict=True) if f[2] > 0]
     found = [f for f in found if f[2] > 0]
     if not found:
-        return _none(len(demands)), 1.0, dict.fromkeys(demands, "the model fits no deployment's memory")
+        said = "the model fits no deployment's memory"
+        if unknown is not None:
+            said = f"no deployment that holds its model has known latencies ({unknown.mistakes[0]})"
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, said)
     costs, slower, kv = zip(*found, strict=True)
     engines, held = np.array(index, dtype=np.intp), np.zeros((len(index), 1, len(demands)))
     if stage != "both":

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, Running
 from formulations.orchestration.recomputed import Candidate, Group, Recomputed, first_s, recompute, service_s, work_s
-from formulations.orchestration.recomputed_engines import Level, taken
+from formulations.orchestration.recomputed_engines import Level, started_between, taken
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
 
@@ -282,7 +282,7 @@ def _schedule(
             else:
                 _waits(found, who, wait, bin_s, curve, started[k, j], slack)
             if (of := known[j].level) is None:
-                busy[j] += _busy(started[k, j], service_s(q, known[j]), bin_s)
+                busy[j] += started_between(started[k, j], 0.0, service_s(q, known[j]), bin_s)
             else:
                 for name, amount in taken(of, q.prompt, q.output, started[k, j], bin_s).items():
                     used[j][name] = used[j].get(name, 0.0) + amount
@@ -335,25 +335,6 @@ def _waits(found: Findings, who: str, wait: float, bin_s: float, m: Array, x: Ar
         found.add(f"starts of {who} within {wait:.3g} s", late, 0.0, "requests too late")
     if abs(M[-1] - X[-1]) > slack + 1e-6 * float(M[-1]):
         found.add(f"everybody admitted of {who} starts", float(X[-1]), float(M[-1]))
-
-
-def _busy(x: Array, service: float, bin_s: float) -> Array:
-    """Mean requests in slots in each bin and the two after the last: integrals of the curve of starts."""
-    edges = np.arange(len(x) + 1) * bin_s
-    level = np.concatenate(([0.0], np.cumsum(x)))
-    area = np.concatenate(([0.0], np.cumsum((level[1:] + level[:-1]) / 2 * bin_s)))
-
-    def integral(at: Array) -> Array:
-        at = np.maximum(at, 0.0)
-        i = np.minimum((at / bin_s).astype(np.int64), len(x))
-        inside = np.where(i < len(x), x[np.minimum(i, len(x) - 1)] / bin_s, 0.0)
-        rest = at - edges[i]
-        total: Array = area[i] + level[i] * rest + inside * rest**2 / 2
-        return total
-
-    a = bin_s * np.arange(len(x) + 2, dtype=np.float64)
-    held: Array = (integral(a + bin_s) - integral(a) - integral(a + bin_s - service) + integral(a - service)) / bin_s
-    return held
 
 
 def _figures(

@@ -27,7 +27,7 @@ from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.read import read_document, read_model
 from optmodels.latency.convert import convert
 from optmodels.latency.engines.document import Deployed, EngineModel, LeftOut, labels, read_engine_model
-from optmodels.latency.engines.terms import CHUNK_TOKENS, STEP, Deployment, Loads, step_terms
+from optmodels.latency.engines.terms import CHUNK_TOKENS, MEASURED_AS, STEP, Deployment, Loads, step_terms
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
 from optmodels.latency.work import KvPrecision, Precision
@@ -42,7 +42,6 @@ OUTPUT_TOKENS = 256.0  # of a lone request, whose first token hardly depends on 
 BATCH = 16.0  # requests, at which a model is compared with the global coefficients
 SAID_FROM = 0.01  # median distance of a model from sums over requests that is worth a word
 _KEYS = ("gpu", "llm", "precision", "engine", "parallelism")  # of a model, by how far another one carries over
-_MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}
 # Which seconds of a step a term of `engines.terms` becomes.
 _FIXED = ("dense", "layer", "moe", "mla", "comm")
 _AT_PEAK = ("dense", "experts", "kv", "decode", "prefill", "routed", "attention", "collective")
@@ -171,7 +170,7 @@ def deployment(
     bits: other formats count as the next wider of these.
     """
     return Deployment(
-        architecture, name, gpu, gpu_name, source.engine, _MEASURED_AS.get(weights, weights),
+        architecture, name, gpu, gpu_name, source.engine, MEASURED_AS.get(weights, weights),
         "fp16" if kv == "fp16" else "fp8", tp * attention_ranks, attention_ranks,
     )  # fmt: skip
 
@@ -213,7 +212,7 @@ def _apart(model: LatencyModel, d: Deployment) -> tuple[str, ...]:
     t = d.gpus // d.attention_ranks
     same = {
         "gpu": model.gpu == d.gpu_name, "llm": model.llm == d.llm_name,
-        "precision": _MEASURED_AS.get(model.precision, model.precision) == d.precision,
+        "precision": MEASURED_AS.get(model.precision, model.precision) == d.precision,
         "engine": model.engine in (None, d.engine), "parallelism": low <= t <= high and d.attention_ranks == 1,
     }  # fmt: skip
     return tuple(what for what in _KEYS if not same[what])
@@ -254,7 +253,7 @@ def _transferred(
     tp = float(np.clip(d.gpus // d.attention_ranks, *model.domain.get("tp", (1.0, 1.0))))
     home = Deployment(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, model.engine or d.engine,
-        _MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
+        MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
     )  # fmt: skip
     mine, _ = resolve(source, home, prompt_tokens)
     theirs, _ = engine_costs(deployed.source.at(home), prompt_tokens)

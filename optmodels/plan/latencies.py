@@ -16,9 +16,8 @@ from optmodels.latency.steps import StepCosts
 from optmodels.latency.strategies import Family
 from optmodels.plan.findings import Findings
 from optmodels.serving.static import Case
+from optmodels.units import GBPS, GIB
 
-GIB = 1024.0**3
-BYTES_PER_GBIT = 1e9 / 8
 MemoryLimit = tuple[str, float, float | None, str, str]  # name, value, limit, unit, sense
 
 
@@ -98,7 +97,7 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
             io = tp * (gpu.pcie_bytes_per_s or math.nan)
             host = (main.ram_gib or 0.0) / dp * problem.memory.ram_usable
         else:
-            io = (main.disk_gbps or 0.0) * BYTES_PER_GBIT / dp
+            io = (main.disk_gbps or 0.0) * GBPS / dp
             host = problem.memory.volume_gib / dp
         found.at_most("offloaded KV cache", alpha * kv / GIB, host, "GiB")
         where = "host RAM" if p.family == "kvo_ram" else "disk volume"
@@ -106,7 +105,7 @@ def latencies(found: Findings, case: Case, run: Run, main: Machine, ao: Machine 
         transfer = alpha * copies * B * work.seen(S_in) * work.kv_bytes_per_token / io
     elif ao is not None:
         ao_gpu = case.gpus[ao.gpu or ""]
-        net = min(main.net_gbps or 0.0, ao.net_gbps or 0.0) * BYTES_PER_GBIT / dp
+        net = min(main.net_gbps or 0.0, ao.net_gbps or 0.0) * GBPS / dp
         ao_flops = ao.gpu_count * (case.gpu_flops(ao_gpu) or 0.0) / dp
         ao_bandwidth = ao.gpu_count * ao_gpu.mem_bytes_per_s / dp
         mains = count if p.family == "ao_shared" else 1

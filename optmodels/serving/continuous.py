@@ -245,7 +245,7 @@ class Coefficients:
             chunk: tokens of it in a step.
             charged: share of `prompt_step` charged to each chunk: 0 where a₀ has it.
         """
-        chunks = np.ceil(prompt / chunk)
+        chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
         # Pairs: ∫ seen(x) dx over the prompt; exact without a window, and at most a chunk's bend off with one.
         end = earlier + prompt
 

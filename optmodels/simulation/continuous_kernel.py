@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from optmodels.simulation.regions_kernel import find, put, record, remove
+from optmodels.simulation.engine import INF, LAST, compiled
+from optmodels.simulation.regions_kernel import find, link, put, record, remove, unlink
 
 ASSIGNED, ROUND_ROBIN, SHORTEST_QUEUE, LEAST_KV, EARLIEST_FINISH, PLANNED_SHARES, PREFIX_AFFINE = range(7)
-INF = np.inf
-LAST = np.finfo(np.float64).max
 UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before prefixes
 WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
@@ -60,11 +59,6 @@ class State(NamedTuple):
     prioritised: bool
     bins: Any  # (I, T) of BIN
     bin_s: float
-
-
-def compiled(function):  # type: ignore[no-untyped-def]
-    """A part of the loop, put in place of every call."""
-    return njit(cache=True, _nrt=False, forceinline=True, error_model="numpy")(function)
 
 
 def apart(function):  # type: ignore[no-untyped-def]
@@ -218,14 +212,7 @@ def _lock(s, j, slot):  # type: ignore[no-untyped-def]
     """One more user of a prefix block; the first takes it off the list of what may be evicted."""
     x, b = s.x[j], s.slot[slot]
     if b.refs == 0:
-        if b.older >= 0:
-            s.slot[b.older].newer = b.newer
-        else:
-            x.oldest = b.newer
-        if b.newer >= 0:
-            s.slot[b.newer].older = b.older
-        else:
-            x.newest = b.older
+        unlink(s.slot, x, b)
         x.cached -= 1
         x.free -= x.unit
     b.refs += 1
@@ -278,13 +265,7 @@ def _release(s, j, i):  # type: ignore[no-untyped-def]
         b = s.slot[slot]
         b.refs -= 1
         if b.refs == 0:
-            b.older = x.newest
-            b.newer = -1
-            if x.newest >= 0:
-                s.slot[x.newest].newer = slot
-            else:
-                x.oldest = slot
-            x.newest = slot
+            link(s.slot, x, slot)
             x.cached += 1
             x.free += x.unit
 

@@ -136,19 +136,38 @@ def remove(table: Any, base: int, mask: int, where: int) -> None:
 # ---------------------------------------------------------------------------------------------- prefix cache
 
 
+@njit(cache=True, forceinline=True)
+def unlink(slots: Any, owner: Any, x: Any) -> None:
+    """Take a block off its owner's list of what may be evicted, from `owner.oldest` to `owner.newest`."""
+    if x.older >= 0:
+        slots[x.older].newer = x.newer
+    else:
+        owner.oldest = x.newer
+    if x.newer >= 0:
+        slots[x.newer].older = x.older
+    else:
+        owner.newest = x.older
+
+
+@njit(cache=True, forceinline=True)
+def link(slots: Any, owner: Any, slot: int) -> None:
+    """Put a block behind the newest of its owner's list."""
+    x = slots[slot]
+    x.older = owner.newest
+    x.newer = -1
+    if owner.newest >= 0:
+        slots[owner.newest].newer = slot
+    else:
+        owner.oldest = slot
+    owner.newest = slot
+
+
 @njit(cache=True)
 def lock(w: Any, p: int, slot: int) -> None:
     """One more user of a cached block; the first takes it off the list of what may be evicted."""
     e, x = w.replica[p], w.slot[slot]
     if x.refs == 0:
-        if x.older >= 0:
-            w.slot[x.older].newer = x.newer
-        else:
-            e.oldest = x.newer
-        if x.newer >= 0:
-            w.slot[x.newer].older = x.older
-        else:
-            e.newest = x.older
+        unlink(w.slot, e, x)
         e.evictable -= 1
     x.refs += 1
 
@@ -193,13 +212,7 @@ def release(w: Any, p: int, i: int) -> None:
         x = w.slot[slot]
         x.refs -= 1
         if x.refs == 0:
-            x.older = e.newest
-            x.newer = -1
-            if e.newest >= 0:
-                w.slot[e.newest].newer = slot
-            else:
-                e.oldest = slot
-            e.newest = slot
+            link(w.slot, e, slot)
             e.evictable += 1
     r.held = 0
 

@@ -179,3 +179,14 @@ def test_the_template_solves_on_the_command_line(cli, write):
     assert "ttft" in run.out
     problem = optmodels.load(document["problem"])  # written out, it stands alone
     assert check(problem, document["plan"]).ok
+
+
+def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
+    """Steps measured on a GPU that the model file does not name: the reason says so."""
+    errors = {"rows": 1, "r2": None, "mape": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "bias": 0.0}
+    target = {"segments": [{"terms": [{"name": "fixed", "value": 0.01}]}], "in_sample": errors}
+    model = {"model": "additive", "measured": "step", "title": "of a stranger", "targets": {"latency_s": target}}
+    result = optmodels.solve(BUSY | {"latency": {"model": [model]}})
+    assert result.status == "infeasible"
+    assert "no deployment that holds its model has known latencies" in result.log["reason"]
+    assert "of a stranger" in result.log["reason"] and "memory" not in result.log["reason"]

@@ -205,6 +205,22 @@ def _second(folder: Path) -> list[Item]:
         told += [a for k, v in columns.items() for a in ("--column", f"{k}={v}")]
         content = json.loads(text) if name.endswith(".json") else text
         found.append(Item(name, content, (("measure", "--from", "{}", *told, "--json"),)))
+    today = {"schema": 1, "dispatcher": "least_kv", "deployments": [
+        {"workloads": ["chat"], "machine": "g6e.xlarge", "replicas": 3, "max_num_seqs": 32},
+        {"workloads": ["chat"], "gpu": "h100", "machines": 1, "usd_per_hour": 5.0},
+    ]}  # fmt: skip
+    evaluate = (
+        "evaluate",
+        "{}",
+        "--instance",
+        str(folder / "fleet.yaml"),
+        "--first",
+        "20",
+        "--time-limit",
+        "2",
+        "--json",
+    )
+    found.append(Item("today.yaml", today, (evaluate,)))
     explain = ("explain", "{}", "--json", "--time-limit", str(LIMIT_S))
     found += [Item(f"{name}.yaml", document, (solve, solve, explain)) for name, document in _continuous().items()]
     for name, document in _plans(folder).items():
@@ -236,7 +252,20 @@ def _continuous() -> dict[str, Any]:
         "requests": {"rows": {"arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90],
                               "slo_factor": [2.0, 3.0]}},
     }  # fmt: skip
-    return {"fleet": fleet, "orchestration": orchestration}
+    staged = fleet | {"name": "stages", "deployment": {"stages": ["both", "prefill", "decode"]}}
+    cost = {
+        "formulation": "cost_efficiency", "schema": 1, "name": "loop", "model": "llama-3.1-8b",
+        "serving": "continuous", "latency": {"model": "roofline"}, "strategies": {"families": ["high_end"]},
+        "workload": {"batch": 60, "input_tokens": 500, "output_tokens": 120},
+        "slo": {"kind": "real_time", "tps": 200, "ttft_s": {"at_most": 3.0, "percentile": 0.9}, "tbt_s": 0.12},
+        "pool": {"machines": [{"machine": "box", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48,
+                               "prices": {"on_demand": 1.9}}]},
+        "markets": {"main": ["on_demand"]},
+    }  # fmt: skip
+    return {
+        "fleet": fleet, "orchestration": orchestration, "staged": staged, "cost": cost,
+        "certified": fleet | {"name": "certified", "certify": "replay"},
+    }  # fmt: skip
 
 
 def _models(folder: Path) -> dict[str, Any]:

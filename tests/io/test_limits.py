@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import pickle
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy
 
 import numpy as np
 import pandas as pd
@@ -187,10 +190,13 @@ def test_options_that_are_no_numbers(tiny, wrong):
         optmodels.solve(tiny(), **wrong)
 
 
-def test_a_result_goes_to_another_process(tiny):
+@pytest.mark.parametrize("start", ["spawn", "fork", "forkserver"])
+def test_a_result_goes_to_another_process(tiny, start):
     result = optmodels.solve(tiny())
     assert result.frames()
-    again = pickle.loads(pickle.dumps(result))
+    with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
+        there, again = pool.submit(type(result).to_json, result).result(60), pool.submit(copy, result).result(60)
+    assert json.loads(there) == json.loads(result.to_json())
     assert json.loads(again.to_json()) == json.loads(result.to_json())
     with pytest.raises(ValueError, match="only a result of solve"):
         again.frames()

@@ -96,6 +96,7 @@ def test_right_answers(solved, changes, trace, requests, in_time):
         ({"cluster": {"servers": []}}, None, "cluster.servers"),
         ({"cluster": {"servers": [SERVER | {"gpus": 0}]}}, None, "cluster.servers[0].gpus: got 0; expected a number ≥ 1"),
         ({"cluster": {"servers": [SERVER, SERVER]}}, None, "each name once"),
+        ({"cluster": {"servers": [SERVER | {"count": 250_001}]}}, None, "cluster.servers: got 1000004; expected at most 1,000,000 GPUs"),
         ({"models": [{"model": "llama-3.2-3b"}] * 2}, None, "each name once"),
         ({"slo": {"factor": 0}}, None, "slo.factor: got 0; expected a number > 0"),
         ({"slo": {"factor": 2, "ttft_s": 0}}, None, "slo.ttft_s: got 0; expected a number > 0 s"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reserved import machine, random_instance, two_regions
 
 from formulations.reserved_capacity.dispatch import dispatch
-from formulations.reserved_capacity.methods import heuristics
+from formulations.reserved_capacity.methods import full, heuristics
 from formulations.reserved_capacity.methods.heuristics import METHODS, k_medoids
 from optmodels import formulation
 from optmodels.errors import InputError
@@ -32,6 +32,16 @@ def run(document, name):
 def test_by_hand(name, machines):
     problem, found = run(two_regions(), name)
     assert sum(r.count for r in found.plan.reservations) == machines
+    assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
+
+
+def test_a_model_too_large_to_write_out_still_has_a_plan(monkeypatch):
+    monkeypatch.setattr(full, "MOST_FLOWS", 1)
+    problem, found = run(two_regions(), "full")
+    best = min(run(two_regions(), name)[1].plan.cost.total_usd_per_month for name in ("greedy", "lp_rounding"))
+    assert (found.status, found.bound, found.limit) == ("feasible", None, None)
+    assert found.plan.cost.total_usd_per_month <= best and found.log["plan_of"] in METHODS
+    assert "exact has the same optimum" in found.log["reason"]
     assert FORM.check(problem, found.plan.model_dump(mode="json")).ok
 
 

@@ -20,14 +20,21 @@ MOST_FLOWS = 1_000_000
 
 
 def full(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
-    """The full flow formulation as it stands above, by HiGHS: the reference, for small and middling sizes."""
+    """The full flow formulation as it stands above, by HiGHS: the reference, for small and middling sizes.
+
+    Beyond `MOST_FLOWS` flow variables no model is built: the best plan of a heuristic, without a bound.
+    """
     began = time.perf_counter()
     if not len(tables.sink_region) or not len(tables.source_region):
         return exact(problem, tables, options)
     flows = flow_variables(tables)
     if flows > MOST_FLOWS:
         reason = f"{flows:,} flow variables; the full model is for up to {MOST_FLOWS:,}, exact has the same optimum"
-        return Outcome("no_solution_found", None, log={"reason": reason})
+        found = best_of_all(problem, tables, options, began)
+        seconds = {"heuristics": time.perf_counter() - began}
+        if found is None:
+            return Outcome("no_solution_found", None, seconds=seconds, log={"reason": reason})
+        return Outcome("feasible", found[0], seconds=seconds, log={"reason": reason, "plan_of": found[1]})
     solved, counts, size, seconds = solve_flows(tables, options)
     log = {"solver": solved.message, "nodes": solved.nodes}
     clock = time.perf_counter()

@@ -24,7 +24,7 @@ peak time a term takes, or microseconds a count (`fit`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,7 @@ from optmodels.latency.memory import kv_copies
 from optmodels.latency.work import Precision, layer_work, peak_flops
 
 Array = npt.NDArray[np.float64]
-MEASURED_AS: dict[str, str] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
+MEASURED_AS: dict[str, Any] = {"fp8_block": "fp8", "mxfp4": "fp4"}  # whatever the blocks of their scales
 CHUNK_TOKENS = 8192  # prompt tokens that engines put in a step by default
 SHORT_PROMPT_TOKENS = 500.0
 ROUTED_PRODUCTS = 2.5  # how many times as long a prompt's products with routed experts take, of those that wait
