@@ -60,6 +60,7 @@ def solve(
     gap: float = 0.0,
     seed: int = 0,
     solver: str = "highs",
+    certify: bool = False,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_result: Callable[[Result], None] | None = None,
@@ -78,6 +79,7 @@ def solve(
         solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
             verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
             change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
+        certify: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files and pictures are made of it.
@@ -92,6 +94,10 @@ def solve(
     way = named(solver)
     problem = _problem(source)
     form = registry.get(problem.formulation)
+    if certify:
+        if "certify" not in type(problem).model_fields:
+            raise InputError(Mistake(None, "certify", True, f"False: plans of {form.name} are not certified"))
+        problem = problem.model_copy(update={"certify": "replay"})
     run = form.method(method)
     options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
@@ -656,7 +662,10 @@ def evaluate(
     kept: dict[str, Mapping[str, Any]] = {}
     try:
         found = form.evaluate(
-            problem, runs, requests, ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None)
+            problem,
+            runs,
+            requests,
+            ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None),
         )
     except InputError as error:
         raise InputError(

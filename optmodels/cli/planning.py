@@ -42,6 +42,9 @@ def solve(
     gap: Gap = 0.0,
     seed: Seed = 0,
     solver: Solver = "highs",
+    certify: Annotated[
+        bool, typer.Option("--certify-replay", help="Its promised latencies hold in simulation (fleet).")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for result files (default: results/, not with --json).")
     ] = None,
@@ -49,7 +52,10 @@ def solve(
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     target = out if out is not None else (None if as_json else Path("results"))
-    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver)
+    result = solved(
+        instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver,
+        certify=certify,
+    )  # fmt: skip
     return int(result.exit_status)
 
 
