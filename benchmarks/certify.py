@@ -120,7 +120,7 @@ def main(arguments):
         gaps.append(result.gap or 0.0)
         least = min(cheapest, result.objective)
         print(
-            f"{data['name']}: {total} promises, {bad} broken with another seed, replayed at worst {worst:.2f} of a limit;"
+            f"{data['name']}: {total} promises, {bad} broken with another seed, replay at worst {worst:.2f} of a limit;"
             f" {len(found['rounds'])} rounds, {result.objective:.2f} USD/h (by the model alone"
             f" {'no plan' if alone is None else f'{alone:.2f}'}, bound {result.bound:.2f}, cheapest known"
             f" {least:.2f}), {took:.1f} s of CPU", flush=True,
