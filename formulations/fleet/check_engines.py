@@ -16,8 +16,9 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, latencies
+from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, latencies
 from optmodels.plan.findings import Findings
+from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
 
 
@@ -59,10 +60,7 @@ def check_engines(
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
         return
-    source = provenance.source
-    if provenance.transfer:
-        source += f"; carried over to an unmeasured {', '.join(provenance.transfer)}"
-    source = "; ".join((source, *provenance.notes))
+    source = latency_source(provenance)
     found.require(f"{where}: source of latencies", e.latency == source, e.latency, source)
     costs = costs.scaled(tpot)
     kv = kv_tokens(
@@ -79,10 +77,7 @@ def check_engines(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    batched = math.ceil(level.room - 1e-9) + limits.max_num_seqs
-    near = abs(level.room - round(level.room)) < SLACK
-    right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
-    found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)
+    check_batched_tokens(found, where, e, level, limits)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs)
     engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)

@@ -7,28 +7,13 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field
 
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
+from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
 Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
-
-
-class EngineLine(Document):
-    """How the engines of a deployment batch, and what of each of their capacities is in use."""
-
-    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
-    wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
-    most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
-    max_num_seqs: Count
-    max_num_batched_tokens: Count
-    chunk_tokens: Count | None = None
-    kv_tokens: Amount
-    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
-    latency: str = Field(description="where the step's seconds come from")
 
 
 class ShareLine(Document):
