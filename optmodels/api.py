@@ -24,7 +24,7 @@ from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
 from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
-from optmodels.solver.deadline import deadline
+from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
@@ -60,6 +60,8 @@ def solve(
     gap: float = 0.0,
     seed: int = 0,
     solver: str = "highs",
+    certify: bool = False,
+    out_of_sample: bool = True,
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_result: Callable[[Result], None] | None = None,
@@ -78,6 +80,8 @@ def solve(
         solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
             verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
             change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
+        certify: as ``certify: replay`` in the instance: the plan's promises hold on the step simulator.
+        out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too (orchestration).
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files and pictures are made of it.
@@ -92,13 +96,17 @@ def solve(
     way = named(solver)
     problem = _problem(source)
     form = registry.get(problem.formulation)
+    if certify:
+        if "certify" not in type(problem).model_fields:
+            raise InputError(Mistake(None, "certify", True, f"False: plans of {form.name} are not certified"))
+        problem = problem.model_copy(update={"certify": "replay"})
     run = form.method(method)
     options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
     table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
-    with cancellable(cancel), deadline(left) as left_out:
+    with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
         with otherwise(way):
             outcome = run(problem, table, replace(options, time_limit=left))
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))

@@ -27,6 +27,7 @@ from optmodels.simulation.controlled import controllers
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.reference import simulate_slowly
 from optmodels.simulation.summary import columns, summary
+from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 
 Array = npt.NDArray[np.float64]
@@ -47,6 +48,7 @@ ONLINE = (
     Dispatcher(policy="best_fit", queue="deadline"),
 )
 PLANNED = Dispatcher(policy="planned")
+OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 ENGINES_ONLINE = tuple(
     Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
     for caution in (1.0, 1.5, 2.0)
@@ -57,8 +59,9 @@ ENGINES_ONLINE = tuple(
 
 
 def replay(
-    problem: Orchestration, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
-) -> dict[str, Any]:
+    problem: Orchestration, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None,
+    tables: OrchestrationTables | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Replay a plan on a trace, by default the instance's own.
 
     Args:
@@ -68,6 +71,7 @@ def replay(
         options: policy (None: the plan's own, the named requests, shortest queue, MaaSO's distributor and the planned
             shares), speed, protection, seed. The plan's own policy is replayed with its sub-clusters and its
             protection. ``planned`` needs the plan's own requests; others are sent by the planned shares, with a note.
+        tables: the instance's, where they are at hand.
 
     Returns:
         ``predicted``, ``named`` where requests have names, and, for each policy, what the simulation saw.
@@ -79,7 +83,7 @@ def replay(
     if options.policy is not None:
         one_of("policy", options.policy, WAYS if problem.continuous is None else DISPATCHERS)
     p = OrchestrationPlan.model_validate(plan)
-    t = build_tables(problem)
+    t = build_tables(problem) if tables is None else tables
     own = trace is None or _same(t, trace)
     requests = requests_of(t, None if own else trace, options.seed)
     if own and trace is not None:  # the same requests, whose lengths may be known with error
@@ -113,6 +117,34 @@ def replay(
     if named is not None:
         found["named"] = figures(t, p, named)
     return found | ({"notes": notes} if notes else {})
+
+
+def out_of_sample(t: OrchestrationTables, p: OrchestrationPlan, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan on requests that it was not made for, beside what it predicts and what a replay of its own saw.
+
+    Args:
+        t: tables of an instance with a trace.
+        p: its plan.
+        found: the replay of its own requests.
+
+    Returns:
+        ``trace``: blocks of the instance's drawn anew; ``policy``; and by metric ``predicted``, ``replayed``,
+        ``out_of_sample``.
+    """
+    assert t.case.trace is not None
+    way = p.online if p.online is not None and p.dispatcher.policy == "planned" else p.dispatcher
+    other = resampled(t.case.trace, OTHER_REQUESTS)
+    options = ReplayOptions(policy=way.policy)
+    seen = replay(t.case.problem, p.model_dump(mode="json"), other, options, t)
+    [(policy, row)] = seen["policies"].items()
+    own = found["policies"].get(policy)
+
+    def three(metric: str) -> dict[str, float | None]:
+        return {k: None if x is None else x[metric] for k, x in (
+            ("predicted", found["predicted"]), ("replayed", own), ("out_of_sample", row))}  # fmt: skip
+
+    metrics = {m: three(m) for m in ("attainment", "goodput_tokens_per_s")}
+    return {"trace": other.name, "requests": len(other), "policy": policy, **metrics}
 
 
 def _same(t: OrchestrationTables, trace: Trace) -> bool:

@@ -12,12 +12,13 @@ from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
-from formulations.orchestration.replay import replay
+from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.text import plain, titled
-from optmodels.solver.deadline import seconds_for
+from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 ROWS_SHOWN = 40
 MOST_REPLAYED = 200_000  # requests simulated with every solve
+MOST_OUT_OF_SAMPLE = 50_000  # a second's simulation, or more
 MAX_ROWS = 100_000
 BINS_SHOWN = 300
 LINES_SHOWN = 10
@@ -52,6 +53,11 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
     short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
     if plan is not None and short and seconds_for("the replay", np.inf):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
+        few = len(t.case.trace) <= MOST_OUT_OF_SAMPLE if t.case.trace is not None else False
+        if not few:
+            extra["notes"].append(f"not replayed out of sample: more than {MOST_OUT_OF_SAMPLE:,} requests")
+        elif t.case.trace is not None and t.case.trace.duration_s > 0 and seconds_for(OUT_OF_SAMPLE, np.inf):
+            extra["out_of_sample"] = out_of_sample(t, plan, extra["replay"])
     return extra
 
 
@@ -98,12 +104,25 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             out.append(f"changes: {p.started} started, {p.stopped} stopped, {p.moved} moved")
         if "replay" in extra:
             out += ["", replay_table(extra["replay"])]
+        if "out_of_sample" in extra:
+            out.append(_out_of_sample(extra["out_of_sample"]))
     for row in extra.get("never_in_time", [])[:ROWS_SHOWN]:
         out.append(f"[yellow]never in time: {row['requests']:,.0f} × {plain(row['class'])}: no candidate decodes fast"
                    " enough or holds as many tokens[/yellow]")  # fmt: skip
     if plan is None or not plan.get("instances"):
         out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
+
+
+def _out_of_sample(found: Mapping[str, Any]) -> str:
+    """What the plan is worth on other requests, in a line."""
+    shares = found["attainment"]
+    replayed = "" if shares["replayed"] is None else f", replayed {shares['replayed']:.2%}"
+    outside = f"out of sample [bold]{shares['out_of_sample']:.2%}[/bold]"
+    return (
+        f"In time: predicted {shares['predicted']:.2%}{replayed}, {outside}"
+        f" ({plain(found['trace'])}; {found['policy'].replace('_', ' ')})"
+    )
 
 
 def _instances(p: OrchestrationPlan) -> Table:

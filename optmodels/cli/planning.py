@@ -42,6 +42,13 @@ def solve(
     gap: Gap = 0.0,
     seed: Seed = 0,
     solver: Solver = "highs",
+    certify: Annotated[
+        bool, typer.Option("--certify-replay", help="Its promised latencies hold in simulation (fleet).")
+    ] = False,
+    out_of_sample: Annotated[
+        bool,
+        typer.Option("--out-of-sample/--no-out-of-sample", help="Replay on other requests too, where it has some."),
+    ] = True,
     out: Annotated[
         Path | None, typer.Option(help="Folder for result files (default: results/, not with --json).")
     ] = None,
@@ -49,7 +56,10 @@ def solve(
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     target = out if out is not None else (None if as_json else Path("results"))
-    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver)
+    result = solved(
+        instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver,
+        certify=certify, out_of_sample=out_of_sample,
+    )  # fmt: skip
     return int(result.exit_status)
 
 
@@ -145,7 +155,8 @@ def _certificate(result: Any) -> list[Any]:
     cut = f"; {counts['candidates']:,} candidates, {counts['kept']:,} after pruning" if counts else ""
     lines.append(f"[dim]{s['total']:.2f} s: build {s['build']:.2f}, solve {s['solve']:.2f}{cut}[/dim]")
     if left_out := result.log.get("left_out"):
-        lines.append(plain(f"Left out at the time limit: {', '.join(left_out)}"))
+        late = " at the time limit" if result.options.get("time_limit") is not None else ""
+        lines.append(plain(f"Left out{late}: {', '.join(left_out)}"))
     return lines
 
 

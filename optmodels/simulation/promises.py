@@ -31,9 +31,10 @@ Metric = Literal["ttft_s", "tbt_s", "deadline_s"]
 COPIES = 32  # of an engine in the first look; twice as many altogether in every further one
 LOOKS = 4
 LONG = 8.0  # longest latencies planned that a copy is observed for, at least
-BEFORE, AFTER = 3.0, 1.0  # the same before and after it is
-WARM_UP = 0.1  # of the seconds observed, before them besides
+BEFORE, AFTER = 4.0, 1.0  # the same before and after it is
+WARM_UP = 0.5  # of the seconds observed, before them besides: queues near their limit take long to fill
 TAIL = 50.0  # requests expected beyond a quantile of a stream in the first look, all copies together
+LEAST_REQUESTS = 4000  # of a stream, likewise
 MOST_REQUESTS = 200_000  # of a first look
 RARE = 0.005  # of an engine's time and of any other capacity: streams are drawn so often, together
 
@@ -151,7 +152,7 @@ def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: fl
     needed = LONG * longest
     for p in promises:
         tail = 1.0 - (0.5 if p.quantile is None else p.quantile)
-        needed = max(needed, TAIL / tail / streams[p.stream].requests_per_s / COPIES)
+        needed = max(needed, max(TAIL / tail, LEAST_REQUESTS) / streams[p.stream].requests_per_s / COPIES)
     affordable = MOST_REQUESTS / COPIES / sum(s.requests_per_s for s in streams)
     return max(LONG * longest, min(needed, affordable))
 

@@ -6,16 +6,20 @@ there is no time for is left out and named.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+
+OUT_OF_SAMPLE = "the replay out of sample"
 
 
 @dataclass
 class _Deadline:
     until: float  # of `time.perf_counter`
+    without: Collection[str] = ()
     left_out: list[str] = field(default_factory=list)
 
 
@@ -23,9 +27,13 @@ _DEADLINE: ContextVar[_Deadline | None] = ContextVar("optmodels_deadline", defau
 
 
 @contextmanager
-def deadline(seconds: float | None) -> Iterator[list[str]]:
-    """What is done inside has so many seconds from now (None: no limit); yields what is left out, in words."""
-    found = None if seconds is None else _Deadline(time.perf_counter() + seconds)
+def deadline(seconds: float | None, without: Collection[str] = ()) -> Iterator[list[str]]:
+    """What is done inside has so many seconds from now (None: no limit), and nothing that is named in `without`.
+
+    Yields what is left out, in words.
+    """
+    limit = math.inf if seconds is None else seconds
+    found = None if seconds is None and not without else _Deadline(time.perf_counter() + limit, without)
     token = _DEADLINE.set(found)
     try:
         yield [] if found is None else found.left_out
@@ -38,7 +46,7 @@ def seconds_for(what: str, most: float) -> float:
     found = _DEADLINE.get()
     if found is None:
         return most
-    left = found.until - time.perf_counter()
+    left = 0.0 if what in found.without else found.until - time.perf_counter()
     if left <= 0 and what not in found.left_out:
         found.left_out.append(what)
     return min(most, max(left, 0.0))

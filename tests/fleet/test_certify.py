@@ -1,0 +1,132 @@
+"""Certified fleets: promises hold on the simulator with other seeds, cuts are kept, stops are said."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from document_cases import BATCHING, CERTIFIED
+
+import optmodels
+from formulations.fleet import FORMULATION
+from formulations.fleet.certify import promises_of, simulated
+from formulations.fleet.check import check
+from formulations.fleet.plan import FleetPlan
+from formulations.fleet.points import build_tables, cut
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.simulation.promises import judge
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return optmodels.load(CERTIFIED)
+
+
+@pytest.fixture(scope="module")
+def solved(problem):
+    return optmodels.solve(problem)
+
+
+def test_cuts_lead_to_a_plan_whose_promises_hold(problem, solved):
+    assert solved.check.ok
+    found = solved.plan["certification"]
+    assert found["status"] == "certified"
+    first, *_, last = found["rounds"]
+    assert first["broken"] > 0 == last["broken"]
+    assert last["worst"] <= 1
+    assert found["cuts"]
+    assert all(p["found"] == "kept" and p["seen_s"] <= p["at_most_s"] for p in found["promises"])
+    assert solved.bound <= solved.objective * (1 + 1e-9)
+    assert "certified in round 2 of 2" in solved.log["reason"]
+    case, plan = problem.resolve(), FleetPlan.model_validate(solved.plan)
+    for d in plan.periods[0].deployments:
+        engine, streams, slower = simulated(case, d)
+        promises = [p for _, p in promises_of(case, d)]
+        verdicts = judge(engine, streams, promises, 0.05 / 10, [987], slower)
+        assert [v.found for v in verdicts] == ["kept"] * len(promises)
+
+
+def test_the_model_alone_has_no_plan(problem):
+    """Its latencies are bounds: here the limits are kept only in simulation."""
+    alone = optmodels.solve(CERTIFIED | {"certify": "none"})
+    assert alone.status == "infeasible"
+
+
+def test_a_cut_derates_every_point_of_its_engine_and_takes_pairs_out(problem, solved):
+    tables = build_tables(optmodels.load(CERTIFIED | {"certify": "none", "workloads": BATCHING["workloads"]}))
+    step, wait, most = tables.points.level[0, :3]
+    of = FleetPlan.model_validate(solved.plan).certification.cuts[0]
+    line = of.model_copy(update={
+        "step_s": step, "wait_s": wait, "most_of_wait": None if most == float("inf") else most, "keep": 0.5,
+        "forbidden": ["chat/1024x256"],
+    })  # fmt: skip
+    less = cut(tables, [line])
+    assert less.points.rho[0] == 0.5 * tables.points.rho[0]
+    assert (less.points.rho[1:] == tables.points.rho[1:]).all()
+    names = [d.name for d in tables.demands]
+    kept, gone = names.index("chat/256x128"), names.index("chat/1024x256")
+    assert less.load[kept, 0] == pytest.approx(2 * tables.load[kept, 0])
+    assert (less.load[gone, 0], less.load[gone, 1]) == (float("inf"), tables.load[gone, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda c: c["cuts"][0].update(keep=0.5), "load level"),
+        (lambda c: c["cuts"][0].update(forbidden=["chat/256x128", "chat/1024x256"]), "is cut off"),
+        (lambda c: c["promises"].pop(), "the promises of the plan"),
+        (lambda c: c["promises"][0].update(at_most_s=5.0), "its limit"),
+        (lambda c: c["promises"][0].update(found="broken"), "certified exactly if all promises hold"),
+        (lambda c: c["rounds"][0].update(broken=0, objective=1.0), "no better plan was certified"),
+        (lambda c: c.update(status="incomplete"), "certified exactly if all promises hold"),
+    ],
+)
+def test_the_check_notices_what_does_not_fit(problem, solved, change, named):
+    plan = copy.deepcopy(solved.plan)
+    used = plan["periods"][0]["deployments"][0]["engine"]
+    if named in ("load level", "is cut off"):  # of a point that the plan uses
+        level = {k: used[k] for k in ("step_s", "wait_s", "most_of_wait")}
+        plan["certification"]["cuts"][0].update(level, keep=1.0)
+    change(plan["certification"])
+    found = [v.requirement for v in check(problem, plan).violations]
+    assert any(named in x for x in found), found
+
+
+def test_a_limit_stops_the_rounds_and_the_plan_says_so(problem):
+    easy = BATCHING | {"certify": "replay"}
+    result = optmodels.solve(easy, time_limit=1e-3)
+    assert result.plan["certification"]["status"] == "incomplete"
+    assert result.plan["certification"]["of_round"] == 0
+    assert "NOT certified" in result.log["reason"]
+    assert result.check.ok
+    bare = FORMULATION.methods["exact"](optmodels.load(easy), build_tables(optmodels.load(easy)),
+                                        Options(answer_only=True))  # fmt: skip
+    assert bare.plan.certification.status == "incomplete"
+
+
+def test_promises_that_nothing_keeps_are_named():
+    hopeless = copy.deepcopy(CERTIFIED)
+    hopeless["workloads"][0]["slo"]["ttft_s"]["at_most"] = 0.1
+    hopeless["certification"] = {"stretch": 8.0, "rounds": 2}
+    result = optmodels.solve(hopeless)
+    assert result.status == "no_solution_found"
+    assert "not kept in the last round" in result.log["reason"]
+    assert "chat/1024x256 ttft_s" in result.log["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"serving": "static", "latency": {}, "certify": "replay"}, "certify"),
+        ({"deployment": {"stages": ["both", "prefill", "decode"], "link": {"net_gbps": 100}}}, "certify"),
+        ({"certification": {"stretch": 0.5}}, "certification.stretch"),
+        ({"certification": {"confidence": 1.0}}, "certification.confidence"),
+        ({"certification": {"rounds": 0}}, "certification.rounds"),
+        ({"certify": "prayer"}, "certify"),
+    ],
+)
+def test_mistakes_are_named(change, path):
+    with pytest.raises(InputError) as caught:
+        optmodels.load(CERTIFIED | change).resolve()
+    assert path in [m.path for m in caught.value.mistakes]

@@ -1,0 +1,64 @@
+"""Promises of one engine: against the mean wait of M/D/1, known in closed form, and on both sides of a limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from optmodels.latency.steps import StepCosts
+from optmodels.simulation.continuous import Engine
+from optmodels.simulation.promises import RARE, Promise, Stream, judge
+
+# One request at a time, one step each: a queue with constant service.
+ALONE = Engine(
+    StepCosts(fixed_s=0.01, prompt_token_s=1e-4, prompt_pair_s=0.0, decode_request_s=0.0, context_s=0.0,
+              mixed_context_s=0.0),
+    kv_tokens=10_000, max_num_seqs=1, max_num_batched_tokens=1000,
+)  # fmt: skip
+SERVICE_S = 0.01 + 100 * 1e-4
+
+
+def stream(requests_per_s, tokens=100, output=1, load=SERVICE_S):
+    return Stream(requests_per_s, tokens, output, 0, load, 0.5)
+
+
+def mean_s(load):
+    """Of an M/D/1 queue and its service: Pollaczek–Khinchine."""
+    return SERVICE_S * (1 + load / (2 * (1 - load)))
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+@pytest.mark.parametrize(("factor", "found"), [(1.1, "kept"), (0.9, "broken")])
+def test_means_of_a_queue_known_in_closed_form(load, factor, found):
+    [verdict] = judge(ALONE, [stream(load / SERVICE_S)], [Promise(0, "ttft_s", factor * mean_s(load), None)], 1e-4, [1])
+    assert verdict.found == found
+    assert verdict.seen_s == pytest.approx(mean_s(load), rel=0.05)
+    assert verdict.excess == pytest.approx(verdict.seen_s / (factor * mean_s(load)))
+
+
+def test_a_promise_at_the_truth_is_seldom_decided_and_a_share_is_told_from_another():
+    """P(no wait) of M/D/1 is 1 − ρ: a first token within the service time is what 30 % of requests see at ρ = 0.7."""
+    promises = [Promise(0, "ttft_s", SERVICE_S * 1.001, q) for q in (0.25, 0.30, 0.35)]
+    found = [v.found for v in judge(ALONE, [stream(0.7 / SERVICE_S)], promises, 1e-4, [2])]
+    assert found == ["kept", "undecided", "broken"]
+
+
+def test_the_same_seed_sees_the_same_and_another_one_does_not():
+    def seen(seed):
+        [verdict] = judge(ALONE, [stream(25.0)], [Promise(0, "ttft_s", 0.02, 0.9)], 1e-3, [seed])
+        return verdict.seen_s, verdict.requests
+
+    assert seen(3) == seen(3) != seen(4)
+
+
+def test_a_rare_stream_is_seen_and_takes_little():
+    streams = [stream(25.0), stream(1e-9)]
+    promises = [Promise(k, "ttft_s", 0.2, 0.95) for k in (0, 1)]
+    common, rare = judge(ALONE, streams, promises, 1e-3, [5])
+    assert common.found == rare.found == "kept"
+    assert rare.requests / common.requests == pytest.approx(RARE / 2 / SERVICE_S / 25.0, rel=0.2)
+
+
+def test_nothing_is_decided_of_latencies_that_no_request_has():
+    """Answers of one token have no time per output token; without time for a second look one is undecided."""
+    [verdict] = judge(ALONE, [stream(5.0)], [Promise(0, "tbt_s", 1.0, None)], 1e-3, [0], over=lambda: True)
+    assert (verdict.found, verdict.requests) == ("undecided", 0)
