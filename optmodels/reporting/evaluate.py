@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.replay import shown, words
+from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
 MOST_ROWS = 30
@@ -46,7 +47,7 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     if routing is not None:
         lines += ["", f"  Planned routing on the same engines: {routing['served_share']:.1%} served within the SLO by "
                   f"{routing['engines_needed']} of {routing['engines']} engines"]  # fmt: skip
-    lines += [f"  [dim]Step latencies: {plain(source)}[/dim]" for source in report.get("latency", ())]
+    lines += ["", *source_lines(report.get("latency", ()))]
     lines += ["", *_distance(found)]
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")

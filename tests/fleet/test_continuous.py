@@ -179,3 +179,15 @@ def test_the_template_solves_on_the_command_line(cli, write):
     assert "ttft" in run.out
     problem = optmodels.load(document["problem"])  # written out, it stands alone
     assert check(problem, document["plan"]).ok
+
+
+def test_limits_missed_at_the_pessimistic_end_are_named():
+    """Promises near their limit miss it there; with safety 0.9 that end is what was planned, and nothing does."""
+    base = BUSY | {"latency": {"model": "default"}}
+    central = optmodels.solve(base).report["latency"]
+    safe = optmodels.solve(base | {"latency": {"model": "default", "safety": 0.9}}).report["latency"]
+    assert safe["missed_at_the_pessimistic_end"] == []
+    missed = central["missed_at_the_pessimistic_end"]
+    assert missed and all(m["pessimistic_s"] > m["limit_s"] for m in missed)
+    assert len({(m["demand"], m["latency"]) for m in missed}) == len(missed)
+    assert all(s["tbt_at_most"] > 1 for s in central["sources"])
