@@ -1028,7 +1028,9 @@ class _Making:
             rows["model"] = [d.one(self.names) for _ in range(n)]
         elif len(self.names) > 1 or d.chance(0.5):
             requests["model"] = d.one(self.names)
-        low, high = (0.8, 8.0) if engines else (0.3, 3.0)
+        # Many bins of a default width only where nobody waits for long.
+        narrow = engines and n <= 5 and d.chance(0.15)
+        low, high = (0.3, 3.0) if not engines else (0.8, 1.3) if narrow else (0.8, 8.0)
         slo: dict[str, Any] = {"factor": d.number(low, high)}
         # So many groups that every length has its own; of one allowance, whose groups make no difference then.
         bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
@@ -1040,7 +1042,7 @@ class _Making:
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if d.chance(0.8) or (engines and n > 5):
+        if not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
