@@ -108,7 +108,7 @@ class Requests:
         """Some of the requests: an index or mask that keeps their order."""
         columns = (k for k in self.__dataclass_fields__ if k != "prefixes")
         prefixes = None if self.prefixes is None else self.prefixes.take(np.arange(len(self))[chosen])
-        return Requests(*(np.ascontiguousarray(getattr(self, k)[chosen]) for k in columns), prefixes)
+        return Requests(*(np.ascontiguousarray(getattr(self, k)[chosen]) for k in columns), prefixes=prefixes)
 
 
 @dataclass(frozen=True)
