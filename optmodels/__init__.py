@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         evaluate,
         explain,
         export,
+        fewest_gpus,
         listing,
         new,
         new_formulation,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 _ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
-    "check", "compare", "evaluate", "explain", "export", "listing", "load", "new", "new_formulation", "replay",
-    "report", "save", "simulate", "solve", "sweep", "tables",
+    "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new", "new_formulation",
+    "replay", "report", "save", "simulate", "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

@@ -697,6 +697,50 @@ def evaluate(
     return document
 
 
+def fewest_gpus(
+    source: Source, attainment: float = 1.0, *, time_limit: float | None = None, seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The fewest GPUs that attain a share of the requests within their SLOs, with a bound.
+
+    Args:
+        source: instance file, mapping or problem; its own objective does not count, its limits do.
+        attainment: share asked for: of all requests (orchestration), of every bucket (fleet).
+        time_limit: seconds of each solve.
+        seed: of the solver.
+        out: folder for the plan's files.
+
+    Returns:
+        ``gpus`` of the plan found, ``bound`` below which none attains it (None: none does with any number),
+        ``attained`` at least, ``tried``, and the ``plan``.
+
+    Raises:
+        InputError: the instance or an argument is wrong, or the formulation does not count GPUs.
+    """
+    check_folder(None if out is None else Path(out))
+    options = checked_options(seed, time_limit)
+    if not 0 <= attainment <= 1:
+        raise InputError(Mistake(None, "attainment", attainment, "a share from 0 to 1"))
+    problem = _problem(source)
+    form = registry.get(problem.formulation)
+    if form.fewest is None:
+        able = [n for n in registry.names() if registry.get(n).fewest is not None]
+        raise InputError(Mistake(None, "formulation", form.name, f"an instance of {', '.join(able)}: GPUs are counted"))
+    began = time.perf_counter()
+    found = form.fewest(problem, attainment, lambda p: solve(p, time_limit=options.time_limit, seed=options.seed))
+    document: dict[str, Any] = {
+        "instance": _shown(source, problem), "formulation": form.name, "attainment": attainment, "gpus": found.gpus,
+        "bound": found.bound, "attained": found.attained, "certifies": form.certifies, "tried": found.tried,
+        "plan": None if found.result is None else found.result.plan, "seconds": time.perf_counter() - began,
+        "optmodels_version": version(),
+    }  # fmt: skip
+    if out is not None and found.result is not None:
+        with keeping(document):
+            plan = form.plan.model_validate(found.result.plan) if form.plan is not None else None
+            document["folder"] = str(save(found.result, form, found.result._tables, plan, Path(out)))
+    return document
+
+
 def _instance_of(data: Mapping[str, Any], file: str | None) -> Path:
     """The instance file that a document names, which must lie in its folder or below.
 

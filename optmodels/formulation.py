@@ -80,6 +80,7 @@ STANDARD = {
 OPTIONAL = {
     "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
+    "fewest": "fewest:fewest",
 }  # fmt: skip
 
 
@@ -152,6 +153,7 @@ class Formulation:
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
         current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
         evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
+        fewest: (problem, attainment, solve) → `plan.fewest.Fewest`; None: GPUs are not counted.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -190,6 +192,7 @@ class Formulation:
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
+    fewest: Callable[..., Any] | None = None
     pictures: bool = False
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

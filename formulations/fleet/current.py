@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, source_of, step_costs
+from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, provenance, step_costs
 from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn
@@ -27,6 +27,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
 from optmodels.plan.current import Evaluated
+from optmodels.reporting.sources import source_entries
 from optmodels.serving.continuous import Classes, EngineLimits, seconds_and_quantile
 from optmodels.serving.running import Running, running, shares
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
@@ -165,7 +166,11 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
             "served_share": best.served / float(rate.sum()), "engines_needed": int(best.used.sum()),
             "engines": sum(line.count for line in lines), "proved": best.proved,
         },
-        "latency": sorted({source_of(known, known.workload(line.workloads[0]), line.kind) for line in lines}),
+        "latency": source_entries(
+            ((f"{line.kind.gpus} × {line.kind.gpu} for {', '.join(line.workloads)}",
+              provenance(known, known.workload(line.workloads[0]), line.kind)) for line in lines),
+            problem.latency.safety,
+        ),
     }  # fmt: skip
     return Evaluated(problem, report, _value(case, usd, demands), all(d["predicted_keeps"] for d in demands))
 

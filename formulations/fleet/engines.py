@@ -122,22 +122,38 @@ def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_token
 
 def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     """Where the seconds of an engine's steps come from."""
-    _, provenance = _resolved(case, w, kind, 1.0)
-    return latency_source(provenance)
+    return latency_source(provenance(case, w, kind))
 
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
     """`step_costs` of a plan's line."""
-    main = d.machines[0]
-    machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
-    w = case.workload(d.loads or "")
+    w, kind = case.workload(d.loads or ""), _kind_of(case, d)
     model = case.architectures[w.name], w.precision
     alike = [
         i for i, x in enumerate(case.demands)
         if (case.architectures[x.workload], case.workload(x.workload).precision) == model
     ]  # fmt: skip
-    kind = EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
     return step_costs(case, w, kind, mean_prompt(classes_of(case, alike)))
+
+
+def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:
+    main = d.machines[0]
+    machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
+    return EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
+
+
+def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] | None:
+    """What a plan's line runs, in words, and where its latencies come from; None where `latency.model` says nothing."""
+    if case.source is None or d.loads is None:
+        return None
+    w, kind = case.workload(d.loads), _kind_of(case, d)
+    model = case.architectures[w.name] if w.model is None else w.model
+    return f"{llm_name(model)} on {kind.gpus} × {kind.gpu}", provenance(case, w, kind)
+
+
+def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenance:
+    """Where the seconds of an engine's steps come from."""
+    return _resolved(case, w, kind, 1.0)[1]
 
 
 def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from formulations.fleet.engines import provenance_of
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
+from formulations.fleet.problem import FleetCase
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
+from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 
 MAX_ROWS = 5000
@@ -31,7 +36,43 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         },
         **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
+        **({} if plan is None or tables.case.source is None else {"latency": _latency(tables.case, plan)}),
     }  # fmt: skip
+
+
+def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
+    """Source and interval of the plan's latencies, and the limits that are missed at their pessimistic end.
+
+    Every bucket's worst: what is promised at the planned steps, times what 9 of 10 measurements stay below; how much
+    fuller slower deployments are is not in it. None: the end is not known of all of them.
+    """
+    safety, known = case.problem.latency.safety, True
+    of: list[tuple[str, Provenance]] = []
+    missed: dict[tuple[str, str], dict[str, Any]] = {}
+    for d in (d for q in plan.periods for d in q.deployments):
+        if (found := provenance_of(case, d)) is None:
+            continue
+        of.append(found)
+        end = at_most(found[1], safety)
+        if end is None:
+            known = False
+            continue
+        for s in d.serves:
+            slo, wait = case.workload(s.demand.partition("/")[0]).slo, 0.0 if case.problem.continuous else s.wait_s
+            for name, limit, seconds in (
+                ("ttft_s", slo.ttft_s, end[1] * (s.ttft_s or 0.0) + wait),
+                ("tbt_s", slo.tbt_s, end[0] * (s.tbt_s or 0.0)),
+                ("deadline_s", slo.deadline_s, max(end) * (s.e2e_s or 0.0) + wait),
+            ):  # fmt: skip
+                most, _ = seconds_and_quantile(limit)
+                if seconds > most * (1 + 1e-6) and seconds > missed.get((s.demand, name), {}).get("pessimistic_s", 0.0):
+                    missed[s.demand, name] = {
+                        "demand": s.demand, "latency": name, "pessimistic_s": seconds, "limit_s": most,
+                    }  # fmt: skip
+    return {
+        "sources": source_entries(of, safety),
+        "missed_at_the_pessimistic_end": [*missed.values()] if known else None,
+    }
 
 
 def summary(result: Mapping[str, Any]) -> list[Any]:
@@ -44,6 +85,15 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if unqueued and problem.get("serving") != "continuous":
             advice = "add queueing: (or max_load:) to keep the plan under load"
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
+    latency = (result.get("report") or {}).get("latency")
+    if latency:
+        out += ["", *source_lines(latency["sources"])]
+        if (missed := latency["missed_at_the_pessimistic_end"]) is not None:
+            said = [f"{plain(m['demand'])} {METRICS[m['latency']]} {_seconds(m['pessimistic_s'])} of"
+                    f" {_seconds(m['limit_s'])}" for m in missed[:PROMISES_SHOWN]]  # fmt: skip
+            more = f" and {len(missed) - len(said)} more" if len(missed) > len(said) else ""
+            out.append("  at that end " + (f"[yellow]missed[/yellow]: {', '.join(said)}{more}" if said
+                                           else "every limit is kept at the planned steps"))  # fmt: skip
     conflict = result.get("log", {}).get("conflict")
     if conflict:
         out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
@@ -182,8 +232,6 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
             out.append(limits)
-    sources = {d.engine.latency for q in p.periods for d in q.deployments if d.engine is not None}
-    out += [f"  Step latencies: {plain(source)}" for source in sorted(sources)]
     for w in p.shadow_prices:
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")

@@ -68,7 +68,6 @@ class Engine:
         pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
         wait_s: ω, `Continuous.waits` times the mean s.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
-        source: where the costs come from, in words.
     """
 
     costs: StepCosts
@@ -83,7 +82,6 @@ class Engine:
     pace_s: float
     wait_s: float
     capacity: Array
-    source: str = ""
 
     @classmethod
     def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
@@ -117,11 +115,8 @@ class Engine:
         ])  # fmt: skip
         prompts = _prompt_work(c, limits, charged, lengths.prompt)
         wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room + prompts))
-        found = steps.provenance
-        unseen = (f"not measured: the {' and the '.join(found.transfer)}",) if found.transfer else ()
         return cls(
-            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity,
-            "; ".join((found.source, *unseen, *found.notes)),
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity
         )  # fmt: skip
 
     @cached_property

@@ -23,6 +23,7 @@ from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestrat
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
+from optmodels.latency.steps import Provenance
 from optmodels.latency.work import layer_work
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
@@ -49,6 +50,7 @@ class Configuration:
         gib_per_gpu: weights, KV cache of a full batch and activations.
         engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
+        provenance: of the step latencies; None where these do not come from `latency.model`.
     """
 
     model: int
@@ -62,6 +64,7 @@ class Configuration:
     prefill_s_per_token: float
     gib_per_gpu: float
     engine: Engine | None = None
+    provenance: Provenance | None = None
 
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a request's start to its first token."""
@@ -383,8 +386,9 @@ def _candidates(
                         continue
                     load = np.ceil(np.arange(1, batch * dp + 1) / dp).astype(np.int64)
                     yield Configuration(
-                        m, g, tp, pp, dp, batch, unit, rates.tokens_per_s[load - 1], rates.prefill_s_per_token, gib
-                    )
+                        m, g, tp, pp, dp, batch, unit, rates.tokens_per_s[load - 1], rates.prefill_s_per_token, gib,
+                        provenance=rates.provenance,
+                    )  # fmt: skip
 
 
 def _engine(
@@ -404,7 +408,7 @@ def _engine(
             rate = np.full(batch * dp, 1.0 / engine.pace_s)
             return Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
-                case.problem.memory.vram_usable * case.vram_gib[g], engine,
+                case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
             )  # fmt: skip
         reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
         if batch <= engine.capacity[REQUESTS]:

@@ -30,11 +30,13 @@ class Rates:
         tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.
         prefill_s_per_token: of the prompt.
         reason: why there is nothing, where there is nothing.
+        provenance: of the latencies; None where they do not come from `latency.model`.
     """
 
     tokens_per_s: Array
     prefill_s_per_token: float = 0.0
     reason: str = ""
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,8 @@ class RateSource:
             return _nothing(most, found)
         prompt = max(1.0, float(self.prompt[model]))
         first = found.costs.step(np.array([prompt]), np.zeros(1), np.zeros(0)) + found.costs.request_s
-        return Rates(1.0 / self._decoding(model, found.costs, _loads(most)), first * found.later / prompt)
+        rate = 1.0 / self._decoding(model, found.costs, _loads(most))
+        return Rates(rate, first * found.later / prompt, provenance=found.provenance)
 
     def _decay(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         name, kind = self.case.models[model], self.case.gpu_types[gpu]

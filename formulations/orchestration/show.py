@@ -13,6 +13,7 @@ from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
+from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
@@ -41,13 +42,7 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         "notes": list(t.case.notes),
     }
     if plan is not None:
-        used: dict[str, list[str]] = {}
-        for x in (t.configurations[c] for c in rows_of(t, plan)):
-            if x.engine is not None:
-                mine = used.setdefault(x.engine.source, [])
-                name = f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}"
-                mine += [name] if name not in mine else []
-        extra["notes"] += [f"latencies of {', '.join(of)}: {source}" for source, of in used.items()]
+        extra["latency"] = _latency(t, plan)
     if plan is not None and plan.bins:
         extra["timeline"] = _timeline(t, plan)
     short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
@@ -59,6 +54,27 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         elif t.case.trace is not None and t.case.trace.duration_s > 0 and seconds_for(OUT_OF_SAMPLE, np.inf):
             extra["out_of_sample"] = out_of_sample(t, plan, extra["replay"])
     return extra
+
+
+def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
+    """Source and interval of the plan's latencies, and the share of its requests in time at their pessimistic end.
+
+    Those are in time then which may still wait as long as their prefill and decoding take longer. None: not known of
+    all of them.
+    """
+    safety, rows, s = t.case.problem.latency.safety, rows_of(t, plan), plan.shares
+    used = [t.configurations[c] for c in rows]
+    of = [(f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}", x.provenance)
+          for x in used if x.provenance is not None]  # fmt: skip
+    ends = [None if x.provenance is None else at_most(x.provenance, safety) for x in used]
+    share = None
+    if sum(s.admitted) > 0 and all(end is not None for end in ends):
+        k, j, admitted = np.array(s.request_class), np.array(s.configuration), np.array(s.admitted)
+        c, (tbt, ttft) = np.array(rows)[j], np.array(ends, dtype=float)[j].T
+        first, service = t.first_s[k, c], t.service_s[k, c]
+        later = first * (ttft - 1.0) + (service - first) * (tbt - 1.0)
+        share = float(admitted[later <= t.wait_s[k, c]].sum() / admitted.sum())
+    return {"sources": source_entries(of, safety), "in_time_at_the_pessimistic_end": share}
 
 
 def _timeline(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
@@ -106,6 +122,11 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             out += ["", replay_table(extra["replay"])]
         if "out_of_sample" in extra:
             out.append(_out_of_sample(extra["out_of_sample"]))
+        known = extra.get("latency") or {"sources": [], "in_time_at_the_pessimistic_end": None}
+        out += source_lines(known["sources"])
+        if (share := known["in_time_at_the_pessimistic_end"]) is not None:
+            out.append(f"  at the pessimistic end of these {share:.1%} of the requests planned in time are so, if they"
+                       " start as soon as they come")  # fmt: skip
     for row in extra.get("never_in_time", [])[:ROWS_SHOWN]:
         out.append(f"[yellow]never in time: {row['requests']:,.0f} × {plain(row['class'])}: no candidate decodes fast"
                    " enough or holds as many tokens[/yellow]")  # fmt: skip

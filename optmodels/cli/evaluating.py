@@ -1,4 +1,4 @@
-"""`evaluate`: what a user runs today beside the best plan."""
+"""`evaluate`: what a user runs today beside the best plan; `fewest-gpus`: how few would do."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from optmodels.cli.options import Columns, Json, TimeLimit
+from optmodels.cli.options import Columns, Instance, Json, TimeLimit
 
 
 def register(app: typer.Typer) -> None:
-    """Add this module's verb."""
+    """Add this module's verbs."""
     app.command()(evaluate)
+    app.command(name="fewest-gpus")(fewest_gpus)
 
 
 def evaluate(
@@ -51,3 +52,28 @@ def evaluate(
     if unwritten is not None:
         raise unwritten
     return 0
+
+
+def fewest_gpus(
+    instance: Instance,
+    attainment: Annotated[float, typer.Option(help="Share of the requests within their SLO, from 0 to 1.")] = 1.0,
+    time_limit: TimeLimit = None,
+    seed: Annotated[int, typer.Option(help="Of the solver.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the plan's files (default: none).")] = None,
+    as_json: Json = False,
+) -> int:
+    """The fewest GPUs that attain a share of the requests, with a bound."""
+    from optmodels import api
+    from optmodels.cli.console import attempted, show
+    from optmodels.reporting.evaluate import fewest_lines
+
+    found, unwritten = attempted(
+        lambda: api.fewest_gpus(instance, attainment, time_limit=time_limit, seed=seed, out=out)
+    )
+    if as_json:
+        sys.stdout.write(api.to_json(found) + "\n")
+    else:
+        show(fewest_lines(found))
+    if unwritten is not None:
+        raise unwritten
+    return 0 if found["gpus"] is not None else 3 if found["bound"] is None else 4

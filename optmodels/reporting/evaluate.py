@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from optmodels.reporting.replay import shown, words
+from optmodels.reporting.sources import source_lines
 from optmodels.reporting.text import plain, titled
 
 MOST_ROWS = 30
@@ -46,7 +47,7 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     if routing is not None:
         lines += ["", f"  Planned routing on the same engines: {routing['served_share']:.1%} served within the SLO by "
                   f"{routing['engines_needed']} of {routing['engines']} engines"]  # fmt: skip
-    lines += [f"  [dim]Step latencies: {plain(source)}[/dim]" for source in report.get("latency", ())]
+    lines += ["", *source_lines(report.get("latency", ()))]
     lines += ["", *_distance(found)]
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
@@ -94,3 +95,18 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     else:
         lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
     return lines
+
+
+def fewest_lines(found: Mapping[str, Any]) -> list[str]:
+    """A search for the fewest GPUs, in the terminal."""
+    asked = f"{found['attainment']:.4%} of the requests within their SLO"
+    if found["bound"] is None:
+        return [f"[bold]No number of GPUs attains {asked}[/bold]"]
+    if found["gpus"] is None:
+        return [
+            f"[bold]No plan that attains {asked} was found in the time given[/bold]; {found['bound']:,} GPUs or more"
+        ]
+    exact = found["gpus"] == found["bound"]
+    proof = "proved: no plan has fewer" if exact else f"no plan has fewer than {found['bound']:,}"
+    lines = [f"[bold]{found['gpus']:,} GPUs[/bold] attain {asked} ({proof}, of {plain(found['certifies'])})"]
+    return lines + ([f"[dim]Files: {plain(found['folder'])}[/dim]"] if "folder" in found else [])

@@ -106,9 +106,9 @@ class Requests:
 
     def take(self, chosen: Any) -> Requests:
         """Some of the requests: an index or mask that keeps their order."""
-        columns = (k for k in self.__dataclass_fields__ if k != "prefixes")
+        values: dict[str, Any] = {k: getattr(self, k) for k in self.__dataclass_fields__ if k != "prefixes"}
         prefixes = None if self.prefixes is None else self.prefixes.take(np.arange(len(self))[chosen])
-        return Requests(*(np.ascontiguousarray(getattr(self, k)[chosen]) for k in columns), prefixes)
+        return Requests(**{k: np.ascontiguousarray(v[chosen]) for k, v in values.items()}, prefixes=prefixes)
 
 
 @dataclass(frozen=True)

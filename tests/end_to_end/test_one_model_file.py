@@ -49,6 +49,15 @@ INSTANCES: dict[str, dict[str, Any]] = {
             "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 2.0}],
         }],
     },
+    "orchestration": {
+        "formulation": "orchestration", "schema": 1, "name": "one", "serving": "continuous", "latency": LATENCY,
+        "cluster": {"servers": [{"server": "box", "gpu": "l40s", "gpus": 2}]}, "models": [{"model": LLM}],
+        "candidates": {"tp": [1], "batch": [2, 8]},
+        "requests": {"rows": {
+            "arrival_s": [0.5 * k for k in range(8)], "prompt_tokens": [512] * 8, "output_tokens": [128] * 8,
+        }},
+        "slo": {"factor": 2.0},
+    },
     "reserved_capacity": two_regions(
         services=service(slo={"ttft_s": 2.0, "tbt_s": 0.1}, workload={"model": LLM, "input_tokens": 512,
                                                                         "output_tokens": 128}),
@@ -92,3 +101,13 @@ def test_summaries_name_source_transfer_and_pessimistic_end(cli: Any, folder: Pa
     said = " ".join(out.split())
     assert "Latencies of chat on box: steps on l40s" in said
     assert "at that end machines serve" in said
+    out = cli("solve", files(folder, "fleet", 0.02), "--out", "out").out
+    said = " ".join(out.split())
+    assert "Latencies of llama-3.1-8b on 1 × l4: " in said
+    assert said.count("steps on") == 1
+    assert "not measured: the gpu" in said
+    assert "  at that end " in out
+    out = cli("solve", files(folder, "orchestration", 0.02), "--out", "out").out
+    said = " ".join(out.split())
+    assert "Latencies of llama-3.1-8b on 1 × l40s: steps on l40s" in said
+    assert "at the pessimistic end of these" in said

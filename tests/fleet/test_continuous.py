@@ -190,3 +190,15 @@ def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
     assert result.status == "infeasible"
     assert "no deployment that holds its model has known latencies" in result.log["reason"]
     assert "of a stranger" in result.log["reason"] and "memory" not in result.log["reason"]
+
+
+def test_limits_missed_at_the_pessimistic_end_are_named():
+    """Promises near their limit miss it there; with safety 0.9 that end is what was planned, and nothing does."""
+    base = BUSY | {"latency": {"model": "default"}}
+    central = optmodels.solve(base).report["latency"]
+    safe = optmodels.solve(base | {"latency": {"model": "default", "safety": 0.9}}).report["latency"]
+    assert safe["missed_at_the_pessimistic_end"] == []
+    missed = central["missed_at_the_pessimistic_end"]
+    assert missed and all(m["pessimistic_s"] > m["limit_s"] for m in missed)
+    assert len({(m["demand"], m["latency"]) for m in missed}) == len(missed)
+    assert all(s["tbt_at_most"] > 1 for s in central["sources"])

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import yaml
+from fleet_cases import fleet
 from scipy.optimize import linprog
 
 import optmodels
@@ -168,3 +169,22 @@ def test_the_command_line(tmp_path, capsys):
     today.write_text(yaml.safe_dump(TODAY | {"instance": "../shop.yaml"}))
     assert run(["evaluate", str(today)]) == 2
     assert "instance: got '../shop.yaml'; expected an existing file in" in capsys.readouterr().err
+
+
+def gpus_of(plan):
+    return sum(m["count"] * m["gpus_per_machine"] * d["count"]
+               for d in plan["periods"][0]["deployments"] for m in d["machines"])  # fmt: skip
+
+
+def test_the_fewest_gpus_of_a_fleet():
+    """Of one machine the cheapest fleet is the fewest GPUs; with others beside it there are no more of them."""
+    one = INSTANCE | {"pool": {"catalog": "aws", "include": ["p5.4xlarge"]}}
+    alone = optmodels.fewest_gpus(one)
+    assert alone["gpus"] == alone["bound"] == gpus_of(alone["plan"]) == gpus_of(optmodels.solve(one).plan)
+    several = INSTANCE | {"pool": {"catalog": "aws", "include": ["g6e.xlarge", "g6e.12xlarge", "p5.4xlarge"]}}
+    fewest = optmodels.fewest_gpus(several)
+    assert fewest["gpus"] == fewest["bound"] == gpus_of(fewest["plan"]) <= alone["gpus"]
+    assert fewest["gpus"] < gpus_of(optmodels.solve(several).plan)  # which takes what is cheap, and more of it
+    tiny = fleet([3.0], [[1.0]], [1.0])
+    with pytest.raises(InputError, match="a pool, whose GPUs are known"):
+        optmodels.fewest_gpus(tiny)

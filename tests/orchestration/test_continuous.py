@@ -320,3 +320,17 @@ def test_the_runtime_takes_its_part_of_every_gpu(more):
         ])  # fmt: skip
     plan = optmodels.solve(given)
     assert plan.check.ok
+
+
+@pytest.mark.parametrize("serving", ["slots", "continuous"])
+def test_latencies_have_a_source_and_a_pessimistic_end(serving):
+    """Slots and engines alike; a plan made with safety 0.9 is in time at that end, one without in part."""
+    share = {}
+    for safety in (None, 0.9):
+        latency = {"model": "default"} | ({"safety": safety} if safety else {})
+        result = optmodels.solve(two_models(20, **H100, latency=latency, serving=serving), time_limit=10)
+        known = result.report["latency"]
+        assert [s["model"] for s in known["sources"]] == ["default"]
+        share[safety] = known["in_time_at_the_pessimistic_end"]
+    assert known["sources"][0]["tbt_at_most"] == known["sources"][0]["ttft_at_most"] == 1.0
+    assert share[None] < share[0.9] == 1.0
