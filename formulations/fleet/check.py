@@ -487,7 +487,7 @@ _Machines = tuple[tuple[str, str, str, int], ...]
 
 
 def _pools(models: Mapping[str, str], q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
-    """Deployments of one machine set that load one model and do one stage; a measured point, whose model is not known, is a pool."""
+    """Deployments of one machine set that load one model and do one stage; a measured point is a pool of its own."""
     pools: dict[Any, tuple[_Machines, list[DeploymentLine]]] = {}
     for d in q.deployments:
         machines = tuple((m.machine, m.region, m.market, m.count) for m in d.machines)

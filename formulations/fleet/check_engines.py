@@ -131,14 +131,12 @@ def _share(
     assert e is not None
     named = (("TTFT", w.slo.ttft_s), ("TBT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
     limits = [(what, *seconds_and_quantile(limit)) for what, limit in named]
-    true: tuple[float | None, float | None, float | None] = latencies(
+    seen = latencies(
         level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
         (limits[0][2], limits[1][2], limits[2][2]),
     )  # fmt: skip
-    first, each, whole = true
-    assert first is not None
-    assert each is not None
-    assert whole is not None
+    first, each, whole = seen
+    true: tuple[float | None, float | None, float | None] = seen
     if d.stage == "prefill":
         true = first + moved_s, None, whole + moved_s
     elif d.stage == "decode":  # the first part of a request is another line's

@@ -42,6 +42,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if unqueued and problem.get("serving") != "continuous":
             advice = "add queueing: (or max_load:) to keep the plan under load"
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
     conflict = result.get("log", {}).get("conflict")
     if conflict:
         out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
@@ -50,6 +51,20 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
         out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
     return out
+
+
+def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
+    """Whether prefill and decode apart pay."""
+    if stages is None:
+        return []
+    if not stages["used"]:
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "Found no"
+        return [f"  {proved} fleet with prefill and decode apart is better than one without."]
+    without = stages["without"]
+    if without["objective"] is None:
+        return ["  Without prefill and decode apart no plan was found" + (
+            ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
+    return [f"  The best fleet without prefill and decode apart: {without['objective']:,.4f} {unit}"]
 
 
 def _first(lines: list[str]) -> list[str]:
@@ -128,6 +143,14 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
                 f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
+        for sent in q.transfers:
+            apart = [f"{share:.0%} of {name}" for name, share in sent.demands.items()]
+            where = f" in {plain(sent.region)}" if sent.region else ""
+            out.append(
+                f"  KV caches from prefill to decode{where}: "
+                f"{sent.gb_per_s:.3g} GB/s, {sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
+                + (f" and {len(apart) - 6} more)" if len(apart) > 6 else ")")
+            )
         if q.unserved:
             out += [f"  not served: {plain(u.demand)} {u.share:.1%} ({u.requests_per_s:.4g} requests/s)"
                     for u in q.unserved[:10]]  # fmt: skip
