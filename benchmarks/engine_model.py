@@ -28,7 +28,7 @@ from optmodels.latency.engines.document import LEAST_OWN, OWN_WORKLOADS, SPREAD_
 from optmodels.latency.engines.fit import Fitted, fit
 from optmodels.latency.engines.forms import FIRST_TOKEN_FORM, STEP_FORM
 from optmodels.latency.engines.own import TARGETS, Served, pulled
-from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.engines.terms import FIRST_TOKEN, STEP, TRENDS, Deployment, Loads, first_token_terms, step_terms
 from optmodels.latency.fit.document import LEVELS, errors, residual_quantiles
 
 AIMS = {
@@ -123,7 +123,7 @@ class Rows:
 
     def first(self, step_s: np.ndarray) -> dict[str, np.ndarray]:
         """Terms of the first token, given the steps' seconds, (n,)."""
-        found = {name: np.zeros(len(self.frame)) for name in FIRST_TOKEN}
+        found = {name: np.zeros(len(self.frame)) for name in (*FIRST_TOKEN, *TRENDS)}
         for d, i, loads in self.parts:
             for name, value in first_token_terms(d, loads, step_s[i]).items():
                 found[name][i] = value
@@ -351,8 +351,7 @@ def main() -> None:
         precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
-        targets={t: EngineTarget(coefficients=m.coefficients, adjustments=m.adjustments, factors=m.factors, **judged[t])
-                 for t, m in zip(TARGETS, models, strict=True)},
+        targets={t: EngineTarget(**vars(m), **judged[t]) for t, m in zip(TARGETS, models, strict=True)},
     )  # fmt: skip
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from optmodels.api import (
         check,
         compare,
+        evaluate,
         explain,
         export,
         listing,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 _ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
-    "check", "compare", "explain", "export", "listing", "load", "new", "new_formulation", "replay", "report", "save",
-    "simulate", "solve", "sweep", "tables",
+    "check", "compare", "evaluate", "explain", "export", "listing", "load", "new", "new_formulation", "replay",
+    "report", "save", "simulate", "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from optmodels.problem import Problem
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.deadline import deadline
 from optmodels.solver.highs import Event, relative_gap
+from optmodels.solver.otherwise import otherwise
+from optmodels.solver.pyomo_solver import named
 from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
@@ -57,6 +59,7 @@ def solve(
     time_limit: float | None = None,
     gap: float = 0.0,
     seed: int = 0,
+    solver: str = "highs",
     out: str | PathLike[str] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_result: Callable[[Result], None] | None = None,
@@ -72,6 +75,9 @@ def solve(
             left out and named in ``log.left_out``; checking and writing are done whatever the time.
         gap: relative gap at which to stop.
         seed: of the solver or heuristic.
+        solver: of models that go to a solver whole: ``highs``, or any that Pyomo knows and finds. Its point is
+            verified, its bound stands on its word, and ``log.asked.runs`` says how it ended. What methods keep and
+            change between runs (cutting planes, columns) stays with HiGHS; no runs where that is all.
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
         on_result: called with the result once it is checked, before files and pictures are made of it.
@@ -83,6 +89,7 @@ def solve(
     """
     began = time.perf_counter()
     check_folder(None if out is None else Path(out))
+    way = named(solver)
     problem = _problem(source)
     form = registry.get(problem.formulation)
     run = form.method(method)
@@ -92,12 +99,15 @@ def solve(
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
     with cancellable(cancel), deadline(left) as left_out:
-        outcome = run(problem, table, replace(options, time_limit=left))
+        with otherwise(way):
+            outcome = run(problem, table, replace(options, time_limit=left))
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
         result.log["left_out"] = left_out
     result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
     result.options = {"seed": options.seed, "time_limit": options.time_limit, "gap": options.gap}
+    if solver != "highs":
+        result.log["asked"] = {"solver": solver, "runs": way.said}
     if on_result is not None:
         on_result(result)
     if out is not None:
@@ -336,7 +346,7 @@ def export(
 
     Args:
         source: plan file or document.
-        to: ``vllm``, ``kubernetes``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        to: ``vllm``, ``kubernetes``, ``lws``, ``kserve``, ``keda``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
         out: folder to write the files to.
         overwrite: replace existing files.
 
@@ -583,6 +593,152 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.{ending}", pd.DataFrame(columns))
+    return folder
+
+
+def evaluate(
+    current: str | PathLike[str] | Mapping[str, Any],
+    trace: str | PathLike[str] | Trace | None = None,
+    *,
+    instance: Source | None = None,
+    columns: Mapping[str, str] | None = None,
+    rate_factor: float = 1.0,
+    first_s: float | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """What a user runs today: its cost, what requests see, and how far it is from the best plan.
+
+    Args:
+        current: file or mapping of what runs; it names its instance.
+        trace: requests or a file of them, whose rates and lengths replace the instance's; None: those of the instance.
+        instance: in place of the one that `current` names.
+        columns: of a trace file: ours → theirs (`traces.readers.read_trace`).
+        rate_factor: the trace arrives so many times as fast.
+        first_s: only so many seconds of the trace.
+        time_limit: seconds for the best plan.
+        seed: of everything drawn.
+        out: folder for results; a new folder is made in it with evaluate.json, a table of requests for each run, and
+            the best plan with its page.
+
+    Returns:
+        The evaluate document: ``report`` is the formulation's, ``best`` the certified optimum of the same instance,
+        ``saving`` the distance to it.
+
+    Raises:
+        InputError: the file, the instance, the trace or an argument is wrong, or the formulation evaluates nothing.
+    """
+    from optmodels.io.read import read_document, validate
+    from optmodels.simulation.options import ReplayOptions
+    from optmodels.traces import shape
+    from optmodels.traces.readers import read_trace
+
+    check_folder(None if out is None else Path(out))
+    options = checked_options(seed, time_limit)
+    if trace is None and (rate_factor != 1 or first_s is not None or columns):
+        raise InputError(Mistake(None, "trace", None, "a trace, of which first_s is taken and rate_factor changes"))
+    if first_s is not None and not first_s > 0:
+        raise InputError(Mistake(None, "first_s", first_s, "seconds > 0"))
+    file = None if isinstance(current, Mapping) else str(current)
+    data, line = (dict(current), lambda _: None) if isinstance(current, Mapping) else read_document(Path(current))
+    problem = _problem(instance) if instance is not None else load(_instance_of(data, file))
+    form = registry.get(problem.formulation)
+    if form.current is None or form.evaluate is None:
+        able = [n for n in registry.names() if registry.get(n).evaluate is not None]
+        expected = f"an instance of {', '.join(able)}: of others nothing that runs can be evaluated"
+        raise InputError(Mistake(file, "instance", form.name, expected))
+    runs = validate(form.current, data, file, line)
+    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    if requests is not None:
+        requests = shape.sped_up(shape.part(requests, 0.0, first_s) if first_s is not None else requests, rate_factor)
+    began = time.perf_counter()
+    kept: dict[str, Mapping[str, Any]] = {}
+    try:
+        found = form.evaluate(
+            problem,
+            runs,
+            requests,
+            ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None),
+        )
+    except InputError as error:
+        raise InputError(
+            replace(m, file=file) if m.file is None and m.path.startswith("deployments[") else m for m in error.mistakes
+        ) from None
+    evaluated = time.perf_counter()
+    best = solve(found.problem, time_limit=options.time_limit, seed=options.seed)
+    plan = None if best.plan is None or form.plan is None else form.plan.model_validate(best.plan)
+    document: dict[str, Any] = {
+        "current": file, "instance": problem.name, "formulation": form.name,
+        "trace": None if requests is None else requests.name, "requests": None if requests is None else len(requests),
+        "trace_notes": [] if requests is None else list(requests.notes), "rate_factor": rate_factor,
+        "first_s": first_s, "seed": seed, "report": found.report, **_distance(found, best, plan),
+        "seconds": {"evaluate": evaluated - began, "solve": time.perf_counter() - evaluated},
+        "optmodels_version": version(),
+    }  # fmt: skip
+    if out is not None:
+        with keeping(document):
+            document["folder"] = str(_save_evaluation(document, kept, best, plan, Path(out)))
+    return document
+
+
+def _instance_of(data: Mapping[str, Any], file: str | None) -> Path:
+    """The instance file that a document names, which must lie in its folder or below.
+
+    Raises:
+        InputError: none, outside, or not there.
+    """
+    named = data.get("instance")
+    if not isinstance(named, str) or file is None:
+        raise InputError(Mistake(file, "instance", named, "the file of an instance, beside this one or below"))
+    folder = Path(file).parent
+    try:
+        target = (folder / named).resolve()
+        there = target.is_file() and target.is_relative_to(folder.resolve())
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        expected = f"an existing file in {folder} or below (elsewhere: --instance)"
+        raise InputError(Mistake(file, "instance", named, expected))
+    return folder / named
+
+
+def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
+    """The best plan's certificate, and what runs today beside it.
+
+    ``share`` is what the best plan saves (of a maximum: gains) of today's objective, ``at_most`` what no plan can
+    exceed; where today misses an SLO the best plan may cost more, and the share is negative.
+    """
+    sign = 1.0 if best.sense == "min" else -1.0
+    saving = None
+    if best.objective is not None and found.objective > 0:
+        saving = {
+            "share": sign * (found.objective - best.objective) / found.objective,
+            "at_most": None if best.bound is None else sign * (found.objective - best.bound) / found.objective,
+        }
+    return {
+        "today": {"objective": found.objective, "keeps_every_slo": found.keeps},
+        "best": {
+            "method": best.method, "status": best.status, "limit": best.limit, "objective": best.objective,
+            "sense": best.sense, "unit": best.unit, "bound": best.bound, "gap": best.gap, "certifies": best.certifies,
+            "headline": None if plan is None else plan.headline(), "reason": best.log.get("reason"), "plan": best.plan,
+        },
+        "saving": saving,
+    }  # fmt: skip
+
+
+def _save_evaluation(
+    found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], best: Result, plan: Any, parent: Path
+) -> Path:
+    """Write evaluate.json, every run's requests, and the best plan's files into a new folder below `parent`."""
+    import pandas as pd
+
+    folder = new_folder(parent, safe_name(f"{Path(str(found['current'] or found['instance'])).stem}-evaluate"))
+    write_text(folder / "evaluate.json", to_json(found | {"folder": str(folder)}))
+    for run, columns in kept.items():
+        write_frame(folder / f"requests-{safe_name(run)}.csv", pd.DataFrame(columns))
+    if plan is not None:
+        save(best, registry.get(best.formulation), best._tables, plan, folder)
     return folder
 
 

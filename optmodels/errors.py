@@ -58,6 +58,10 @@ class _Short(reprlib.Repr):
         self.maxlist = self.maxtuple = self.maxset = self.maxdict = 4
         self.maxstring = self.maxother = self.maxlong = 120
 
+    def repr1(self, x: Any, level: int) -> str:
+        """Of a number of a table's what it is, without the name of its type."""
+        return super().repr1(x.item() if type(x).__module__ == "numpy" and not getattr(x, "shape", 1) else x, level)
+
     def repr_int(self, x: int, level: int) -> str:
         """As it is written, unless Python refuses to write so many digits."""
         return super().repr_int(x, level) if x.bit_length() < 10_000 else "a whole number of thousands of digits"

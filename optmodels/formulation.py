@@ -79,7 +79,7 @@ STANDARD = {
 }  # fmt: skip
 OPTIONAL = {
     "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
-    "deployments": "deploy:deployments",
+    "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
 }  # fmt: skip
 
 
@@ -139,7 +139,7 @@ class Formulation:
         check: (problem, plan as JSON data) → verdict, sharing no code with build.
         report: (tables, plan or None) → JSON data shown beside the plan.
         summary: result document → lines for the terminal (rich markup).
-        frames: (tables, plan) → data frames by file name, written as CSV.
+        frames: (tables, plan) → data frames, or mappings of columns of equal length, by file name; written as CSV.
         template: a commented instance file.
         goal: problem → (sense, unit), where they depend on the problem; None: `sense` and `unit`.
         plan: pydantic schema of its plans, by which `check` and the published JSON Schema read them; a field ``name``
@@ -150,6 +150,8 @@ class Formulation:
         replay: (problem, plan as JSON data, trace, options) → what a simulation of the plan on the trace saw, as a
             JSON-ready report; None: plans of this formulation cannot be replayed.
         deployments: (problem, plan as JSON data) → what to run and buy (`plan.deployment.Deployments`); None: nothing.
+        current: pydantic schema of what a user runs today, with a field ``instance``; None: it cannot be evaluated.
+        evaluate: (problem, current, trace or None, options) → `plan.current.Evaluated`.
         rebind: (tables, changed problem) → the tables of that problem where they differ in nothing that was costly to
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
@@ -186,6 +188,8 @@ class Formulation:
     timed: Mapping[str, str] = field(default_factory=dict)
     replay: Callable[..., Any] | None = None
     deployments: Callable[[Any, Mapping[str, Any]], Any] | None = None
+    current: type[Any] | None = None
+    evaluate: Callable[..., Any] | None = None
     pictures: bool = False
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None

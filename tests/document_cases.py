@@ -77,6 +77,7 @@ CASES = {
         "shadow prices": (SCARCE, "exact"),
         "measured": (MEASURED, "exact"),
         "continuous batching": (BATCHING, "exact"),
+        "certified": (BATCHING | {"certify": "replay"}, "exact"),
     },
     "orchestration": {
         "shortfalls": (

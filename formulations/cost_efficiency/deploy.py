@@ -18,13 +18,12 @@ def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments
     known = pool.get((main.machine, main.region))
     parts = max(p.batch_split)
     host = next((x.value for x in p.limits if x.name == "host RAM per replica"), None)
-    w = problem.workload
     deployment = Deployment(
         name=p.name or "plan", model=case.architecture.title, checkpoint=case.architecture.checkpoint,
         provider=known.provider if known else "", region=main.region, machine=main.machine, market=main.market,
         machines=main.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine, tensor_parallel=p.tensor_parallel,
         replicas_per_machine=p.replicas_per_machine, max_num_seqs=parts,
-        max_model_len=w.input_tokens + w.output_tokens, weights=problem.precision.weights, kv=problem.precision.kv,
+        weights=problem.precision.weights, kv=problem.precision.kv,
         vram_usable=problem.memory.vram_usable, kv_offload_gib=host or None,
         notes=strategy_notes(p.family, p.alpha, p.machines, p.passes),
     )  # fmt: skip

@@ -236,9 +236,8 @@ def _killed(family: Mapping[str, Any]) -> str:
 
 
 def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
-    """Data frames by file name: every configuration at its best α with its cheapest price, best first."""
+    """Columns by file name: every configuration at its best α with its cheapest price, best first."""
     import numpy as np
-    import pandas as pd
 
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     order = np.array(list(candidate_order(tables, o.e2e_s)), dtype=np.intp)
@@ -246,7 +245,8 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
     name = np.array([*(m.machine for m in tables.machines), ""], dtype=object)
     market = np.array([*MARKETS, ""], dtype=object)
     cost = s.usd_per_hour[order]
-    frame = pd.DataFrame({
+    feasible = o.feasible[of] & (cost <= tables.limits.usd_per_hour)
+    columns = {
         "family": np.array(FAMILIES, dtype=object)[c.family[of]],
         "main": name[c.main[of]], "main_market": market[s.main_market[order]],
         "ao": name[np.where(c.ao[of] == NONE, -1, c.ao[of])],
@@ -255,9 +255,10 @@ def frames(tables: CostTables, plan: Any) -> dict[str, Any]:
         "alpha": o.alpha[of], "ttft_s": o.ttft_s[of], "tbt_s": o.tbt_s[of], "e2e_s": o.e2e_s[of],
         "tps": tables.case.tokens / o.e2e_s[of], "usd_per_hour": cost,
         "usd_per_million_tokens": tables.objective(o.e2e_s[of], cost),
-        "feasible": o.feasible[of] & (cost <= tables.limits.usd_per_hour),
-    })  # fmt: skip
-    return {"operating_points": frame.sort_values("feasible", ascending=False, kind="stable").head(MAX_ROWS)}
+        "feasible": feasible,
+    }  # fmt: skip
+    shown = np.argsort(~feasible, kind="stable")[:MAX_ROWS]
+    return {"operating_points": {k: v[shown] for k, v in columns.items()}}
 
 
 MAX_ROWS = 5000

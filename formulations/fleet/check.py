@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from formulations.fleet.check_certification import check_certification, cut_of
 from formulations.fleet.check_engines import check_engines, check_stages
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
@@ -32,6 +33,10 @@ TRUSTED = {
     " latency and setting that follows is recomputed",
     "plan.periods[].deployments[].engine.wait_s": "as step_s",
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
+    "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
+    " promises and the objective of the plan's round are checked",
+    "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
+    "plan.certification.unkept[].seen_s": "as rounds",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
@@ -50,11 +55,13 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
     if names != expected:
         found.require("periods are the instance's", False, names, expected)
         return found.report()
+    models = _models(case)
     for q in p.periods:
         for d in q.deployments:
-            if not _well_formed(found, problem, case, demands, d, f"{q.name}: {d.name}"):
+            line = cut_of(case, p, models, d)
+            keep = 1.0 if line is None else line.keep
+            if not _well_formed(found, problem, case, demands, d, f"{q.name}: {d.name}", keep):
                 return found.report()
-    models = _models(case)
     total_hours = sum(q.hours for q in case.periods)
     machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
     top = min((w.priority for w in case.workloads), default=1)
@@ -134,6 +141,8 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         ("served of the highest priority", p.first_priority_served_per_s, first, "requests/s"),
     ):  # fmt: skip
         found.close(name, stated_value, true, unit, scale=max(total, 1.0) if unit == "USD/h" else 1.0)
+    values = {"min_cost": total, "max_ce": tokens / total if total else 0.0, "max_served": first}
+    check_certification(found, problem, case, models, p, values[problem.objective])
     if plain > 0 and p.usd_per_million_tokens is not None:
         found.close("USD per million tokens", p.usd_per_million_tokens, total / plain * 1e6, "USD")
     else:
@@ -169,16 +178,25 @@ def _models(case: FleetCase) -> dict[str, str]:
 
 
 def _well_formed(
-    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], d: DeploymentLine, where: str
+    found: Findings,
+    problem: Fleet,
+    case: FleetCase,
+    demands: Mapping[str, Demand],
+    d: DeploymentLine,
+    where: str,
+    keep: float,
 ) -> bool:
-    """What has to hold before figures can be recomputed at all; False stops the check."""
+    """What has to hold before figures can be recomputed at all; False stops the check.
+
+    `keep` is the share of its load that certification leaves the line's point.
+    """
     before = len(found.violations)
     q, s = problem.queueing, problem.strategies
     stated = (d.engine is not None) == problem.continuous
     found.require(f"{where}: engines exactly with continuous batching", stated, d.engine is not None, problem.serving)
     stages = problem.deployment.stages
     found.require(f"{where}: stage is allowed", d.stage in stages, d.stage, stages)
-    levels = (problem.max_load,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
+    levels = (problem.max_load * keep,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
     found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
     for line in d.serves:
         found.require(f"{where}: demand is in the instance", line.demand in demands, line.demand, "workload/bucket")

@@ -97,7 +97,7 @@ def check_engines(
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
-    engines = (d.replicas_per_machine or 1) * problem.max_load
+    engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)
     for s in d.serves:
         demand = demands[s.demand]

@@ -39,8 +39,11 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         if d.point is not None:
             mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
         mine += [f"Routing: {s.share:.1%} of {s.demand} goes here." for s in d.serves if s.share < 1 - 1e-6]
-        longest = max((max(x.tokens, x.longest_tokens) for x in case.demands if x.name in served), default=1)
+        mix = [x for x in case.demands if x.name in served]
+        longest = max((max(x.tokens, x.longest_tokens) for x in mix), default=1)
+        known_longest = bool(mix) and all(x.longest_tokens for x in mix)
         batch = d.batch if d.engine else _of_a_replica(d)
+        counts = [sum(x.count for x in q.deployments if x.name == d.name) for q in p.periods]
         host = None
         if d.family == "kvo_ram" and alpha > 0 and architecture is not None:
             work = layer_work(architecture, precision[0], precision[1])
@@ -48,11 +51,12 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         made.append(Deployment(
             name=d.name, model=architecture.title if architecture else "", provider=known.provider if known else "",
             checkpoint=architecture.checkpoint if architecture else "", region=main.region, machine=main.machine,
-            market=main.market, machines=main.count * d.count, gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
+            market=main.market, machines=main.count * d.count, fewest_machines=main.count * min(counts),
+            most_machines=main.count * max(counts), gpu=main.gpu, gpus_per_machine=main.gpus_per_machine,
             tensor_parallel=d.tensor_parallel or 1, replicas_per_machine=d.replicas_per_machine or 1,
             max_num_seqs=batch, max_num_batched_tokens=d.engine.max_num_batched_tokens if d.engine else None,
             chunk_tokens=d.engine.chunk_tokens if d.engine else None,
-            max_model_len=int(longest) if longest > 1 else None,
+            max_model_len=int(longest) if known_longest else None,
             kv_offload_gib=host,
             weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
         ))  # fmt: skip

@@ -22,7 +22,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-MAX_TOKENS = 10**9  # of one request
+MAX_TOKENS = 10**6  # of a request, as in buckets that an instance writes out
 LONGEST_S = 10 * 365 * 86400.0  # beyond, times of two kinds are mixed
 
 
@@ -88,6 +88,8 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, i
         expected = f"requests over a time span > 0 of at most {LONGEST_S / (365 * 86400):g} years"
         raise InputError(Mistake(name, "", f"{len(times)} rows over {span:g} s", expected))
     data = np.array(lengths)
+    if (longest := int(data.sum(axis=1).max())) > MAX_TOKENS:
+        raise InputError(Mistake(name, "", f"a request of {longest:,} tokens", f"at most {MAX_TOKENS:,} tokens"))
     row_of = np.searchsorted(np.array(trace.input_edges), data[:, 0])
     column_of = np.searchsorted(np.array(trace.output_edges), data[:, 1])
     cells = []

@@ -13,6 +13,7 @@ from optmodels.serving.continuous import Stage
 
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
+Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
 
 
@@ -103,6 +104,59 @@ class ShadowPrice(Document):
     exact: bool = Field(description="by solving again; False: of the linear relaxation")
 
 
+class PromiseLine(Document):
+    """A promise that simulation did not find kept."""
+
+    period: str
+    deployment: str
+    demand: str
+    latency: Literal["ttft_s", "tbt_s", "deadline_s"]
+    percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
+    at_most_s: Money
+    seen_s: Amount
+    found: Literal["broken", "undecided"] = Field(description="beyond the interval, or within it")
+
+
+class RoundLine(Document):
+    """One round of certification: a plan, and what the simulation of its engines found."""
+
+    objective: Amount
+    promises: Whole
+    broken: Whole
+    undecided: Whole
+    worst: Amount = Field(description="largest of what was seen over what was promised")
+    worst_of: str = Field(description="the demand and latency of it")
+    requests: Whole = Field(description="simulated")
+
+
+class CutLine(Document):
+    """What certification took from a point: an engine at one level, in whatever market and place."""
+
+    loads: str = Field(description="a workload whose model it loads")
+    gpu: str
+    gpu_gib: Money
+    tensor_parallel: Count
+    step_s: Money
+    wait_s: Amount
+    most_of_wait: Amount | None = None
+    keep: float = Field(gt=0, le=1, description="share of its planned load that it may have")
+    forbidden: list[str] = Field(default=[], description="demands that it does not serve")
+
+
+class CertificationLine(Document):
+    """How far a plan's promises were confirmed by simulation, and the cuts that this took."""
+
+    status: Literal["certified", "incomplete", "not kept"] = Field(
+        description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
+    )
+    confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
+    seed: int = Field(ge=0, lt=2**31)
+    of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
+    rounds: list[RoundLine] = []
+    cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
+    unkept: list[PromiseLine] = []
+
+
 class PeriodLine(Document):
     """What runs in one period."""
 
@@ -141,6 +195,8 @@ class FleetPlan(Document):
     shadow_prices: list[ShadowPrice] = Field(
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"
     )
+
+    certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
 
     def headline(self) -> str:
         """One line: what to buy."""

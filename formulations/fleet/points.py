@@ -12,7 +12,7 @@ An engine that batches continuously has several capacities (`optmodels.serving.c
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.engines import EngineKind, Levels, levels, transfer_bytes
+from formulations.fleet.plan import CutLine
 from formulations.fleet.problem import (
     Demand,
     Fleet,
@@ -43,6 +44,7 @@ Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
 LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
+SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
@@ -339,7 +341,7 @@ def _modelled(case: FleetCase) -> FleetTables:
     found: list[tuple[list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
     regions = sorted({m.region for m in case.machines})
-    for workloads in _by_model(case).values():
+    for workloads in by_model(case).values():
         rows_of = [i for i, d in enumerate(case.demands) if d.workload in workloads]
         if not rows_of:
             continue
@@ -357,7 +359,7 @@ def _modelled(case: FleetCase) -> FleetTables:
     return _assemble(case, blocks, found, blocked)
 
 
-def _by_model(case: FleetCase) -> dict[str, list[str]]:
+def by_model(case: FleetCase) -> dict[str, list[str]]:
     """Workloads that may share deployments: the same model at the same precision."""
     groups: dict[str, list[str]] = {}
     for w in case.workloads:
@@ -909,6 +911,39 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         rows = rows[nondominated(matrix[rows])]
     counts["kept"] = len(rows)
     return tables.restricted(rows), counts
+
+
+def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
+    """The tables under what certification found: points planned less full, and pairs that are none.
+
+    A cut names an engine at a level, and holds for every point of it, whatever its machine, market and region.
+    """
+    if not cuts:
+        return tables
+    case, x = tables.case, tables.points
+    group = {name: i for i, names in enumerate(by_model(case).values()) for name in names}
+    can = np.isfinite(tables.load)
+    model = np.array([group[d.workload] for d in tables.demands])[can.argmax(axis=0)]
+    mains = [tables.blocks[b].machines[tables.blocks[b].configurations.main[c]]
+             for b, c in zip(x.block, x.configuration, strict=True)]  # fmt: skip
+    gpu = np.array([m.gpu or "" for m in mains])
+    gib = np.array([m.vram_gib / m.gpu_count for m in mains])
+    tp = np.array([tables.blocks[b].configurations.tp[c] for b, c in zip(x.block, x.configuration, strict=True)])
+    keep, forbidden = np.ones(len(x)), np.zeros(can.shape, dtype=bool)
+    for line in cuts:
+        most = np.inf if line.most_of_wait is None else line.most_of_wait
+        level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
+        mine = level & (model == group[line.loads]) & (gpu == line.gpu) & (tp == line.tensor_parallel)
+        mine &= np.isclose(gib, line.gpu_gib, rtol=SAME_LEVEL)
+        keep[mine] = line.keep
+        forbidden[np.ix_([d.name in line.forbidden for d in tables.demands], mine)] = True
+    load = np.where(forbidden, np.inf, tables.load / keep)
+    none = np.isfinite(tables.load).any(axis=1) & ~np.isfinite(load).any(axis=1)
+    blocked = {tables.demands[w].name: "no point is left on which its latencies hold" for w in np.flatnonzero(none)}
+    capacities = None if tables.capacities is None else np.where(forbidden, np.inf, tables.capacities / keep)
+    return replace(
+        tables, points=replace(x, rho=x.rho * keep), load=load, capacities=capacities, blocked=tables.blocked | blocked
+    )
 
 
 def changes_matter(problem: Fleet) -> bool:

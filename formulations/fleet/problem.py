@@ -309,6 +309,16 @@ class FleetPoint(Entry):
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
+class Certification(Entry):
+    """How plans are certified: solved, every chosen engine simulated, what breaks a promise cut off, solved again."""
+
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
+        default=0.95, description="with which all promises of a plan called certified hold together in simulation"
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(default=12, description="solves at most")
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+
+
 class Melange(Entry):
     """Mélange's own configuration, and its slice factor for the `melange` method."""
 
@@ -368,6 +378,10 @@ class Fleet(Problem):
         default="static", description="batches of one size that start and end together, or engines as they run"
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    certify: Literal["none", "replay"] = Field(
+        default="none", description="replay: plans whose promised latencies hold on the step simulator"
+    )
+    certification: Certification = Certification()
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
@@ -598,6 +612,8 @@ def _resolve(p: Fleet) -> FleetCase:
     architectures: dict[str, Architecture] = {}
     if p.continuous:
         _continuous(p, workloads, points, wrong)
+    elif p.certify != "none":
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     if p.deployment.apart:
         _apart(p, workloads, machines, wrong)
     if points is None:

@@ -84,7 +84,7 @@ def replay(
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
-    requests, code = _drawn(case, period, rng) if trace is None else (trace, _codes(case, trace))
+    requests, code = drawn(case, period.name, rng) if trace is None else (trace, codes_of(case, trace))
     planned = [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
                 if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
     policies, rows = {}, []
@@ -117,9 +117,9 @@ def _mean_utilisation(lines: list[DeploymentLine]) -> float:
     return float(np.array([d.utilisation for d in lines]) @ slots / slots.sum()) if slots.sum() > 0 else 0.0
 
 
-def _drawn(case: FleetCase, period: PeriodLine, rng: np.random.Generator) -> tuple[Trace, Ints]:
+def drawn(case: FleetCase, period: str, rng: np.random.Generator) -> tuple[Trace, Ints]:
     """Poisson arrivals at the period's rates, every request with its bucket's mean lengths."""
-    at = [q.name for q in case.periods].index(period.name)
+    at = [q.name for q in case.periods].index(period)
     rates = np.array([d.requests_per_s[at] for d in case.demands])
     code = rng.choice(len(rates), DRAWN, p=rates / rates.sum())
     arrival = np.cumsum(rng.exponential(1.0 / rates.sum(), DRAWN))
@@ -128,7 +128,7 @@ def _drawn(case: FleetCase, period: PeriodLine, rng: np.random.Generator) -> tup
     return Trace("drawn", arrival, prompt[code], output[code]), code.astype(np.int64)
 
 
-def _codes(case: FleetCase, trace: Trace) -> Ints:
+def codes_of(case: FleetCase, trace: Trace) -> Ints:
     """The demand of every request."""
     names = [d.name for d in case.demands]
     label = trace.labels.get("class")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from formulations.fleet.plan import DeploymentLine, FleetPlan
+from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from optmodels.catalog.types import MARKETS
+from optmodels.io.write import columns_of
 from optmodels.latency.strategies import FAMILIES
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
@@ -18,6 +19,7 @@ from optmodels.serving.points import NONE
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
 LINES_SHOWN = 20
+METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "whole request"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -111,6 +113,37 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     return table
 
 
+def _certification(c: CertificationLine) -> list[Any]:
+    """The rounds of certification, and what is not kept."""
+    colour = "green" if c.status == "certified" else "red"
+    words = {
+        "certified": f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
+        "incomplete": "not certified: the rounds were stopped",
+        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
+    }[c.status]  # fmt: skip
+    out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
+    if c.rounds:
+        table = titled("", "round", "objective", "promises", "broken", "undecided", "worst, of its limit", "requests")
+        for number, r in enumerate(c.rounds, 1):
+            table.add_row(
+                f"{number}" + (" (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""),
+                f"{r.objective:,.6g}", str(r.promises), str(r.broken), str(r.undecided),
+                f"{r.worst:.1%}, {plain(r.worst_of)}", f"{r.requests:,}",
+            )  # fmt: skip
+        out.append(table)
+    if c.cuts:
+        pairs = sum(len(x.forbidden) for x in c.cuts)
+        out.append(
+            f"  cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+        )
+    lines = [
+        f"  [red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
+        f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
+        f" {_seconds(x.at_most_s)}" for x in c.unkept
+    ]  # fmt: skip
+    return out + _first(lines)
+
+
 def _seconds(value: float) -> str:
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
 
@@ -126,6 +159,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
     promises = _promises(p, problem)
     if promises is not None:
         out += ["", promises]
+    if p.certification is not None:
+        out += ["", *_certification(p.certification)]
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
@@ -178,9 +213,7 @@ def _scarcest(d: DeploymentLine) -> str:
 
 
 def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
-    """Data frames by file name: points with the cost of every demand on them, and the plan's shares."""
-    import pandas as pd
-
+    """Columns by file name: points with the cost of every demand on them, and the plan's shares."""
     x = tables.points
     order = np.argsort(x.usd_per_hour, kind="stable")[:MAX_ROWS]
     rows = []
@@ -193,17 +226,17 @@ def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
             row |= {"family": FAMILIES[c.family[k]], "tensor_parallel": c.tp[k], "replicas": c.dp[k],
                     "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
         rows.append(row)
-    points = pd.DataFrame(rows)
+    points = columns_of(rows)
     wide = {
         f"requests_per_s {d.name}": np.where(np.isfinite(tables.load[w, order]), 1.0 / tables.load[w, order], 0.0)
         for w, d in enumerate(tables.demands)
     }
-    found = {"points": pd.concat([points, pd.DataFrame(wide)], axis=1)}
+    found: dict[str, Any] = {"points": points | wide}
     if plan is not None:
         shares = [
             {"period": q.name, "deployment": d.name, "count": d.count, "usd_per_hour_each": d.usd_per_hour_each,
              **s.model_dump()}
             for q in plan.periods for d in q.deployments for s in d.serves
         ]  # fmt: skip
-        found["shares"] = pd.DataFrame(shares)
+        found["shares"] = columns_of(shares)
     return found

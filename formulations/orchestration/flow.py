@@ -191,7 +191,7 @@ def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
     capacity, busy = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0, t.service_s
     if t.taken is not None:  # the time of engines
         capacity = float(a.counts @ [x.dp for x in t.configurations]) * t.horizon_s if len(a.counts) else 0.0
-        busy = np.array([x.prompt_work_s + x.decode_work_s for x in t.taken]).reshape(len(t.taken), -1).T
+        busy = np.array([x.prompt_work_s + x.decode_work_s for x in t.taken]).reshape(len(t.taken), len(q)).T
     return Metrics(
         satisfaction=satisfaction, throughput=throughput, latency=latency, changes=changes, shortfall_penalty=penalty,
         total=score - changes - penalty, in_time=in_time, tokens_per_s=tokens / t.horizon_s,

@@ -66,15 +66,30 @@ def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
 
 
 def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
-    """Tokens that the KV cache of an engine on tp GPUs holds; 0 or less: none."""
+    """Tokens that the KV cache of an engine on tp GPUs holds; 0 or less: none.
+
+    Of requests as short as the model's shortest: with windows and recurrent states these take most a token.
+    """
     p = case.problem
     served, limits = p.models[model], p.continuous
     assert limits is not None
     work = layer_work(case.architectures[model], served.weights, served.kv)
     return memory.kv_tokens(
         work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable, chunk_tokens=limits.room,
-        max_requests=limits.max_num_seqs,
+        max_requests=limits.max_num_seqs, request_tokens=_shortest(case, model),
     )  # fmt: skip
+
+
+def _shortest(case: OrchestrationCase, model: int) -> float:
+    """Prompt and output of a model's shortest request, each of which an engine takes for a token at least."""
+    if case.trace is not None:
+        mine = case.request_model == model
+        prompt, output = case.trace.prompt_tokens[mine], case.trace.output_tokens[mine]
+    else:
+        rows = [c for c in case.problem.requests.classes or () if c.model == case.models[model]]
+        prompt, output = np.array([c.prompt_tokens for c in rows]), np.array([c.output_tokens for c in rows])
+    tokens = np.maximum(prompt, 1.0) + np.maximum(output, 1.0)
+    return float(tokens.min()) if len(tokens) else 2.0
 
 
 class RateSource:

@@ -13,8 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.special import betainc
-from scipy.stats import nbinom, norm
+from scipy.special import betainc, ndtri
 
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
@@ -157,10 +156,10 @@ def _mean_below(most: float, load: float) -> float:
 
 def _crowd(quantile: float, mean: float, load: float) -> float:
     """The crowd exceeded with probability 1 − quantile, from mean, variance and skewness (Cornish and Fisher)."""
-    of = nbinom(mean * (1 - load) / load + 1, 1 - load)
-    z = float(norm.ppf(quantile))
-    m, v, skewness = (float(x) for x in of.stats(moments="mvs"))
-    return m + math.sqrt(v) * (z + skewness * (z * z - 1) / 6)
+    r, odds = mean * (1 - load) / load + 1, load / (1 - load)
+    z = float(ndtri(quantile))
+    variance, skewed = r * odds * (1 + odds), 1 + 2 * odds  # the latter is skewness times standard deviation
+    return r * odds + math.sqrt(variance) * z + skewed * (z * z - 1) / 6
 
 
 # ------------------------------------------------------------------------------------------ what is taken over time

@@ -11,7 +11,18 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import asking, explaining, latency, measure, planning, replay, reporting, simulate, sweeping
+from optmodels.cli import (
+    asking,
+    evaluating,
+    explaining,
+    latency,
+    measure,
+    planning,
+    replay,
+    reporting,
+    simulate,
+    sweeping,
+)
 from optmodels.cli.console import ready, report_mistakes
 from optmodels.errors import InputError, printable
 from optmodels.formulation import Formulation, register
@@ -24,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verbs in (planning, asking, explaining, replay, simulate, sweeping, reporting, latency, measure):
+for verbs in (planning, asking, explaining, evaluating, replay, simulate, sweeping, reporting, latency, measure):
     verbs.register(app)
 
 

@@ -316,6 +316,8 @@ def batch_limits(
         f"± {limit.standard_error:.4f} (allowed {epsilon:g})",
     ]
     best = limit.exact if limit.exact is not None else limit.normal
+    if max(limit.normal, limit.linear, best) == bl.B_MAX:
+        lines.append(f"  {bl.B_MAX:,} is the largest batch that is looked at")
     if model is not None and limit_s is not None:
         fitted = read_latency_model(model)
         sla = bl.b_sla(_decode_latency(fitted, inputs, outputs, tp, safety), limit_s)

@@ -15,6 +15,9 @@ TimeLimit = Annotated[
 ]
 Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
 Seed = Annotated[int, typer.Option(help="Of the solver or heuristic.")]
+Solver = Annotated[
+    str, typer.Option(help="highs, or any that Pyomo knows and finds: cbc, glpk, scip, gurobi, cplex, xpress …")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 OutFile = Annotated[Path | None, typer.Option("--out", help="File to write.")]

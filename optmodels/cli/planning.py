@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, TimeLimit
+from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, Solver, TimeLimit
 
 VIOLATIONS_SHOWN = 20
 
@@ -41,6 +41,7 @@ def solve(
     time_limit: TimeLimit = None,
     gap: Gap = 0.0,
     seed: Seed = 0,
+    solver: Solver = "highs",
     out: Annotated[
         Path | None, typer.Option(help="Folder for result files (default: results/, not with --json).")
     ] = None,
@@ -48,7 +49,7 @@ def solve(
 ) -> int:
     """One plan: a readable summary, and files under results/."""
     target = out if out is not None else (None if as_json else Path("results"))
-    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed)
+    result = solved(instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver)
     return int(result.exit_status)
 
 
@@ -129,6 +130,12 @@ def _certificate(result: Any) -> list[Any]:
         lines.append(f"[bold]Certificate:[/bold] objective {result.objective:,.6g} {result.unit}, {bound}{gap}")
     elif result.status == "infeasible":
         lines.append(f"[bold]Certificate:[/bold] infeasible{of}")
+    if asked := result.log.get("asked"):
+        name = plain(asked["solver"])
+        if not asked["runs"]:
+            lines.append(f"{name} was not asked: this method's models stay with HiGHS.")
+        elif result.objective is not None:
+            lines.append(f"The bound stands on the word of {name}; the plan was verified.")
     if result.check is not None:
         verdict = "[green]passed[/green]" if result.check.ok else "[red]FAILED[/red]"
         lines.append(f"Independent check: {verdict}")

@@ -11,14 +11,14 @@ def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_
     from optmodels import api, formulation
     from optmodels.cli.console import show
     from optmodels.errors import InputError, Mistake
-    from optmodels.io.write import refuse_existing, write_frame
+    from optmodels.io.write import data_frame, refuse_existing, write_frame
     from optmodels.loading import load
 
     if not 0 < max_error < 1:
         raise InputError(Mistake(None, "--max-error", max_error, "a relative error > 0 and < 1"))
     problem = load(source)
     form, tables = formulation.get(problem.formulation), api.tables(problem)
-    frame = next(iter(form.frames(tables, None).values()))
+    frame = data_frame(next(iter(form.frames(tables, None).values())))
     if form.curves is None:  # points at fixed α, nothing to linearise
         if out is not None:
             write_frame(out, frame, overwrite=force)

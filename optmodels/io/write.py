@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,28 +119,60 @@ def new_folder(parent: Path, name: str) -> Path:
     raise InputError(Mistake(str(parent), "", name, "a free result name"))
 
 
-def csv_text(frame: Any) -> str:
-    """A data frame as CSV whose texts no spreadsheet takes for formulas: before = + - @ an apostrophe is put.
-
-    Only texts of users can begin so: numbers stay as they are, and so do texts that are numbers.
-    """
-
-    def harmless(cell: Any) -> Any:
-        if not isinstance(cell, str) or not _FORMULA.match(cell):
-            return cell
-        try:
-            float(cell)
-        except ValueError:
-            return f"'{cell}"
+def _harmless(cell: Any) -> Any:
+    if not isinstance(cell, str) or not _FORMULA.match(cell):
         return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
+
+def csv_text(table: Any) -> str:
+    """A data frame, or columns by name, as CSV whose texts no spreadsheet takes for formulas.
+
+    Before = + - @ an apostrophe is put. Only texts of users can begin so: numbers stay as they are, and so do texts
+    that are numbers. Columns are written as a data frame of them would be, without the third of a second that pandas
+    takes to import.
+    """
+    return _columns_text(table) if isinstance(table, Mapping) else _frame_text(table)
+
+
+def _columns_text(columns: Mapping[str, Any]) -> str:
+    """Columns of equal length (arrays or lists; None and NaN are empty cells) as CSV."""
+    cells = [
+        ["" if v is None or v != v else _harmless(v) for v in getattr(values, "tolist", lambda values=values: values)()]
+        for values in columns.values()
+    ]
+    stream = io.StringIO()
+    out = csv.writer(stream, lineterminator="\n")
+    out.writerow(map(_harmless, columns))
+    out.writerows(zip(*cells, strict=True))
+    return stream.getvalue()
+
+
+def _frame_text(frame: Any) -> str:
     safe = frame.copy(deep=False)
-    safe.columns = [harmless(c) for c in frame.columns]
+    safe.columns = [_harmless(c) for c in frame.columns]
     for i, kind in enumerate(frame.dtypes):
         if kind.kind in "OUT":
-            safe.isetitem(i, frame.iloc[:, i].map(harmless))
+            safe.isetitem(i, frame.iloc[:, i].map(_harmless))
     text: str = safe.to_csv(index=False)
     return text
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Rows as columns by name, in the order in which the names come up; None where a row lacks one."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def data_frame(table: Any) -> Any:
+    """A data frame, or columns by name as one."""
+    import pandas as pd
+
+    return pd.DataFrame(table) if isinstance(table, Mapping) else table
 
 
 def write_frame(path: Path, frame: Any, *, overwrite: bool = False) -> None:

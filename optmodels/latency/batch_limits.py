@@ -29,7 +29,8 @@ from optmodels.errors import InputError, Mistake, Mistakes
 
 Array = npt.NDArray[np.float64]
 _FFT_LIMIT = 2**23  # cells of the exact distribution; beyond, lengths are put on a coarser grid, rounded up
-B_MAX = 100_000
+B_MAX = 100_000  # beyond which no batch is looked at
+MOST_TOKENS = 1e12
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,17 @@ def from_moments(input_mean: float, input_std: float, output_mean: float, output
     """Lengths from means and standard deviations, input and output independent (DB 8, 9).
 
     Raises:
-        InputError: means not positive, deviations negative.
+        InputError: means below 1, deviations negative, more than `MOST_TOKENS`.
     """
     wrong = Mistakes()
-    for name, value, strict in (
-        ("input_mean", input_mean, True),
-        ("output_mean", output_mean, True),
-        ("input_std", input_std, False),
-        ("output_std", output_std, False),
+    for name, value, least in (
+        ("input_mean", input_mean, 1),
+        ("output_mean", output_mean, 1),
+        ("input_std", input_std, 0),
+        ("output_std", output_std, 0),
     ):
-        if not math.isfinite(value) or value < 0 or (strict and value == 0):
-            wrong.add(name, value, f"a finite number {'>' if strict else '≥'} 0 tokens")
+        if not least <= value <= MOST_TOKENS:
+            wrong.add(name, value, f"a number from {least} to {MOST_TOKENS:g} tokens")
     wrong.raise_any()
     return Lengths(input_mean + output_mean, math.hypot(input_std, output_std))
 
@@ -71,13 +72,13 @@ def from_sample(input_tokens: Array, output_tokens: Array) -> Lengths:
     """Lengths from a trace.
 
     Raises:
-        InputError: no rows, or a length that is no finite number ≥ 0.
+        InputError: no rows, or a length that is no number from 0 to `MOST_TOKENS`.
     """
     total = np.asarray(input_tokens, dtype=float) + np.asarray(output_tokens, dtype=float)
-    if not total.size or not np.isfinite(total).all() or (total < 0).any() or total.max() <= 0:
-        raise InputError(
-            Mistake(None, "trace", None if not total.size else "a bad length", "token counts ≥ 0, not all zero")
-        )
+    bad = np.flatnonzero(~((total >= 0) & (total <= MOST_TOKENS)))
+    if not total.size or len(bad) or total.max() < 1:
+        value = f"{total[bad[0]]:g} tokens in row {bad[0] + 1}" if len(bad) else "no tokens" if total.size else None
+        raise InputError(Mistake(None, "trace", value, f"token counts from 0 to {MOST_TOKENS:g}, not all zero"))
     varies = np.ptp(input_tokens) > 0 and np.ptp(output_tokens) > 0
     correlation = float(np.corrcoef(input_tokens, output_tokens)[0, 1]) if varies else None
     return Lengths(float(total.mean()), float(total.std()), total, correlation)
@@ -85,8 +86,8 @@ def from_sample(input_tokens: Array, output_tokens: Array) -> Lengths:
 
 def _check(capacity_tokens: float, epsilon: float) -> None:
     wrong = Mistakes()
-    if not (math.isfinite(capacity_tokens) and capacity_tokens > 0):
-        wrong.add("capacity_tokens", capacity_tokens, "a finite number > 0 tokens")
+    if not 0 < capacity_tokens <= MOST_TOKENS:
+        wrong.add("capacity_tokens", capacity_tokens, f"a number > 0 tokens, at most {MOST_TOKENS:g}")
     if not 0 < epsilon < 1:
         wrong.add("epsilon", epsilon, "a probability between 0 and 1")
     wrong.raise_any()
@@ -155,22 +156,25 @@ def overflow_probability(lengths: Lengths, batch: int, capacity_tokens: float) -
 def monte_carlo_overflow(
     lengths: Lengths, batch: int, capacity_tokens: float, *, draws: int = 20_000, seed: int = 0
 ) -> tuple[float, float]:
-    """(estimate, standard error) of P(S_b > η): resampling the trace, or gamma lengths of the given moments."""
+    """(estimate, standard error) of P(S_b > η): resampling the trace, or gamma lengths of the given moments.
+
+    The sum of b gamma lengths is a gamma variable itself: one draw in place of b.
+    """
     rng = np.random.default_rng(seed)
     over = 0
     chunk = max(1, min(draws, 4_000_000 // max(batch, 1)))
     done = 0
     while done < draws:
-        size = (min(chunk, draws - done), batch)
+        size = min(chunk, draws - done)
         if lengths.sample is not None:
-            x = rng.choice(lengths.sample, size)
-        elif lengths.std > 0:
+            total = rng.choice(lengths.sample, (size, batch)).sum(axis=1)
+        elif lengths.std > 1e-8 * lengths.mean:
             shape = (lengths.mean / lengths.std) ** 2
-            x = rng.gamma(shape, lengths.mean / shape, size)
+            total = rng.gamma(shape * batch, lengths.mean / shape, size)
         else:
-            x = np.full(size, lengths.mean)
-        over += int((x.sum(axis=1) > capacity_tokens).sum())
-        done += size[0]
+            total = np.full(size, lengths.mean * batch)
+        over += int((total > capacity_tokens).sum())
+        done += size
     p = over / draws
     return p, math.sqrt(max(p * (1 - p), 1 / draws) / draws)
 
@@ -229,14 +233,14 @@ class MemoryLimit:
 
 
 def memory_limit(lengths: Lengths, capacity_tokens: float, epsilon: float, *, seed: int = 0) -> MemoryLimit:
-    """All of the above at once.
+    """All of the above at once, batches up to `B_MAX`.
 
     Raises:
         InputError: η not positive or ε outside (0, 1).
     """
-    normal = b_mem_normal(lengths, capacity_tokens, epsilon)
+    normal = min(B_MAX, b_mem_normal(lengths, capacity_tokens, epsilon))
     reserve = buffer_tokens(lengths, normal, epsilon)
-    linear = b_mem_linear(lengths.mean, capacity_tokens, reserve)
+    linear = min(B_MAX, b_mem_linear(lengths.mean, capacity_tokens, reserve))
     if lengths.sample is not None:
         return MemoryLimit(
             normal,

@@ -7,7 +7,7 @@ measurements, so that a measured latency stays below the calibrated one with tha
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,9 @@ from optmodels.latency.strategies import Curves, Family
 
 Phase = Literal["prefill", "decode"]
 ANY = "*"
+Quantiles = dict[  # safety level → quantile of measured/predicted on held-back measurements
+    Annotated[str, Field(pattern=r"^0?\.\d+$")], Annotated[float, Field(gt=0, allow_inf_nan=False)]
+]
 
 
 class Coefficient(Entry):
@@ -28,7 +31,7 @@ class Coefficient(Entry):
     phase: Phase
     slope: float = Field(gt=0, allow_inf_nan=False)
     intercept_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    residual_quantiles: dict[str, float] = Field(
+    residual_quantiles: Quantiles = Field(
         default={}, description="safety level → quantile of measured/predicted on held-back measurements"
     )
 

@@ -27,6 +27,9 @@ class Deployment(Document):
     machine: str
     market: Market | None = Field(description="none: machines of one's own")
     machines: Count
+    fewest_machines: int | None = Field(default=None, ge=0, description="of any period; none: `machines` in all")
+    most_machines: int | None = Field(default=None, ge=1, description="of any period; none: `machines` in all")
+    nodes: Count = Field(default=1, description="machines that one replica spans, with as many of its GPUs on each")
     hosts: list[str] = Field(default=[], description="which machines, where the plan names them")
     devices: list[list[int]] = Field(default=[], description="GPUs of every replica on a machine; empty: from 0 on")
     gpu: str | None = None
@@ -37,7 +40,10 @@ class Deployment(Document):
     max_num_seqs: int | None = Field(default=None, ge=1, description="requests in a replica at a time")
     max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step of a replica")
     chunk_tokens: int | None = Field(default=None, ge=1, description="tokens of one prompt in a step")
-    max_model_len: int | None = Field(default=None, ge=1, description="input and output tokens of the longest request")
+    max_model_len: int | None = Field(
+        default=None, ge=1,
+        description="input and output tokens of the longest request; none: not known, what memory and model admit",
+    )  # fmt: skip
     weights: str = Field(default="fp16", description="precision: fp16, fp8, fp8_block, fp4 (NVFP4), mxfp4 or int4")
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
@@ -47,13 +53,20 @@ class Deployment(Document):
     @property
     def groups(self) -> list[list[int]]:
         """GPUs of every replica on a machine."""
-        size = self.tensor_parallel * self.pipeline_parallel
+        size = self.tensor_parallel * self.pipeline_parallel // self.nodes
         return self.devices or [list(range(i * size, (i + 1) * size)) for i in range(self.replicas_per_machine)]
 
     @property
     def replicas(self) -> int:
         """Servers in all."""
-        return self.machines * self.replicas_per_machine
+        return self.machines * self.replicas_per_machine // self.nodes
+
+    @property
+    def replica_bounds(self) -> tuple[int, int]:
+        """Servers in the period that has fewest, and in the one that has most."""
+        fewest = self.machines if self.fewest_machines is None else self.fewest_machines
+        each, nodes = self.replicas_per_machine, self.nodes
+        return fewest * each // nodes, (self.most_machines or self.machines) * each // nodes
 
 
 class Purchase(Document):

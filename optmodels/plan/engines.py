@@ -64,12 +64,12 @@ def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple
 @cache
 def _largest_mean(most: float, load: float) -> float:
     """Largest mean crowd whose probability of at least `most` is 0.5 %."""
-    from scipy.stats import beta
+    from scipy.special import betainc  # scipy.stats' beta.cdf is this, after a second of imports
 
     low, high = 0.0, most
     for _ in range(60):
         middle = (low + high) / 2
-        if beta.cdf(load, most, middle * (1 - load) / load + 1) <= 0.005:
+        if betainc(most, middle * (1 - load) / load + 1, load) <= 0.005:
             low = middle
         else:
             high = middle
@@ -135,7 +135,7 @@ def at_level(
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
-    varies = costs.mixed_context_s != costs.context_s or costs.experts is not None
+    varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
     mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
     mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)

@@ -177,7 +177,9 @@ class Result(Document):
         """
         if self._frames is None:
             raise ValueError("only a result of solve() has frames; read the CSV files beside plan.json instead")
-        return self._frames()
+        from optmodels.io.write import data_frame
+
+        return {name: data_frame(table) for name, table in self._frames().items()}
 
     def __getstate__(self) -> dict[Any, Any]:
         """Without the tables, which are this process' own."""

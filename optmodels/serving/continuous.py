@@ -583,7 +583,10 @@ class Prediction:
     tpot_s: dict[float | None, float]
 
 
-def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int) -> Prediction:
+def predict(
+    costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int,
+    quantiles: Sequence[float] = QUANTILES,
+) -> Prediction:  # fmt: skip
     """Means and quantiles at the rates themselves, of one instance that prefills so many prompt tokens a step.
 
     (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT as `Points.ttft_s`
@@ -619,9 +622,9 @@ def predict(costs: StepCosts, classes: Classes, rates: Array, prompt_room: float
     per_step = load / float(rates @ (chunks + decodes))
     ttft: dict[float | None, Array] = {None: (0.5 + chunks) * step + prefill + wait + costs.request_s}
     tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load)}
-    for q in QUANTILES:
+    for q in quantiles:
         tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs))
-        if q == 0.5:
+        if q <= 0.5:
             ttft[q] = ttft[None]
             continue
         first, own, waits = ttft_form(q)

@@ -18,6 +18,7 @@ from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
 from optmodels.solver.otherwise import way
+from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
 from optmodels.solver.scaling import Scaled, scaled
 from optmodels.solver.scip import run_scip
@@ -70,7 +71,7 @@ MOST_RUNS = 3  # until two agree
 PATIENCE_S = 2.0  # for a proof of infeasibility at least, if the run was shorter
 MOVED = 1e-9  # what an integer may be off without its rounding mattering to continuous parts
 NEAR = 1e-6  # from a bound, in the column's unit or range: the solver means the bound
-UNCONFIRMED = "Infeasible by one run of HiGHS, which nothing confirms"
+UNCONFIRMED = "Infeasible by one run, which nothing confirms"
 CONTRADICTION = "runs of HiGHS contradict one another, or a bound its point"
 
 
@@ -154,11 +155,13 @@ class _Solve:
         return answer
 
     def run(
-        self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None
-    ) -> _Run:
-        """One run on the scaled model, its point verified against the model."""
-        if way().solver == "SCIP":
-            return self._scip(seen, settings)
+        self, seen: Scaled, settings: Settings, start: dict[int, float] | None, record: Progress | None = None,
+        careful: bool = False,
+    ) -> _Run:  # fmt: skip
+        """One run on the scaled model, its point verified against the model; careful ones for Pyomo's are HiGHS'."""
+        name = way().solver
+        if seen.model.costs.shape[1] and (name == "SCIP" or (name != "HiGHS" and not careful)):
+            return self._other(name, seen, settings)
         session = Session(seen.model, settings)
         lp = not seen.model.integer.any()
         if start:
@@ -177,12 +180,18 @@ class _Solve:
         bound = None if bound is None or not math.isfinite(bound) else bound / float(seen.objective[0])
         return _Run(ended, limit, message, x, problem, bound, nodes)
 
-    def _scip(self, seen: Scaled, settings: Settings) -> _Run:
-        """One run by SCIP; later objectives are left out."""
+    def _other(self, name: str, seen: Scaled, settings: Settings) -> _Run:
+        """One run by another solver; later objectives are left out."""
         seed = (settings.seed + way().seed) % 2**31
-        ended, limit, message, x, bound, nodes = run_scip(seen.model, settings.time_limit, settings.gap, seed)
+        how = seen.model, settings.time_limit, settings.gap, seed
+        ended, limit, message, x, bound, nodes = run_scip(*how) if name == "SCIP" else run_pyomo(name, *how)
+        way().said.append(message)
+        if ended in ("unbounded", "error") and name != "SCIP":  # several do not tell unbounded, infeasible and others
+            return self.run(seen, settings, None, careful=True)
         found, problem = self._verified(x, seen)
-        return _Run(ended, limit, message, found, problem, None if bound is None else bound / seen.objective[0], nodes)
+        return _Run(
+            ended, limit, message, found, problem, None if bound is None else bound / float(seen.objective[0]), nodes
+        )
 
     def _verified(self, x: Array | None, seen: Scaled) -> tuple[Array | None, str | None]:
         """A scaled point in the model's units, or why it is none."""
@@ -275,7 +284,7 @@ class _Solve:
         options = self.settings.options | CAREFUL | ({} if number == 1 else LESS_TIGHT)
         seed = (self.settings.seed + number) % 2**31
         settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options)
-        return self.run(replace(seen, model=small), settings, None)
+        return self.run(replace(seen, model=small), settings, None, careful=True)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
         """What runs say together: the best of their points, and a bound that no point refutes.
@@ -285,7 +294,9 @@ class _Solve:
         x = min((run.x for run in runs), key=self._value)
         no_point = [run for run in runs if run.ended == "infeasible"]
         if x is None and len(no_point) > 1:
-            return no_point[-1]._replace(message="Infeasible by two runs of HiGHS, with presolve and without")
+            name = way().solver
+            by = f"{name}, with presolve and without" if name in ("HiGHS", "SCIP") else f"{name} and HiGHS"
+            return no_point[-1]._replace(message=f"Infeasible by two runs of {by}")
         others = [run._replace(x=x) for run in runs if run.ended != "infeasible"]
         if not others:
             return no_point[0]._replace(ended="limit", limit="time", message=UNCONFIRMED)
@@ -351,7 +362,7 @@ def verify(model: Compiled, x: Array) -> Array:
     for found in chain(_completions(model, rounded), near) if moved else chain(near, _completions(model, rounded)):
         if model.violation(found) is None:
             return found
-    raise SolverError(f"HiGHS returned an infeasible point: {problem}")
+    raise SolverError(f"the solver returned an infeasible point: {problem}")
 
 
 def _onto_bounds(model: Compiled, x: Array) -> Array:

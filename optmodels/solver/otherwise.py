@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,17 @@ class Way:
     """How every run inside is made.
 
     Attributes:
-        solver: of compiled models (`solve_compiled`); a kept `Session` is always HiGHS'.
+        solver: of compiled models (`solve_compiled`): HiGHS; SCIP, through its own package; or any name that
+            `pyomo_solver.named` lets pass. A kept `Session` is always HiGHS'.
         seed: added to that of the settings.
         options: of HiGHS, over those of the settings.
+        said: how each run by another solver ended, in its words; filled as they are made.
     """
 
-    solver: Literal["HiGHS", "SCIP"] = "HiGHS"
+    solver: str = "HiGHS"
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
 
 
 _WAY: ContextVar[Way] = ContextVar("optmodels_way", default=Way())  # noqa: B039 - frozen

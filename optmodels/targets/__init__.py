@@ -1,4 +1,4 @@
-"""What people run next: a plan written for vLLM, Kubernetes, SkyPilot, Terraform, or its model as MPS or LP.
+"""What people run next: a plan for vLLM, Kubernetes and what runs on it, SkyPilot, Terraform; its model as MPS or LP.
 
 Each target is a module with a function ``Deployments → (files by name, notes)``. A note is what the plan says and the
 target cannot express: it stands in a comment of the file and on stderr, never nowhere.
@@ -32,7 +32,8 @@ Target = Callable[[Deployments], Export]
 
 
 MODELS = ("mps", "lp")
-NAMES = ("vllm", "kubernetes", "skypilot", "terraform", *MODELS)
+SPANNING = "lws"  # the target whose servers may span machines
+NAMES = ("vllm", "kubernetes", SPANNING, "kserve", "keda", "skypilot", "terraform", *MODELS)
 
 
 def of_plan(plan: Deployments, to: str) -> Export:
@@ -47,6 +48,16 @@ def of_plan(plan: Deployments, to: str) -> Export:
     elif not plan.deployments:
         expected = "terraform: this plan buys machines and does not say what they run" if plan.purchases else "a plan"
         raise InputError(Mistake(None, "to", to, expected))
+    elif to != SPANNING and (spanning := [d for d in plan.deployments if d.nodes > 1]):
+        notes = [
+            f"{d.name}: one server of the engine takes GPUs of {d.nodes} machines ({', '.join(d.hosts)}): start it on"
+            f" them as one Ray cluster, or export --to {SPANNING}."
+            for d in spanning
+        ]
+        rest = [d for d in plan.deployments if d.nodes == 1]
+        if not rest:
+            raise InputError(Mistake(None, "to", to, f"{SPANNING}: {notes[0]}"))
+        plan = plan.model_copy(update={"deployments": rest, "notes": [*plan.notes, *notes]})
     target: Target = import_module(f"optmodels.targets.{to}").export
     return target(plan)
 
@@ -102,10 +113,11 @@ def about(d: Deployment, notes: list[str]) -> list[str]:
     size = d.tensor_parallel * d.pipeline_parallel
     place = f" in {d.region}" if d.region else ""
     terms = f" ({d.market.replace('_', '-')})" if d.market else ""
-    what = (
-        f"{d.machines} × {d.machine}{place}{terms}, on each"
-        f" {d.replicas_per_machine} × vLLM on {size} of its {d.gpus_per_machine} GPUs"
-    )
+    runs = (
+        f"{d.replicas_per_machine} × vLLM on {size} of its {d.gpus_per_machine} GPUs" if d.nodes == 1
+        else f"a {d.nodes}th of one vLLM on {size // d.nodes} of its {d.gpus_per_machine} GPUs"
+    )  # fmt: skip
+    what = f"{d.machines} × {d.machine}{place}{terms}, on each {runs}"
     hosts = [f"On {', '.join(d.hosts)}."] if d.hosts else []
     return [line for text in (d.name, what, *hosts, *notes) for line in comment(text)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -17,10 +18,21 @@ SPOT: dict[str, tuple[str, str]] = {  # node label of spot machines
     "azure": ("kubernetes.azure.com/scalesetpriority", "spot"),
 }
 
+Manifests = Callable[[str, Deployment], list[dict[str, Any]]]
 
-def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
-    """Deployment and Service of one deployment."""
-    labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "optmodels"}
+
+def labels(name: str) -> dict[str, str]:
+    """Of everything that belongs to a deployment."""
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "optmodels"}
+
+
+def of_line(d: Deployment) -> dict[str, str]:
+    """Which line of the plan this is."""
+    return {"optmodels/plan": printable(d.name, 500)}
+
+
+def pod(d: Deployment, container: str = "vllm") -> dict[str, Any]:
+    """The pod of one replica on one machine: where it runs, and the engine as its only container."""
     select = {} if d.hosts else {"node.kubernetes.io/instance-type": d.machine}
     if d.region:
         select["topology.kubernetes.io/region"] = d.region
@@ -29,9 +41,9 @@ def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
         key, value = SPOT[d.provider]
         select[key] = value
         tolerations.append({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    gpus = d.tensor_parallel * d.pipeline_parallel
-    container = {
-        "name": "vllm", "image": IMAGE, "args": ["--model", vllm.flags(d)[0], *vllm.flags(d)[1:]],
+    gpus = d.tensor_parallel * d.pipeline_parallel // d.nodes
+    engine = {
+        "name": container, "image": IMAGE, "args": ["--model", vllm.flags(d)[0], *vllm.flags(d)[1:]],
         "ports": [{"name": "http", "containerPort": vllm.PORT}],
         "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token",
                                                                     "optional": True}}}],
@@ -44,28 +56,41 @@ def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
     required = {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
     }
-    spec = {
+    return {
         **({"affinity": {"nodeAffinity": required}} if d.hosts else {}),
-        "nodeSelector": select, "tolerations": tolerations, "containers": [container],
+        "nodeSelector": select, "tolerations": tolerations, "containers": [engine],
         "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
     }  # fmt: skip
-    return [
-        {
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": {"name": name, "labels": labels, "annotations": {"optmodels/plan": printable(d.name, 500)}},
-            "spec": {"replicas": d.replicas, "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
-                     "template": {"metadata": {"labels": dict(labels)}, "spec": spec}},
-        },
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": dict(labels)},
-            "spec": {"selector": {"app.kubernetes.io/name": name},
-                     "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
-        },
-    ]  # fmt: skip
 
 
-def export(plan: Deployments) -> Export:
-    """``manifests.yaml``."""
+def service(name: str, further: dict[str, str] | None = None) -> dict[str, Any]:
+    """The Service before the pods of a deployment; `further` labels that they have."""
+    return {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels(name)},
+        "spec": {"selector": {"app.kubernetes.io/name": name} | (further or {}),
+                 "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
+    }  # fmt: skip
+
+
+def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:
+    """Deployment and Service of one deployment."""
+    deployed = {
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels(name), "annotations": of_line(d)},
+        "spec": {"replicas": d.replicas, "selector": {"matchLabels": {"app.kubernetes.io/name": name}},
+                 "template": {"metadata": {"labels": labels(name)}, "spec": pod(d)}},
+    }  # fmt: skip
+    return [deployed, service(name)]
+
+
+def written(plan: Deployments, made: Manifests, file: str) -> Export:
+    """One file with the manifests of every deployment, each under what the plan says of it.
+
+    Args:
+        plan: what to run.
+        made: (name, deployment) → its manifests.
+        file: its name.
+    """
     notes = list(plan.notes)
     parts = ["\n".join(head(plan))]
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
@@ -78,6 +103,11 @@ def export(plan: Deployments) -> Export:
             mine.append("On reserved machines; a reservation is made with the provider, not in a manifest.")
         notes += prefixed(d, mine)
         text = "\n".join(about(d, mine))
-        body = yaml.safe_dump_all(manifests(name, d), sort_keys=False, explicit_start=True, width=110)
+        body = yaml.safe_dump_all(made(name, d), sort_keys=False, explicit_start=True, width=110)
         parts.append(f"{text}\n{body}")
-    return Export({"manifests.yaml": "\n".join(parts)}, notes)
+    return Export({file: "\n".join(parts)}, notes)
+
+
+def export(plan: Deployments) -> Export:
+    """``manifests.yaml``."""
+    return written(plan, manifests, "manifests.yaml")

@@ -34,8 +34,7 @@ def arguments(d: Deployment) -> dict[str, Any]:
         found["max-num-batched-tokens"] = d.max_num_batched_tokens
     if d.chunk_tokens is not None:
         found["long-prefill-token-threshold"] = d.chunk_tokens
-    if d.max_model_len is not None:
-        found["max-model-len"] = d.max_model_len
+    found["max-model-len"] = d.max_model_len or "auto"  # auto: the most that the model and its KV memory allow
     found["gpu-memory-utilization"] = d.vram_usable
     if d.kv_offload_gib is not None:
         found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")

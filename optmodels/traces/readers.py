@@ -323,7 +323,7 @@ def _bench(path: Path, text: str, mapped: Mapping[str, str]) -> Trace:
         raise too_large(file, "a longer JSON object", f"{MAX_BYTES // 2**20} MiB in one object")
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also more digits than Python reads
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise InputError(Mistake(file, "", str(error)[:60], "one whole JSON object", line)) from None
     missing = [c for c in (BENCH.arrival, BENCH.prompt, BENCH.output) if not isinstance(data.get(c), list)]

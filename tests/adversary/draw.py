@@ -33,6 +33,7 @@ HYBRID = OWN_MODEL | {
     "window": {"tokens": 128, "layers": 8},
     "attention_gate": True,
 }
+WINDOWED = OWN_MODEL | {"window": {"tokens": 128, "layers": 24}}
 WEIGHTS = ("fp16", "fp8", "fp8_block", "fp4", "mxfp4", "int4")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import fnmatch
+import functools
 import io
 import itertools
 import json
@@ -20,41 +21,31 @@ from formulations.fleet.problem import Bucket, Fleet, FleetPoint, FleetWorkload,
 from optmodels import catalog
 from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
-from tests.adversary import static
+from optmodels.latency.resolve import Source, deployment, llm_name, read_source, resolve
+from optmodels.latency.steps import Provenance, StepCosts
+from tests.adversary import continuous, static
+from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
-CONTINUOUS = "continuous batching: tests/fleet/test_continuous.py has brute force over counts, and the step simulator"
 LEFT_OUT = {
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
+    "FleetLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     **dict.fromkeys(
         (
-            "Fleet.serving",
-            "Fleet.serving=static",
-            "Fleet.serving=continuous",
-            "Fleet.engine",
-            "EngineLimits.max_num_seqs",
-            "EngineLimits.max_num_batched_tokens",
-            "EngineLimits.chunk_tokens",
-            "FleetWorkload.prefix_hit_share",
-            "FleetSlo.tbt_s=Percentile",
+            "Fleet.certify",
+            "Fleet.certify=none",
+            "Fleet.certify=replay",
+            "Fleet.certification",
+            "Certification.confidence",
+            "Certification.rounds",
+            "Certification.seed",
         ),
-        CONTINUOUS,
-    ),
-    **dict.fromkeys(
-        (
-            "FleetLatency.model",
-            "FleetLatency.model=str",
-            "FleetLatency.model=EngineModel",
-            "FleetLatency.safety",
-            "FleetLatency.engine",
-            *(f"FleetLatency.engine={name}" for name in ("vllm", "sglang", "trtllm")),
-        ),
-        "levels of static batches: cost efficiency's adversary has them; of engines: as continuous batching",
+        "what the step simulator confirms: tests/fleet judges the rounds",
     ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
@@ -69,6 +60,7 @@ LEFT_OUT = {
 }
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
+MOST_ENGINES = 16  # of a machine
 Machines = tuple[tuple[str, str, str, int], ...]  # (machine, region, market, count)
 
 
@@ -95,14 +87,14 @@ class Point:
     """A deployment: what it costs and is made of, and what it can serve.
 
     Attributes:
-        serves: (demand, deployments that 1 request/s takes, whether the SLO is missed).
+        serves: (demand, deployments that 1 request/s takes of each capacity, whether the SLO is missed).
     """
 
     usd: float
     machines: Machines
     model: Any
     load: float
-    serves: tuple[tuple[str, float, bool], ...]
+    serves: tuple[tuple[str, tuple[float, ...], bool], ...]
 
     @property
     def spot(self) -> bool:
@@ -135,7 +127,7 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
     )
     if not generous:  # a bucket that takes more deployments of a point than a plan may have need not be offered it
         most = {d: MOST_DEPLOYMENTS / max(x.rates) for d, x in demands.items()}
-        points = [dataclasses.replace(q, serves=tuple(s for s in q.serves if s[1] <= most[s[0]])) for q in points]
+        points = [dataclasses.replace(q, serves=tuple(s for s in q.serves if max(s[1]) <= most[s[0]])) for q in points]
     points = _without_poorer([q for q in points if q.serves])
     if len(points) > MOST_POINTS:
         raise UnsettledError(f"{len(points)} points")
@@ -154,15 +146,22 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
 
 
 def _without_poorer(points: list[Point]) -> list[Point]:
-    """Without points that differ from another one only by serving less."""
+    """Without points in whose place another one, equal but for what it serves, would do everything they do."""
     groups: dict[Any, list[Point]] = {}
     for q in points:
         groups.setdefault((q.usd, q.machines, q.model, q.load), []).append(q)
     return [
         q for mine in groups.values() for i, q in enumerate(mine)
-        if not any(set(q.serves) <= set(o.serves) and (len(o.serves) > len(q.serves) or j < i)
-                   for j, o in enumerate(mine) if j != i)
+        if not any(_does(o, q) and (j < i or not _does(q, o)) for j, o in enumerate(mine) if j != i)
     ]  # fmt: skip
+
+
+def _does(one: Point, other: Point) -> bool:
+    """Whether one serves all that the other one serves, no later and with no more of any capacity."""
+    return all(
+        any(a == d and b <= late and all(x <= y for x, y in zip(mine, of, strict=True)) for a, mine, b in one.serves)
+        for d, of, late in other.serves
+    )
 
 
 class _Fleet:
@@ -201,8 +200,9 @@ class _Fleet:
         return 1.0 if self.p.objective == "min_cost" and not w.unserved_usd_per_1000_requests else 0.0
 
     def _load(self, t: int, i: int, k: int) -> float:
+        """Deployments that all of a demand takes, of the scarcest capacity."""
         name, each, _ = self.points[i].serves[k]
-        return self.demands[name].rates[t] * each
+        return self.demands[name].rates[t] * max(each)
 
     def _serving(self, t: int) -> None:
         for (u, name), column in self.s.items():
@@ -213,8 +213,10 @@ class _Fleet:
                            if v == t and self.points[i].serves[k][0] == name and self.points[i].spot}  # fmt: skip
                 self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
         for i, q in enumerate(self.points):
-            mine = {self.x[t, i, k]: self._load(t, i, k) for k in range(len(q.serves)) if (t, i, k) in self.x}
-            self.m.row({**_felt(mine), self.n[t, i]: -self.loose}, high=0)
+            mine = {self.x[t, i, k]: s for k, s in enumerate(q.serves) if (t, i, k) in self.x}
+            for each in zip(*(s[1] for s in mine.values()), strict=True):
+                loads = {x: self.demands[s[0]].rates[t] * a for (x, s), a in zip(mine.items(), each, strict=True)}
+                self.m.row({**_felt(loads), self.n[t, i]: -self.loose}, high=0)
             for x in mine:  # one deployment at least where anything is served, however little load it is
                 self.m.row({x: 1.0, self.n[t, i]: -1.0}, high=0)
 
@@ -537,7 +539,7 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
             )  # fmt: skip
             worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
     if seen[1] is not None:
-        worst = max(worst, 0.0 if slo.tbt_s is None else seen[1] / slo.tbt_s)
+        worst = max(worst, seen[1] / _limit(slo.tbt_s)[0])
         worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
     if worst <= 1 + slack:
         return False
@@ -572,7 +574,7 @@ def _measured(
                     e2e > cap or _kept(p, demands[d], q.slots, load, cap, (0.0, None, e2e), 0.0) is not False
                 ):
                     continue  # a soft SLO is one of modelled points
-                serves.append((d, 1 / (rate * load), False))
+                serves.append((d, (1 / (rate * load),), False))
             yield Point(usd, machines, q.name, load, tuple(serves))
 
 
@@ -596,8 +598,11 @@ def _modelled(
         architecture = catalog.llms()[first] if isinstance(first, str) else first
         setting = Setting(
             architecture, key[1], key[2], 1, 1, dict(catalog.gpus()) | dict(p.gpus), p.latency.variant, p.memory,
-            () if calibration is None else calibration.coefficients,
+            () if calibration is None else calibration.coefficients, p.latency.safety,
         )  # fmt: skip
+        if p.serving == "continuous":
+            yield from _engines(p, setting, members, key, pool, generous)
+            continue
         for batch in sorted(set(p.strategies.batches)):
             for k in static.skeletons(pool, p.strategies, batch, setting):
                 priced = list(_priced(p, k))
@@ -633,6 +638,8 @@ def _points(
     ways: list[tuple[Demand, Any]] = []
     for d in members:
         at = dataclasses.replace(setting, input_tokens=d.input_tokens or 1, output_tokens=d.output_tokens or 1)
+        if p.latency.model not in (None, "roofline"):
+            at = dataclasses.replace(at, costs=functools.partial(_costs, p, setting, members, d.input_tokens or 1))
         curve = Curve(at, k, batch, slack)
         found = []
         for up_to in (1.0, d.workload.soft.up_to if d.workload.soft is not None else None):
@@ -651,9 +658,111 @@ def _points(
         for d, seen in ways:
             late = None if seen[2] > cap else _kept(p, d, batch, load, cap, seen, slack)
             if late is not None:
-                serves.append((d.name, seen[2] / (batch * load), late))
+                serves.append((d.name, (seen[2] / (batch * load),), late))
         for usd, machines in priced:
             yield Point(usd, machines, model, load, tuple(serves))
+
+
+def _costs(
+    p: Fleet, setting: Setting, members: list[Demand], prompt: float, gpu: str, tp: int
+) -> tuple[StepCosts, Provenance]:  # fmt: skip
+    """Seconds of an engine's steps."""
+    model = members[0].workload.model
+    assert model is not None
+    d = deployment(
+        _source(p), setting.architecture, llm_name(model), setting.gpus[gpu], gpu,
+        setting.weights, setting.kv, tp,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return resolve(_source(p), d, prompt)
+
+
+def _source(p: Fleet) -> Source:
+    return read_source(p, p.latency.model or "default", p.latency.engine)
+
+
+def _engines(
+    p: Fleet, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
+) -> Iterator[Point]:
+    """Engines on every machine and parallelism, at every level, with every wait."""
+    kinds = [
+        Kind(d.input_tokens or 1, d.output_tokens or 1, d.workload.prefix_hit_share, max(d.rates)) for d in members
+    ]
+    prompt = sum(k.weight * k.prompt for k in kinds) / sum(k.weight for k in kinds)
+    shortest = min(k.prompt + k.output for k in kinds)
+    work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
+    plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
+    known: dict[Any, list[tuple[tuple[float, ...] | None, ...]]] = {}
+    for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
+        priced = list(_priced(p, k))
+        usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
+        key = k.main.gpu, k.tp, usable
+        if key not in known:
+            costs, provenance = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
+            tpot, ttft = provenance.factors(p.latency.safety)
+            limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
+            kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest)
+            steps = costs.scaled(tpot)
+            known[key] = [
+                row for x in (continuous.levels(steps, kinds, p.engine, kv) if kv > 0 else ())
+                for most in continuous.CLASSES_OF_WAIT
+                for row in _at_waits(p, members, x, most, steps.request_s, max(ttft / tpot, 1.0), generous)
+            ]  # fmt: skip
+        for row in known[key]:
+            serves = tuple(
+                (d.name, tuple(a / (k.dp * p.max_load) for a in r[:-1]), bool(r[-1]))
+                for d, r in zip(members, row, strict=True) if r is not None
+            )  # fmt: skip
+            for usd, machines in priced:
+                yield Point(usd, machines, model, p.max_load, serves)
+
+
+def _at_waits(
+    p: Fleet, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool
+) -> Iterator[tuple[tuple[float, ...] | None, ...]]:
+    """At each wait that a level is offered with, by demand: load of every capacity and whether it is late, or None.
+
+    A demand keeps its limits on the first token and the whole request up to a wait of its own. Of these waits, and
+    those of soft limits, the shortest, the middle one and the longest are offered.
+    """
+    hair = static.PLAN_TOLERANCE if generous else continuous.HAIR
+    missed, allowed, soft, able = [], [], [], []
+    for i, d in enumerate(members):
+        slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
+        (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
+            _limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+        )  # fmt: skip
+        seqs = p.engine.max_num_seqs
+        missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
+        ends: list[list[float]] = [[], []]
+        for limit, at, rest in (
+            (first_s, first_at, 0.0),
+            (whole_s, whole_at, ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at, seqs)),
+        ):
+            base, waits = continuous.ttft_s(x, i, at, most, request_s)
+            for end, factor in zip(ends, (1.0, up_to), strict=True):
+                end.append((limit * factor - (base * slower + rest)) / (waits * slower))
+        allowed.append(min(continuous.LONGEST_WAIT_S, *ends[0]))
+        soft.append(min(continuous.LONGEST_WAIT_S, *ends[1]))
+        able.append(max(x.rows[i]) < math.inf and missed[i] <= up_to)
+    offered = sorted(w for of in (allowed, soft) for w, can in zip(of, able, strict=True) if can and w > 0)
+    if not offered:
+        return
+    for omega in sorted({offered[round((len(offered) - 1) * v / 2)] for v in range(3)}):
+        row: list[tuple[float, ...] | None] = []
+        for i, s in enumerate(x.turn_s):
+            if not able[i] or omega > soft[i] * (1 + hair) or s > most * omega * (1 + hair):
+                row.append(None)
+                continue
+            late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
+            row.append((*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i], late))
+        yield tuple(row)
+
+
+def _limit(limit: Any) -> tuple[float, float | None]:
+    """(seconds, percentile; None: the mean)."""
+    if limit is None:
+        return math.inf, None
+    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 def _seconds(limit: Any) -> float | None:
@@ -665,13 +774,15 @@ def _seconds(limit: Any) -> float | None:
 
 def generate(rng: Rng) -> Instance:
     """A random small instance, its limits near what its fleets need."""
-    kind = pick(rng, ["measured"] * 5 + ["modelled"] * 3 + ["edge", "edge", "scales", "melange"])
+    kind = pick(rng, ["measured"] * 5 + ["modelled"] * 5 + ["engines"] * 4 + ["edge", "edge", "scales", "melange"])
     data: Instance = {"formulation": "fleet", "schema": 1, "notes": kind}
+    if kind != "engines" and maybe(rng, 0.1):
+        data["serving"] = "static"
     if maybe(rng, 0.5):
         data["objective"] = pick(rng, ["min_cost", "max_ce", "max_served"])
     if maybe(rng, 0.4):
         data["periods"] = [{"name": f"t{t}", "hours": between(rng, 0.5, 24)} for t in range(int(rng.integers(1, 4)))]
-    modelled = kind == "modelled"
+    modelled = kind in ("modelled", "engines")
     if kind == "melange":
         _mixed(rng, data)
     else:
@@ -682,10 +793,10 @@ def generate(rng: Rng) -> Instance:
             if maybe(rng, 0.3):
                 q["rate_factors"] = {data["workloads"][0]["name"]: pick(rng, [0.0, 0.5, 3.0])}
         if modelled:
-            _pool(rng, data)
+            _pool(rng, data, kind)
         else:
             _own_points(rng, data, kind)
-    if maybe(rng, 0.3):
+    if kind != "engines" and maybe(rng, 0.3):
         _queueing(rng, data)
     elif maybe(rng, 0.3):
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
@@ -697,11 +808,13 @@ def generate(rng: Rng) -> Instance:
 def _rate(rng: Rng, kind: str) -> float:
     if kind == "edge":  # whole numbers of throughputs that are whole numbers or halves
         return float(pick(rng, [0.5, 1.0, 2.0, 3.0, 6.0, 0.1, 0.3]))
+    if kind == "engines":
+        return between(rng, 0.2, 200)
     return between(rng, 1e-9, 1e10) if kind == "scales" else between(rng, 0.05, 20)
 
 
 def _workloads(rng: Rng, data: Instance, kind: str) -> None:
-    modelled = kind == "modelled"
+    modelled = kind in ("modelled", "engines")
     architectures = [static.architecture(rng) for _ in range(int(rng.integers(1, 3)))]
     data["workloads"] = []
     for i in range(int(rng.integers(1, 4))):
@@ -713,6 +826,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
             w["model"] = "llama-3.1-8b"
         if maybe(rng, 0.15):
             w["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
+        if kind == "engines" and maybe(rng, 0.3):
+            w["prefix_hit_share"] = pick(rng, [0.5, round(float(rng.random()), 3)])
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)
@@ -829,12 +944,12 @@ def _pools(data: Instance) -> list[Instance]:
     return pool if isinstance(pool, list) else [] if pool is None else [pool]
 
 
-def _pool(rng: Rng, data: Instance) -> None:
-    """Machines and strategies of modelled points."""
+def _pool(rng: Rng, data: Instance, kind: str) -> None:
+    """Machines and strategies of modelled points; engines and how they step."""
     data["gpus"] = static.gpus(rng, int(rng.integers(1, 3)))
-    vram = max((_weights_gib(w) for w in data["workloads"]), default=1.0)
+    vram = 2 * max((_weights_gib(w) for w in data["workloads"]), default=1.0) + (2.0 if kind == "engines" else 0.0)
     own = [
-        static.machine(rng, f"m{i}", list(data["gpus"]), vram * 2, (0.2, 8)) for i in range(int(rng.integers(1, 4)))
+        static.machine(rng, f"m{i}", list(data["gpus"]), vram, (0.2, 8)) for i in range(int(rng.integers(1, 4)))
     ]  # fmt: skip
     for m in own:
         if maybe(rng, 0.3):
@@ -858,7 +973,11 @@ def _pool(rng: Rng, data: Instance) -> None:
     if maybe(rng, 0.2):
         s["alpha"] = static.alpha_range(rng)
     data["strategies"] = s
-    if maybe(rng, 0.7):
+    if kind == "engines":
+        _batching(rng, data)
+    elif maybe(rng, 0.2):
+        data["latency"] = _steps(rng)
+    elif maybe(rng, 0.7):
         data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
         if maybe(rng, 0.7):
             calibration = static.calibration(rng, list(data["gpus"]), False)
@@ -870,6 +989,37 @@ def _pool(rng: Rng, data: Instance) -> None:
     for w in data["workloads"]:
         if maybe(rng, 0.7):
             w["slo"] = _slo(rng, modelled=True)
+            tbt_s = w["slo"].get("tbt_s")
+            if kind == "engines":
+                w["slo"].pop("tps", None)
+                if tbt_s is not None and maybe(rng):
+                    w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
+
+
+def _batching(rng: Rng, data: Instance) -> None:
+    """Continuous batching."""
+    data["serving"] = "continuous"
+    if maybe(rng, 0.3):
+        data["strategies"].pop("families")
+    elif "high_end" not in data["strategies"]["families"]:
+        data["strategies"]["families"].append("high_end")
+    if maybe(rng, 0.7):
+        data["latency"] = _steps(rng)
+    if maybe(rng, 0.6):
+        seqs = pick(rng, [1, 8, 16, 32, 64, 256])
+        data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
+        if maybe(rng):
+            data["engine"]["chunk_tokens"] = int(between(rng, 8, 4096))
+
+
+def _steps(rng: Rng) -> Instance:
+    """What says how long engines' steps take."""
+    found: Instance = {"model": pick(rng, ["default", "default", "roofline"])}
+    if maybe(rng):
+        found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
+    if found["model"] == "default" and maybe(rng):
+        found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
+    return found
 
 
 def _weights_gib(w: Instance) -> float:

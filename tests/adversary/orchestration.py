@@ -12,36 +12,35 @@ import csv
 import io
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from formulations.orchestration.problem import Continuous
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
+from optmodels.latency.resolve import Source, deployment, llm_name, resolve, source_of
+from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
-from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
+from tests.adversary import continuous
+from tests.adversary.continuous import Engine, under_way
+from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
-_ENGINES = "engines' steps, judged by tests/orchestration/test_continuous: literal form, recomputed rows, replay"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
-    **{f"Latency.{f}": _FITTED for f in ("fitted", "safety")},
-    **dict.fromkeys(
-        (
-            "Latency.model", "Latency.model=str", "Latency.model=EngineModel", "Latency.model=LatencyModel",
-            "Latency.engine", "Latency.engine=vllm", "Latency.engine=sglang", "Latency.engine=trtllm",
-            "Orchestration.serving", "Orchestration.serving=slots", "Orchestration.serving=continuous",
-            "Orchestration.engine", "Continuous.max_num_seqs", "Continuous.max_num_batched_tokens",
-            "Continuous.chunk_tokens", "Continuous.quantile", "Continuous.waits",
-        ), _ENGINES,
-    ),
+    "Latency.fitted": _FITTED,
+    "Latency.model=LatencyModel": _FITTED,
+    "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "TraceSpec.generated": _GENERATED,
     "TraceSpec.columns": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
@@ -84,14 +83,33 @@ class Candidate:
     unit: int
     rate: float
     prefill: float
+    engine: Engine | None = None  # each replica's, at the level of `batch`; None: slots
 
     @property
     def gpus(self) -> int:
         return self.tp * self.pp * self.dp
 
     @property
-    def slots(self) -> int:
-        return self.batch * self.dp
+    def running(self) -> float:
+        """Requests that an instance has at a time."""
+        return self.dp * (self.batch if self.engine is None else self.engine.most[1])
+
+    def first(self, prompt: Array) -> Array:
+        """Seconds from a start to the first token."""
+        if self.engine is None:
+            return self.prefill * prompt
+        return np.array([self.engine.first_s(max(1.0, p)) for p in prompt.tolist()])
+
+    def rest(self, output: Array) -> Array:
+        """Seconds from the first token to the last."""
+        if self.engine is None:
+            return output / self.rate
+        return np.array([self.engine.rest_s(max(1.0, n)) for n in output.tolist()])
+
+    def holds(self, tokens: Array) -> npt.NDArray[np.bool_]:
+        """Whether its cache holds requests of so many tokens."""
+        most = math.inf if self.engine is None else self.engine.kv * (1 + EDGE)
+        return np.asarray(tokens <= most)
 
 
 @dataclass(frozen=True)
@@ -111,16 +129,27 @@ class Group:
 
     def able(self, c: Candidate, ttft_s: float | None, edge: float) -> tuple[float, float]:
         """(share in time on an idle c, mean wait in seconds which that share can afford)."""
-        first = c.prefill * self.prompt
-        slack = self.due - first - self.output / c.rate
+        first = c.first(self.prompt)
+        slack = self.due - first - c.rest(self.output)
         if ttft_s is not None:
             slack = np.minimum(slack, ttft_s - first)
-        can = slack >= edge * self.due
+        can = (slack >= edge * self.due) & c.holds(np.maximum(self.prompt, 1) + np.maximum(self.output, 1))
         return (float(can.mean()), max(0.0, float(slack[can].mean()))) if can.any() else (0.0, 0.0)
 
+    def first(self, c: Candidate) -> float:
+        """Seconds from a start to the first token."""
+        return float(c.first(self.prompt).mean())
+
     def service(self, c: Candidate) -> float:
-        """Seconds in a slot."""
-        return c.prefill * float(self.prompt.mean()) + float(self.output.mean()) / c.rate
+        """Seconds in a slot, or running."""
+        return self.first(c) + float(c.rest(self.output).mean())
+
+    def taken(self, c: Candidate, bin_s: float, bins: int) -> list[Array]:
+        """Share of each capacity of an instance that a start takes, in its bin and those after it."""
+        if c.engine is None:
+            return [under_way(self.service(c), bin_s, bins) / c.running]
+        prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (self.prompt, self.output))
+        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins)]
 
 
 @dataclass
@@ -169,13 +198,20 @@ def read(data: Instance) -> Case:
             free.append((s["gpu"], s["gpus"] - len(set(failed.get(server, ())))))
     works = [layer_work(_shape(m), m.get("weights", "fp16"), m.get("kv", "fp16")) for m in data["models"]]
     trace = _trace(data, names)
-    held = [_held(data, m, works[m], types, vram, free) for m in range(len(names))]
+    source = _source(data)
+    shortest = [_shortest(data, m, trace) for m in range(len(names))]
+    held = [_held(data, m, works[m], types, vram, free, shortest[m]) for m in range(len(names))]
     lengths = [_lengths(data, m, trace, held[m]) for m in range(len(names))]
-    rates = [_Rates(data, m, works[m], *lengths[m][:2]) for m in range(len(names))]
+    rates = [_Rates(data, m, works[m], *lengths[m][:2], source) for m in range(len(names))]
     slices = [_t_slice(data, m, types, rates[m]) for m in range(len(names))]
-    candidates = [
-        c for m in range(len(names)) for c in _candidates(data, m, works[m], lengths[m], types, vram, free, rates[m])
-    ]  # fmt: skip
+    candidates: list[Candidate] = []
+    if (limits := _limits(data)) is None:
+        for m in range(len(names)):
+            candidates += _candidates(data, m, works[m], lengths[m], types, vram, free, rates[m])
+    else:
+        mixtures = [_mixture(data, m, trace, held[m]) for m in range(len(names))]
+        for m in range(len(names)):
+            candidates += _engines(data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m])
     if trace is None:
         groups, bins, bin_s = _classes(data, names, slices, held)
     else:
@@ -222,14 +258,19 @@ def _choices(data: Instance, m: int) -> dict[str, list[int]]:
 
 
 def _held(
-    data: Instance, m: int, work: LayerWork, types: list[str], vram: dict[str, float], free: list[tuple[str, int]]
-) -> float:
+    data: Instance, m: int, work: LayerWork, types: list[str], vram: dict[str, float], free: list[tuple[str, int]],
+    shortest: float,
+) -> float:  # fmt: skip
     """Tokens of one request beside the weights where there is most memory; ∞ where the weights fit nowhere."""
     choose, usable = _choices(data, m), data.get("memory", {}).get("vram_usable", 0.9)
-    most = 0.0
+    most, limits = 0.0, _limits(data)
     for g in types:
         working = sum(n for of, n in free if of == g)
         shape = _shape(data["models"][m])
+        if limits is not None:
+            cache = (_cache(data, work, shape, vram[g], tp, limits, shortest) for tp in choose["tp"] if tp <= working)
+            most = max([most, *cache])
+            continue
         for tp in choose["tp"]:
             for pp in choose["pp"]:
                 if tp * pp <= working:
@@ -248,21 +289,53 @@ def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> fl
     return math.inf if not full else (room / token - work.window_share * work.window_tokens) / full
 
 
-def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -> tuple[float, float, float]:
-    """Mean prompt, mean output, longest of both together, of the requests that can be held."""
+def _cache(
+    data: Instance, work: LayerWork, shape: Architecture, vram_gib: float, tp: int, limits: Continuous, shortest: float
+) -> float:  # fmt: skip
+    """Tokens that an engine's cache holds."""
+    usable = data.get("memory", {}).get("vram_usable", 0.9) * vram_gib * GIB
+    return continuous.kv_tokens(work, shape, usable, tp, limits.room, limits.max_num_seqs, shortest)
+
+
+def _shortest(data: Instance, m: int, trace: list[Request] | None) -> float:
+    """Tokens of a model's shortest request, of a prompt and an output of one each at least."""
+    every = _mixture(data, m, trace, math.inf)
+    return min((max(1.0, p) + max(1.0, n) for _, p, n in every), default=2.0)
+
+
+def _limits(data: Instance) -> Continuous | None:
+    """Of engines that batch continuously."""
+    return Continuous.model_validate(data.get("engine", {})) if data.get("serving") == "continuous" else None
+
+
+def _mixture(data: Instance, m: int, trace: list[Request] | None, held: float) -> list[tuple[float, float, float]]:
+    """(weight, prompt, output) of a model's requests that can be held."""
     if trace is not None:
-        mine = [(1.0, float(r.prompt), float(r.output)) for r in trace if r.model == m]
+        every = [(1.0, float(r.prompt), float(r.output)) for r in trace if r.model == m]
     else:
-        mine = [
+        every = [
             (float(np.mean(c["requests_per_s"])), c.get("prompt_tokens", 0.0), c["output_tokens"])
             for c in data["requests"]["classes"] if c["model"] == data["models"][m]["model"]
         ]  # fmt: skip
-    mine = [x for x in mine if x[1] + x[2] <= held]
+    return [x for x in every if x[1] + x[2] <= held]
+
+
+def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -> tuple[float, float, float]:
+    """Mean prompt, mean output, longest of both together, of the requests that can be held."""
+    mine = _mixture(data, m, trace, held)
     count = sum(x[0] for x in mine)
     longest = max([1.0, *(x[1] + x[2] for x in mine)])
     if count <= 0:
         return 1.0, 1.0, longest
     return sum(x[0] * x[1] for x in mine) / count, sum(x[0] * x[2] for x in mine) / count, longest
+
+
+def _source(data: Instance) -> Source | None:
+    """What knows the seconds of engines' steps."""
+    latency = data["latency"]
+    if "model" not in latency:
+        return None
+    return source_of(latency["model"], latency.get("engine", "vllm"), Path, "latency.model")
 
 
 @dataclass(frozen=True)
@@ -274,9 +347,46 @@ class _Rates:
     work: LayerWork
     prompt: float
     output: float
+    source: Source | None
+
+    def steps(self, name: str, tp: int, pp: int) -> tuple[StepCosts, Provenance] | None:
+        """Seconds of an engine's steps, central, where they are known."""
+        served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
+        own = self.data.get("gpus", {}).get(name)
+        gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
+        if pp != 1 or shape.heads % tp or gpu.fp16_flops is None:
+            return None
+        given = served.get("architecture", served["model"])
+        assert self.source is not None
+        d = deployment(
+            self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name,
+            served.get("weights", "fp16"), served.get("kv", "fp16"), tp,
+        )  # fmt: skip
+        return resolve(self.source, d, max(1.0, self.prompt))
+
+    def safe(self, name: str, tp: int, pp: int) -> tuple[StepCosts, float] | None:
+        """The same as long as `latency.safety` says, and how many times longer yet first tokens take."""
+        found = self.steps(name, tp, pp)
+        if found is None:
+            return None
+        slower, later = found[1].factors(self.data["latency"].get("safety"))
+        return found[0].scaled(slower), later / slower
+
+    def step(self, costs: StepCosts, load: int) -> float:
+        """A step of so many decoding requests, all half-way through their output."""
+        experts = 0.0 if costs.experts is None else float(costs.experts.seconds(load))
+        context = continuous.seen(costs, max(1.0, self.prompt) + self.output / 2)
+        return costs.fixed_s + experts + load * (costs.decode_request_s + costs.context_s * context)
 
     def __call__(self, gpu: str, tp: int, pp: int, load: int) -> tuple[float, float] | None:
         name, latency = self.data["models"][self.m]["model"], self.data["latency"]
+        if self.source is not None:
+            safe = self.safe(gpu, tp, pp)
+            if safe is None:
+                return None
+            prompt = max(1.0, self.prompt)
+            first = safe[0].step(np.array([prompt]), np.zeros(1), np.zeros(0)) + safe[0].request_s
+            return 1.0 / self.step(safe[0], load), safe[1] * first / prompt
         if "roofline" in latency:
             return self._roofline(gpu, tp, pp, load)
         for row in latency.get("decay", ()):
@@ -321,6 +431,8 @@ def _t_slice(data: Instance, m: int, types: list[str], rate: _Rates) -> float:
     given = data["models"][m].get("t_slice_s")
     if given is not None:
         return float(given)
+    if rate.source is not None:  # what was promised, whatever the safety
+        return rate.step(next(s for g in types if (s := rate.steps(g, 1, 1)) is not None)[0], 1)
     found = next(r for g in types if (r := rate(g, 1, 1, 1)) is not None)
     return 1.0 / found[0]
 
@@ -364,6 +476,35 @@ def _candidates(
     return found
 
 
+def _engines(
+    data: Instance, m: int, work: LayerWork, limits: Continuous, mixture: list[tuple[float, float, float]],
+    types: list[str], vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates, shortest: float,
+) -> list[Candidate]:  # fmt: skip
+    """Every combination at the level of every batch that max_num_seqs and the cache allow for."""
+    choose, cluster, found = _choices(data, m), data["cluster"], []
+    # Engines compute a token at least of whatever is asked.
+    if sum(w for w, _, _ in mixture) > 0:
+        mixture = [(w, max(1.0, p), max(1.0, n)) for w, p, n in mixture]
+    else:
+        mixture = [(1.0, 1.0, 1.0)]
+    for g in types:
+        of_type = [n for of, n in free if of == g]
+        for tp in sorted(set(choose["tp"])):
+            unit = 1 if cluster.get("tensor_groups_cross_servers") else tp
+            steps = rate.safe(g, tp, 1)
+            cache = _cache(data, work, _shape(data["models"][m]), vram[g], tp, limits, shortest)
+            if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
+                continue
+            for batch in sorted(set(choose["batch"])):
+                at = continuous.engine(*steps, limits, cache, mixture, batch)
+                if batch <= at.most[1] and at.most[2] > 0:
+                    found += [
+                        Candidate(m, g, tp, 1, dp, batch, unit, 1.0 / at.pace_s, 0.0, at)
+                        for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
+                    ]  # fmt: skip
+    return found
+
+
 def _classes(
     data: Instance, names: list[str], slices: list[float], held: list[float]
 ) -> tuple[list[Group], int, float]:
@@ -400,7 +541,8 @@ def _requests(
     asked = {r.model for r in trace}
     services = [lengths[c.model][1] / c.rate for c in candidates if c.model in asked]
     typical = float(np.median(services)) if services else 1.0
-    bin_s = data.get("bins", {}).get("seconds") or max(typical, last / 16, 1e-3)
+    few = 16 if _limits(data) is None else 48
+    bin_s = data.get("bins", {}).get("seconds") or max(typical, last / few, 1e-3)
     short = [due for due, x in zip(dues, long, strict=True) if not x]
     T = math.floor(last / bin_s) + 1 if last > 0 else max(1, math.ceil(max(short, default=0.0) / bin_s))
     wait = 0.0
@@ -450,14 +592,14 @@ def reference(data: Instance) -> Answer:
 def _optimum(case: Case, p: Programme, strict: bool) -> Solution | None:
     instances = _instances(case, p)
     score = _Score(case, p)
-    work: list[list[dict[int, float]]] = [[{} for _ in range(case.bins + 2)] for _ in case.candidates]
+    work: list[dict[tuple[int, int], dict[int, float]]] = [{} for _ in case.candidates]  # by capacity and bin
     for q in case.groups:
         _schedule(case, p, q, work, score, strict)
     for j, c in enumerate(case.candidates):
-        for row in work[j]:
-            slots = c.slots * (1.0 if strict else 1 + GENEROUS)
-            if row:
-                p.row({**row, instances[j]: -min(slots, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
+        for row in work[j].values():
+            # Capacities are counted in slots, or in requests that run.
+            have = c.running * (1.0 if strict else 1 + GENEROUS)
+            p.row({**row, instances[j]: -min(have, sum(a * p.high[x] for x, a in row.items()))}, high=0.0)
     score.finish(instances)
     return p.solve()
 
@@ -492,9 +634,14 @@ def _instances(case: Case, p: Programme) -> list[int]:
 
 
 def _schedule(
-    case: Case, p: Programme, q: Group, work: list[list[dict[int, float]]], score: _Score, strict: bool
+    case: Case,
+    p: Programme,
+    q: Group,
+    work: list[dict[tuple[int, int], dict[int, float]]],
+    score: _Score,
+    strict: bool,
 ) -> None:
-    """Admissions m and starts x of one class, and the slots that they keep busy.
+    """Admissions m and starts x of one class, and what they take of instances.
 
     They are counted in the requests of the class, or in as many as its candidates could ever serve, if that is less.
     """
@@ -509,7 +656,7 @@ def _schedule(
             able.append((j, c, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait))
     if not able:
         return
-    most = max(c.slots * case.most(c) * (T + 2) * case.bin_s / q.service(c) for _, c, _, _ in able)
+    most = max(c.running * case.most(c) * (T + 2) * case.bin_s / q.service(c) for _, c, _, _ in able)
     unit = min(N, most)
     admitted: list[tuple[float, list[int]]] = []
     for j, c, share, wait in able:
@@ -528,29 +675,17 @@ def _schedule(
         else:
             comes = starts
         admitted.append((share, comes))
-        busy = _busy(q.service(c), case.bin_s, T + 2)
-        for t in range(T + 2):
-            for tau in range(min(t + 1, T)):
-                if busy[t - tau] > 1e-9 * busy.max():
-                    work[j][t][starts[tau]] = busy[t - tau] * unit
+        for r, taken in enumerate(q.taken(c, case.bin_s, T + 2)):
+            for t in range(T + 2):
+                for tau in range(min(t + 1, T)):
+                    if taken[t - tau] > 1e-9 * taken.max():
+                        work[j].setdefault((r, t), {})[starts[tau]] = taken[t - tau] * unit * c.running
         score.add(q, c, unit, starts, comes, wait > 0)
     for t in range(T):
         for level in sorted({share for share, _ in admitted}):  # shares are nested
             mine = [(comes[t], 1.0) for share, comes in admitted if share <= level]
             p.row(mine, high=level * q.arrivals[t] / unit)
         p.row([(comes[t], 1.0) for _, comes in admitted], high=q.arrivals[t] / unit)
-
-
-def _busy(service: float, bin_s: float, bins: int) -> Array:
-    """Mean slots that a start at a uniform time of bin 0 keeps busy in bins 0, 1, …"""
-
-    def started(z: float) -> float:  # ∫ to z of the share of starts until then, over the bin
-        z = z / bin_s
-        return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
-
-    edges = bin_s * np.arange(bins + 1)
-    level = [started(e) - started(e - service) for e in edges.tolist()]
-    return np.diff(level)
 
 
 class _Score:
@@ -583,14 +718,14 @@ class _Score:
             for c in (c for c in self.case.candidates if c.model == q.model):
                 share, wait = q.able(c, ttft, 0.0)
                 if share > 0:
-                    found.append(wait + c.prefill * float(q.prompt.mean()))
+                    found.append(wait + q.first(c))
         longest = max(found)
         return longest if longest > EDGE else 1.0  # what is left of a wait of 0 is rounding
 
     def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
         """What requests of class q on c are worth; variables count `unit` of them."""
         p, w = self.p, self.weights
-        first = c.prefill * float(q.prompt.mean())
+        first = q.first(c)
         each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first / self.limit) / self.N
         held = w["latency"] * self.case.bin_s / (self.limit * self.N)
         for t, x in enumerate(starts):
@@ -637,7 +772,7 @@ class _Score:
 KINDS = (
     "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
     "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
-    "everything",
+    "everything", "engines", "engines", "engines", "steps",
 )  # fmt: skip
 
 
@@ -684,7 +819,14 @@ class _Making:
         if d.chance(0.85):
             data["candidates"] = self.sizes()
         data["latency"] = self.latency(data)
-        listed = self.kind in ("rows", "lengths", "files", "crowd") or (self.kind == "everything" and d.chance(0.5))
+        if self.kind == "engines":
+            data["serving"] = "continuous"
+            if d.chance(0.8):
+                data["engine"] = self.engine()
+        elif d.chance(0.1):
+            data["serving"] = "slots"
+        listed = self.kind in ("rows", "lengths", "files", "crowd")
+        listed |= self.kind in ("everything", "engines") and d.chance(0.5)
         data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
         if self.on("limits") or d.chance(0.2):
             if d.chance(0.5):
@@ -733,17 +875,32 @@ class _Making:
     def sizes(self) -> dict[str, list[int]]:
         d = self.d
         sizes = {"tp": d.some((1, 2, 3) if self.on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
-        if d.chance(0.3):
+        if self.kind == "engines":
+            sizes = {"tp": d.some((1, 2)), "batch": d.some((1, 4, 12, 32))[:2]}
+        if d.chance(0.1 if self.kind == "engines" else 0.3):
             sizes["pp"] = d.some((1, 2))
         if d.chance(0.3):
             sizes["dp"] = d.some((1, 2, 3))
         return sizes
 
+    def engine(self) -> dict[str, Any]:
+        """What engines may do in a step, and what their levels keep free."""
+        d = self.d
+        seqs = d.one((16, 32, 64, 256))
+        found: dict[str, Any] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + d.whole(32, 4096)}
+        if d.chance(0.4):
+            found["chunk_tokens"] = d.whole(16, 2048)
+        if d.chance(0.5):
+            found["quantile"] = d.one((0.5, 0.8, 0.99))
+        if d.chance(0.5):
+            found["waits"] = d.magnitude(0.05, 20)
+        return found
+
     def model(self, name: str) -> dict[str, Any]:
         d = self.d
         model: dict[str, Any] = {
             "model": name,
-            "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, HYBRID, "llama-3.2-3b")),
+            "architecture": d.one((OWN_MODEL, OWN_MODEL, EXPERTS, HYBRID, WINDOWED, "llama-3.2-3b")),
         }
         if self.on("memory") or d.chance(0.2):
             model |= {"weights": d.one(WEIGHTS), "kv": d.one(("fp16", "fp8", "int4"))}
@@ -765,6 +922,13 @@ class _Making:
     def latency(self, data: Instance) -> dict[str, Any]:
         """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
         d = self.d
+        if self.kind in ("engines", "steps"):
+            steps: dict[str, Any] = {"model": d.one(("default", "default", "roofline"))}
+            if d.chance(0.5):
+                steps["engine"] = d.one(("vllm", "sglang", "trtllm"))
+            if steps["model"] == "default" and d.chance(0.5):
+                steps["safety"] = d.one((0.5, 0.8, 0.9, 0.95))
+            return steps
         if self.on("roofline") or d.chance(0.05):
             return {"roofline": d.one(("roofline", "roofline", "paper"))}
         rows = []
@@ -802,7 +966,7 @@ class _Making:
     def rates(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(requests, slo, bins) of classes."""
         d, T = self.d, self.d.whole(1, 5)
-        scale = {"few-requests": 1e-9, "many-requests": 1e9}.get(self.kind, 1.0)
+        scale = {"few-requests": 1e-9, "many-requests": 1e9, "engines": 30.0}.get(self.kind, 1.0)
         even, listed = self.kind == "degenerate", self.kind != "constant"
 
         def rate() -> Any:
@@ -817,6 +981,8 @@ class _Making:
             }  # fmt: skip
             if self.kind == "edge":
                 c["slo_factor"] = d.one((0.5, 1.0, 1.0, 2.0))  # as fast as one GPU is, and no faster
+            elif self.kind == "engines":
+                c["slo_factor"] = d.number(0.8, 8.0)
             if d.chance(0.5):
                 c["prompt_tokens"] = d.number(0, 1000)
             if self.on("weights-apart") or d.chance(0.3):
@@ -824,7 +990,8 @@ class _Making:
             classes.append(c)
         requests: dict[str, Any] = {"classes": classes}
         if any(isinstance(c["requests_per_s"], list) for c in classes):
-            return requests | {"classes_bin_s": d.one((4.0, d.number(1, 30)))}, {}, {}
+            bin_s = d.number(0.2, 5) if self.kind == "engines" else d.one((4.0, d.number(1, 30)))
+            return requests | {"classes_bin_s": bin_s}, {}, {}
         requests["duration_s"] = d.number(5, 60)
         return requests, {}, {"seconds": requests["duration_s"] / d.number(1, 6)} if d.chance(0.8) else {}
 
@@ -836,6 +1003,9 @@ class _Making:
         d = self.d
         n = 70 if self.kind == "crowd" else d.whole(1, 12)
         span = d.number(1, 40)
+        engines = self.kind == "engines"
+        if engines:
+            n, span = d.whole(1, d.one((5, 60))), d.number(0.2, 4)
         by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
         rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
         rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
@@ -846,18 +1016,19 @@ class _Making:
             rows["model"] = [d.one(self.names) for _ in range(n)]
         elif len(self.names) > 1 or d.chance(0.5):
             requests["model"] = d.one(self.names)
-        slo: dict[str, Any] = {"factor": d.number(0.3, 3.0)}
+        low, high = (0.8, 8.0) if engines else (0.3, 3.0)
+        slo: dict[str, Any] = {"factor": d.number(low, high)}
         # So many groups that every length has its own; of one allowance, whose groups make no difference then.
         bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
-        alone = self.kind != "crowd" and d.chance(0.2)
+        alone = n <= 12 and d.chance(0.2)
         if alone:
             bins = {}
         if (alone or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
-            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(0.3, 3.0) for _ in range(n)]
+            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if d.chance(0.8):
+        if d.chance(0.8) or (engines and n > 5):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])

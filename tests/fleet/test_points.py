@@ -169,6 +169,17 @@ def test_trace_into_buckets(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "text"), [
+    ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n1,100,10\n2,200,1000000\n"),
+    ("t.jsonl", '{"timestamp": 0, "input_length": 200, "output_length": 1000000}\n'
+                '{"timestamp": 4000, "input_length": 301, "output_length": 9}\n'),
+])  # fmt: skip
+def test_a_request_longer_than_a_bucket_may_be_is_a_mistake_of_the_trace(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=r"a request of 1,000,200 tokens'; expected at most 1,000,000 tokens"):
+        bucket_trace(tmp_path / name, Trace(file=name))
+
+
+@pytest.mark.parametrize(("name", "text"), [
     ("t.jsonl", '{"timestamp": 0, "input_length": 300, "output_length": 9}\n'
                 '{"timestamp": 4000, "input_length": 301, "output_length": 9}\n'),
     ("t.csv", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n1,m,300,9,309,a\n3,m,5,0,5,a\n"

@@ -14,6 +14,8 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+SECOND = 20_000  # from this number on, also the files of `_second`
+FIRST_ITEMS = 40  # files that numbers below it stand for
 LIMIT_S = 2  # of every solve
 INSTANCES = (
     "cost_efficiency/textbook/hand-checkable.yaml", "cost_efficiency/table_ix/batch-budget-2.0.yaml",
@@ -84,6 +86,19 @@ GUIDELLM = {"args": {"model": "m"}, "benchmarks": [{
         ("inter_token_latency_ms", 20.0), ("request_concurrency", 7.5), ("requests_per_second", 2.0),
     )},
 }]}  # fmt: skip
+QWEN = "".join(
+    json.dumps({"chat_id": i, "timestamp": i / 2, "input_length": 20 + i, "output_length": 3 + i, "type": "text",
+                "hash_ids": [i, i + 1]}) + "\n"
+    for i in range(8)
+)  # fmt: skip
+SERVEGEN = "request_id,timestamp,input_tokens,output_tokens\n" + "".join(
+    f"{i},{i / 4},{90 + i},{9 + i}\n" for i in range(8)
+)
+SGLANG_LOG = "".join(
+    json.dumps({"request_received_ts": 1.7e9 + i, "prompt_tokens": 70 + i, "completion_tokens": 5 + i}) + "\n"
+    for i in range(8)
+)
+VLLM_TIMES = "queued_s,input_tokens,output_tokens\n" + "".join(f"{i * 0.3:.1f},{80 + i},{4 + i}\n" for i in range(8))
 RATES = "model,gpu,tp,pp,batch,tokens_per_s\n" + "".join(
     f"mistral-7b,v100-16g-pcie,{tp},1,{b},{40 * tp * b**0.5:.2f}\n" for tp in (1, 2) for b in (1, 2, 4)
 )
@@ -151,7 +166,114 @@ def items(folder: Path) -> list[Item]:
     found.append(Item("steps.parquet", _parquet(STEPS), (calibrate,)))
     curve = ("tables", "{}", "--x", "decode_requests", "--y", "latency_s", "--max-error", "0.1", "--json")
     found.append(Item("curve.csv", "decode_requests,latency_s\n1,0.1\n2,0.12\n4,0.2\n8,0.5\n9,0.6\n", (curve,)))
-    return found + [Item(*beside[:2], (solve,), beside[2:]) for beside in _beside()]
+    found += [Item(*beside[:2], (solve,), beside[2:]) for beside in _beside()]
+    assert len(found) == FIRST_ITEMS, "cases below SECOND would stand for other files"
+    return found + _second(folder)
+
+
+def _second(folder: Path) -> list[Item]:
+    """Files of what came later: engines that batch continuously, simulators, importers, models of engines."""
+    from tests.measure.test_importers import GOOD
+
+    solve = ("solve", "{}", "--json", "--time-limit", str(LIMIT_S))
+    on = ("--llm", "llama-3.1-8b", "--gpu", "h100")
+    simulate = ("simulate", *on, "--first", "60", "--json", "--trace")
+    workload = ("--machine", "m", "--batch", "16", "--input-tokens", "512", "--output-tokens", "256", "--json")
+    rows = tuple(("operating-points", "{}", *workload, *more) for more in (
+        (), ("--replicas", "1,2", "--passes", "1,2", "--safety", "0.5"),
+        ("--as", "points_table", "--demand", "chat/short", "--ttft-s", "1"),
+        ("--as", "measured", "--gpu", "h100", "--llm", "llama-3.1-8b"), ("--as", "serves", "--service", "chat"),
+    ))  # fmt: skip
+    own = ("calibrate", "{}", "--model", "default", "--engine", "vllm", *on, "--json")
+    fits = tuple(
+        ("calibrate", "{}", "--model", m, "--json") for m in ("steps", "two_segment", "additive", "linear_batch")
+    )
+    found = [Item("steps.csv", STEPS, fits), Item("served.csv", SERVED, (own, *rows)),
+             Item("static.csv", STATIC, (("calibrate", "{}", "--model", "decay", "--json"), *rows[:2]))]  # fmt: skip
+    poisson = ("poisson:2:100-300:9:20",)
+    for name, document in _models(folder).items():
+        readers = [*rows, (*simulate, *poisson, "--model", "{}")]
+        found.append(Item(name, document, tuple(readers)))
+        instance = _continuous()["fleet"] | {"latency": {"model": name, "engine": "vllm"}}
+        found.append(Item(name, document, (solve,), ("fleet.yaml", yaml.safe_dump(instance, sort_keys=False))))
+    traces = {"ours.csv": OURS, "qwen.jsonl": QWEN, "servegen.csv": SERVEGEN, "sglang.jsonl": SGLANG_LOG,
+              "vllm.csv": VLLM_TIMES, "azure.csv": AZURE, "mooncake.jsonl": MOONCAKE}  # fmt: skip
+    for name, text in traces.items():
+        found.append(Item(name, text, ((*simulate, "{}", "--model", "roofline"),)))
+    for name, text, fixed, columns, _ in GOOD.values():
+        told = [a for k, v in fixed.items() for a in ("--set", f"{k}={v}")]
+        told += [a for k, v in columns.items() for a in ("--column", f"{k}={v}")]
+        content = json.loads(text) if name.endswith(".json") else text
+        found.append(Item(name, content, (("measure", "--from", "{}", *told, "--json"),)))
+    explain = ("explain", "{}", "--json", "--time-limit", str(LIMIT_S))
+    found += [Item(f"{name}.yaml", document, (solve, solve, explain)) for name, document in _continuous().items()]
+    for name, document in _plans(folder).items():
+        readers = [("check", "{}"), ("report", "{}", "--out", "{out}.html"), ("replay", "{}", "--json")]
+        readers += [("export", "{}", "--to", to) for to in ("vllm", "kubernetes")]
+        found.append(Item(name, document, tuple(readers)))
+    return found
+
+
+def _continuous() -> dict[str, Any]:
+    """Instances of engines that batch continuously; latencies of the roofline, as `default` would be slow to load."""
+    engine = {"max_num_seqs": 64, "max_num_batched_tokens": 2048}
+    fleet = {
+        "formulation": "fleet", "schema": 1, "name": "continuous", "serving": "continuous", "engine": engine,
+        "workloads": [{
+            "name": "chat", "model": "llama-3.1-8b", "requests_per_s": 4.0, "prefix_hit_share": 0.1,
+            "buckets": [{"input_tokens": 512, "output_tokens": 64, "share": 0.7},
+                        {"input_tokens": 2048, "output_tokens": 32, "share": 0.3, "longest_tokens": 4000}],
+            "slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.9}, "tbt_s": 0.1},
+        }],
+        "pool": {"catalog": "aws", "include": ["g6e.xlarge", "p5.4xlarge"]}, "markets": {"main": ["on_demand"]},
+        "latency": {"model": "roofline", "engine": "vllm"},
+    }  # fmt: skip
+    orchestration = {
+        "formulation": "orchestration", "schema": 1, "name": "continuous", "serving": "continuous",
+        "engine": engine | {"chunk_tokens": 512}, "latency": {"model": "roofline"},
+        "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]}, "models": [{"model": "llama-3.2-3b"}],
+        "candidates": {"tp": [1, 2], "batch": [4]}, "bins": {"seconds": 1.0},
+        "requests": {"rows": {"arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90],
+                              "slo_factor": [2.0, 3.0]}},
+    }  # fmt: skip
+    return {"fleet": fleet, "orchestration": orchestration}
+
+
+def _models(folder: Path) -> dict[str, Any]:
+    """Model files of other kinds than `_made` has."""
+    kept = folder / "models.json"
+    if not kept.exists():
+        from optmodels.latency.engines.own import served_rows, with_own_rows
+        from optmodels.latency.fit import calibrate_measurements, read_measurements
+
+        made: dict[str, Any] = {}
+        for name, text in (("steps", STEPS), ("served", SERVED), ("static", STATIC)):
+            (folder / f"{name}.csv").write_text(text, encoding="utf-8")
+        rows = {name: read_measurements(folder / f"{name}.csv") for name in ("steps", "served", "static")}
+        for name, model in (("steps", "steps"), ("served", "additive"), ("static", "decay")):
+            fitted = calibrate_measurements(rows[name], model).model
+            made[f"{name}.{model}.yaml"] = json.loads(fitted.model_dump_json(by_alias=True, exclude_none=True))
+        pulled = with_own_rows(served_rows(rows["served"], "vllm", "h100", "llama-3.1-8b"), source="fuzz", date=None)
+        made["engines.yaml"] = json.loads(pulled.model_dump_json(by_alias=True))
+        kept.write_text(json.dumps(made), encoding="utf-8")
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def _plans(folder: Path) -> dict[str, Any]:
+    """Results of `_continuous`."""
+    kept = folder / "continuous.json"
+    if not kept.exists():
+        import optmodels
+
+        made = {}
+        for name, document in _continuous().items():
+            instance = folder / f"{name}.yaml"
+            instance.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+            made[f"{name}.plan.json"] = json.loads(optmodels.solve(instance, time_limit=30).to_json())
+        kept.write_text(json.dumps(made), encoding="utf-8")
+    found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
 
 
 def _beside() -> list[tuple[Any, ...]]:

@@ -3,13 +3,23 @@
 import os
 import stat
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from optmodels.errors import InputError
-from optmodels.io.write import new_folder, safe_name, write_bytes, write_frame, write_text
+from optmodels.io.write import (
+    columns_of,
+    csv_text,
+    data_frame,
+    new_folder,
+    safe_name,
+    write_bytes,
+    write_frame,
+    write_text,
+)
 
 
 def names(folder):
@@ -121,3 +131,23 @@ def test_frames_by_ending(tmp_path):
 def test_bytes_are_bytes(tmp_path):
     write_bytes(tmp_path / "b", bytes(range(256)))
     assert (tmp_path / "b").read_bytes() == bytes(range(256))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(), st.integers(-(2**60), 2**60), st.booleans(),
+            st.one_of(st.none(), st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)),
+        ),
+        min_size=1, max_size=5,
+    )
+)  # fmt: skip
+def test_columns_are_written_as_a_data_frame_of_them_is(rows):
+    floats, whole, flags, texts = zip(*rows, strict=True)
+    columns = {"=a": np.array(floats), "b": np.array(whole), "c,d": np.array(flags), "e": list(texts)}
+    assert csv_text(columns) == csv_text(data_frame(columns))
+
+
+def test_rows_as_columns_leave_out_what_a_row_lacks():
+    assert columns_of([{"a": 1, "b": 2.5}, {"c": "x", "a": 3}]) == {"a": [1, 3], "b": [2.5, None], "c": [None, "x"]}
+    assert csv_text(columns_of([{"a": "x"}, {"b": "=y"}])) == "a,b\nx,\n,'=y\n"

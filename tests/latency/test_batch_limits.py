@@ -98,6 +98,11 @@ def test_b_sla_is_the_largest_batch_in_time():
         lambda: bl.from_moments(0, 1, 1, 1),
         lambda: bl.from_moments(1, -1, 1, 1),
         lambda: bl.from_moments(float("nan"), 0, 1, 0),
+        lambda: bl.from_moments(1e300, 0, 1, 0),
+        lambda: bl.from_moments(1e-300, 0, 1, 0),
+        lambda: bl.from_sample(np.array([1.0, 1e300]), np.array([1.0, 2.0])),
+        lambda: bl.from_sample(np.array([1e-300]), np.array([0.0])),
+        lambda: bl.b_mem_normal(bl.Lengths(1, 0), 1e300, 0.1),
         lambda: bl.from_sample(np.array([]), np.array([])),
         lambda: bl.from_sample(np.array([-1.0]), np.array([0.0])),
         lambda: bl.b_mem_normal(bl.Lengths(1, 0), -1, 0.1),
@@ -171,3 +176,22 @@ def test_algorithm_2_keeps_its_bracket_in_bounds(seen):
 def test_combined_is_the_smaller():
     c = CombinedController(StaticController(30), StaticController(20))
     assert c.step(Observation(1, 1)) == 20
+
+
+def test_the_length_that_is_none_is_named_by_its_row():
+    with pytest.raises(InputError, match=r"1e\+300 tokens in row 2"):
+        bl.from_sample(np.array([1.0, 1e300]), np.array([1.0, 2.0]))
+
+
+def test_a_cache_for_more_requests_than_are_looked_at():
+    """10¹² tokens hold 10¹⁰ requests of 100: neither the count nor the memory it is found in grows with them."""
+    limit = bl.memory_limit(bl.from_moments(60, 30, 40, 40), 1e12, 0.01)
+    assert limit.normal == limit.linear == bl.B_MAX and limit.true_probability == 0
+
+
+def test_a_sum_of_gamma_lengths_runs_over_as_often_as_it_does():
+    """One exponential length of mean 100 exceeds 250 with probability e^−2.5; two of them with (1 + 2.5)·e^−2.5."""
+    lengths = bl.Lengths(100.0, 100.0)
+    for batch, wanted in ((1, np.exp(-2.5)), (2, 3.5 * np.exp(-2.5))):
+        estimate, error = bl.monte_carlo_overflow(lengths, batch, 250.0)
+        assert abs(estimate - wanted) < 4 * error

@@ -143,8 +143,14 @@ def test_what_was_measured_on_is_needed_to_carry_it_over() -> None:
         resolve(source(document(gpu=None)), deployment())
 
 
-@pytest.mark.parametrize("over", [{"model": "decay"}, {"measured": "pairs", "model": "scaled"}])
+@pytest.mark.parametrize("over", [
+    {"model": "decay", "measured": "served", "terms": ("base_tokens_per_s", "delta", "epsilon")},
+    {"model": "scaled", "measured": "pairs", "terms": ("predicted_s", "offset")},
+])  # fmt: skip
 def test_what_is_no_sum_over_requests_is_refused(over: dict[str, Any]) -> None:
+    terms, kind = [{"name": n, "value": 1.0} for n in over.pop("terms")], over["measured"]
+    (target,) = document()["targets"].values()
+    over["targets"] = {"tpot_s" if kind == "served" else "latency_s": target | {"segments": [{"terms": terms}]}}
     with pytest.raises(InputError, match="a sum over its requests"):
         resolve(source(document(**over)), deployment())
 

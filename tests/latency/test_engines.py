@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -161,6 +162,26 @@ def test_what_one_row_says_is_shared_among_its_levels_by_their_priors():
     assert found.factors["gpu"]["g"] == pytest.approx(0.01 / total * np.log(2), rel=0.01)
     elsewhere = found.predict(row, {"engine": ["e"], "gpu": ["h"], "version": ["w"]})[0]
     assert elsewhere == pytest.approx(0.01 * np.exp(found.factors["engine"]["e"]))
+
+
+def test_a_level_has_its_own_slope_along_a_variable():
+    form, terms, seconds, labels = made_up(0.01)
+    terms["crowd"] = np.random.default_rng(3).uniform(-1.0, 1.0, len(seconds))
+    seconds = seconds * np.exp(0.3 * terms["crowd"] * (labels["llm"] == "y"))
+    form = replace(form, trends={"llm": {"crowd": 0.2}})
+    found = fit(form, terms, seconds, labels)
+    slopes = {llm: slope["crowd"] for llm, slope in found.trends["llm"].items()}
+    assert slopes == pytest.approx({"x": 0.0, "y": 0.3, "z": 0.0}, abs=0.01)
+    row = {name: values[:2] for name, values in terms.items()}
+    known, unseen = ({"engine": ["a"], "llm": [llm]} for llm in ("y", "w"))
+    flat = replace(found, trends={})
+    assert found.predict(row, known) == pytest.approx(
+        flat.predict(row, known) * np.exp(slopes["y"] * row["crowd"]), rel=1e-12
+    )
+    assert found.parts(row, known).sum(axis=1) == pytest.approx(found.predict(row, known), rel=1e-12)
+    assert found.predict(row, unseen) == pytest.approx(flat.predict(row, unseen), rel=1e-12)
+    own = pull(form, found, row, seconds[:2], {"engine": ["a"] * 2, "llm": ["y"] * 2, "version": ["mine"] * 2})
+    assert own.trends == found.trends
 
 
 def test_outliers_pull_little():

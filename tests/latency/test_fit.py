@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optmodels.errors import InputError
+from optmodels.io.read import validate
 from optmodels.latency.fit import calibrate_measurements
-from optmodels.latency.fit.calibrate import folds, to_calibration
+from optmodels.latency.fit.calibrate import calibrate_pairs, folds, to_calibration
 from optmodels.latency.fit.document import LatencyModel, errors, quantile_factor, residual_quantiles
 from optmodels.latency.fit.forms import MODELS, Options, fit_segments, targets_of
 from optmodels.latency.fit.linear import fit_nonnegative
@@ -424,3 +425,46 @@ def test_targets_of_unsuitable_models_are_empty():
         calibrate_measurements(steps(), "decay")
     with pytest.raises(InputError, match="one of"):
         calibrate_measurements(steps(), "nonsense")
+
+
+def test_a_cell_without_a_name_and_a_time_too_short_are_named_by_row(tmp_path):
+    path = tmp_path / "pairs.csv"
+    head = "gpu,family,phase,predicted_s,latency_s\n"
+    rows = [f"l4,high_end,{phase},{x},{x * 1.2}\n" for phase in ("prefill", "decode") for x in (0.01, 0.02, 0.05)]
+    path.write_text(head + "".join(rows).replace("high_end,decode,0.02", "null,decode,0.02"))
+    with pytest.raises(InputError, match=r"row 5\.family: missing; expected a name in every row"):
+        read_measurements(path)
+    path.write_text(head + "".join(rows).replace("0.02,0.024", "0.02,1e-320"))
+    with pytest.raises(InputError, match=r"row 2\.latency_s: got 1e-320; expected a number ≥ 1e-12 s"):
+        read_measurements(path)
+    path.write_text(head + "".join(rows).replace("high_end", "fastest"))
+    with pytest.raises(InputError, match=r"pairs\.csv: family: got 'fastest'"):
+        calibrate_pairs(read_measurements(path))
+
+
+def decay(**over):
+    """A model file of MS(1), as `calibrate` writes it, with some of a target's fields changed."""
+    terms = [{"name": n, "value": v} for n, v in (("base_tokens_per_s", 50.0), ("delta", 0.1), ("epsilon", 1.0))]
+    errors_ = {"rows": 4, "r2": None, "mape": 0.1, "p50": 0.1, "p90": 0.1, "p99": 0.1, "bias": 0.0}
+    target = {"segments": [{"when": "tp=2", "terms": terms}], "in_sample": errors_} | over
+    return {"model": "decay", "measured": "served", "targets": {"tpot_s": target}}
+
+
+TERM = {"name": "delta", "value": 0.1}
+
+
+@pytest.mark.parametrize(("document", "said"), [
+    (decay(segments=[{"terms": [TERM]}]), "base_tokens_per_s, delta, epsilon once each"),
+    (decay(segments=[{"terms": [TERM | {"name": "x" * 99}]}]), "terms of decay that served rows have"),
+    (decay(segments=[{"when": "tp=two", "terms": [TERM]}]), r"segments\[0\]\.when: got 'tp=two'"),
+    (decay(segments=[{"terms": [TERM | {"value": float("nan")}]}]), r"terms\[0\]\.value: got nan"),
+    (decay(segments=[{"terms": [TERM | {"value": 1e300}]}]), r"terms\[0\]\.value: got 1e\+300"),
+    (decay(residual_quantiles={"often": 1.2}), r"residual_quantiles\.often"),
+    (decay() | {"measured": "step"}, "latency_s as targets of step measurements, not 'tpot_s'"),
+    (decay() | {"measured": "pairs", "model": "scaled"}, "latency_s as targets of pairs measurements"),
+    (decay() | {"batch_limit": 0}, "batch_limit: got 0"),
+])  # fmt: skip
+def test_a_model_file_holds_the_terms_that_its_model_has(document, said):
+    LatencyModel.model_validate(decay())
+    with pytest.raises(InputError, match=said):
+        validate(LatencyModel, document)

@@ -1,5 +1,6 @@
 """Every importer on files written after its tool's documented format, and on the same files spoilt."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -632,3 +633,45 @@ def test_static_batches_are_read_one_by_one_and_joined(tmp_path):
     campaign.write(tmp_path / "static.csv", found)
     model = calibrate_measurements(read_measurements(tmp_path / "static.csv"), "two_segment").model
     assert model.targets["latency_s"].in_sample.mape < 0.1
+
+
+EXPORT = "Model,ISL,OSL,Hardware,Framework,TP,Concurrency,Mean TTFT (s),Mean TPOT (s)\n"
+
+
+@pytest.mark.parametrize("name", ["nan", "1" * 400, "inf"])
+def test_a_model_whose_name_reads_as_no_number_keeps_it(name, tmp_path):
+    path = tmp_path / "export.csv"
+    path.write_text(f"{EXPORT}{name},1024,128,h100,vllm,2,16,0.3,0.006\n")
+    _, found = importers.read([path])
+    assert found.frame["model"].tolist() == [name]
+    path.write_text(f"{EXPORT}m,1024,128,h100,vllm,2,{name},0.3,0.006\n")
+    with pytest.raises(InputError, match=r"export\.csv:2: conc: got .*expected a finite number, at most 1e\+12"):
+        importers.read([path])
+
+
+@pytest.mark.parametrize(("field", "text", "said"), [
+    ("model_id", "NaN", "model: got nan"),
+    ("model_id", "[1]", r"model: got \[1\]"),
+    ("total_input_tokens", "1" * 400, "total_input_tokens: got 1111"),
+    ("total_input_tokens", "1" * 5000, "thousands of digits"),
+    ("completed", "1e-320", "input_tokens: got "),
+])  # fmt: skip
+def test_no_number_of_a_result_leaves_what_a_float_holds(field, text, said, tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(SERVE | {field: "@"}).replace('"@"', text))
+    with pytest.raises(InputError, match=said):
+        importers.read([path])
+
+
+def test_damaged_archives_and_endless_cells_are_mistakes(tmp_path):
+    path = tmp_path / "run.json.gz"
+    packed = bytearray(gzip.compress(json.dumps(SERVE).encode()))
+    packed[10:30] = b"\xff" * 20  # the compressed data, not the header
+    path.write_bytes(packed)
+    with pytest.raises(InputError, match=r"run\.json\.gz"):
+        importers.read([path])
+    for head in ("batch,input_tokens,output_tokens,latency_s\n", "Metric,avg\nTime To First Token (ms),"):
+        path = tmp_path / "long.csv"
+        path.write_text(head + "1" * 200_000 + ",1,1,1\n")
+        with pytest.raises(InputError, match="a line of CSV"):
+            importers.read([path])

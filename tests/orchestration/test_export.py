@@ -8,6 +8,8 @@ import pytest
 from conftest import ROOT
 
 import optmodels
+from optmodels import formulation
+from optmodels.loading import load
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,21 @@ def test_manifests_name_the_servers(plan):
     text = optmodels.export(plan, "kubernetes").files["manifests.yaml"]
     servers = {s for i in plan.plan["instances"] for s in i["placement"]}
     assert "kubernetes.io/hostname" in text and all(s in text for s in servers)
+
+
+def test_an_instance_on_equal_parts_of_two_servers_is_one_server_of_the_engine(plan):
+    """On unequal parts no target can start it."""
+    document = plan.plan | {"instances": plan.plan["instances"][:1], "configurations": [
+        dict(c) for c in plan.plan["configurations"]
+    ]}  # fmt: skip
+    first = document["instances"][0] = dict(document["instances"][0])
+    document["configurations"][first["configuration"]] |= {"tp": 2, "pp": 2}
+    deployments = formulation.get("orchestration").deployments
+    problem = load(plan.problem)
+    servers = [s.name for s in problem.resolve().servers][:2]
+    first["placement"] = dict(zip(servers, ([0, 1], [2, 3]), strict=True))
+    (d,) = deployments(problem, document).deployments
+    assert (d.nodes, d.machines, d.hosts, d.replicas, d.groups) == (2, 2, servers, 1, [[0, 1]])
+    first["placement"] = dict(zip(servers, ([0], [1, 2, 3]), strict=True))
+    found = deployments(problem, document)
+    assert not found.deployments and any("spans servers" in n for n in found.notes)

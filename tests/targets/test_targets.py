@@ -64,12 +64,12 @@ def test_every_model_of_the_catalogue_names_its_weights():
 
 def test_deployment_of_a_cost_efficiency_plan(chat):
     (d,) = of(chat).deployments
-    plan, problem = chat.plan, chat.problem
+    plan = chat.plan
     assert (d.machines, d.machine, d.region, d.market) == (2, "g6e.12xlarge", "us-east-1", "spot")
     assert (d.checkpoint, d.provider) == ("meta-llama/Llama-3.1-70B", "aws")
     assert (d.tensor_parallel, d.gpus_per_machine, d.replicas) == (plan["tensor_parallel"], 4, 2)
     assert d.max_num_seqs == max(plan["batch_split"])
-    assert d.max_model_len == problem["workload"]["input_tokens"] + problem["workload"]["output_tokens"]
+    assert d.max_model_len is None  # the workload has a length, and says nothing of the longest request
     (bought,) = of(chat).purchases
     assert bought.count * bought.usd_per_hour_each == pytest.approx(plan["usd_per_hour"])
 
@@ -105,7 +105,7 @@ def test_vllm_commands(chat):
     command = next(line for line in script.splitlines() if "vllm serve" in line)
     words = shlex.split(command)
     assert words[:4] == ["CUDA_VISIBLE_DEVICES=0,1,2,3", "vllm", "serve", "meta-llama/Llama-3.1-70B"]
-    assert {"--tensor-parallel-size=4", "--max-num-seqs=16", "--max-model-len=1536", "--dtype=float16"} <= set(words)
+    assert {"--tensor-parallel-size=4", "--max-num-seqs=16", "--max-model-len=auto", "--dtype=float16"} <= set(words)
     (config,) = [yaml.safe_load(text) for name, text in made.files.items() if name.endswith(".yaml")]
     assert [f"--{k}={v}" for k, v in config.items() if k != "model"] == words[4:-1]
     assert made.notes == []
@@ -169,6 +169,97 @@ def test_kubernetes_manifests_have_its_schema(chat, fleet):
     for result in (chat, fleet):
         for d in documents(optmodels.export(result, "kubernetes").files["manifests.yaml"]):
             validate.validate(d, "1.32", strict=True)
+
+
+# Fields of the documented objects, beyond those of a pod: lws.sigs.k8s.io (LeaderWorkerSet API v1), keda.sh
+# (ScaledObject specification, Prometheus scaler), kserve.github.io (InferenceService v1beta1, autoscaling with KEDA).
+LWS_SPEC = {"replicas", "leaderWorkerTemplate", "rolloutStrategy", "startupPolicy", "networkConfig"}
+LWS_GROUP = {"leaderTemplate", "workerTemplate", "size", "restartPolicy", "subGroupPolicy"}
+KEDA_SPEC = {"scaleTargetRef", "pollingInterval", "cooldownPeriod", "minReplicaCount", "maxReplicaCount", "triggers"}
+POD = {"affinity", "nodeSelector", "tolerations", "containers", "volumes"}
+
+
+def pods(spec, schema=True):
+    """A pod's specification is one of Kubernetes."""
+    assert set(spec) <= POD
+    if schema:
+        validate = pytest.importorskip("kubernetes_validate")
+        validate.validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, "1.32",
+                          strict=True)  # fmt: skip
+
+
+def test_keda_scales_between_the_periods_of_the_plan(fleet):
+    scaled = documents(optmodels.export(fleet, "keda").files["scaledobjects.yaml"])
+    deployed = [d for d in documents(optmodels.export(fleet, "kubernetes").files["manifests.yaml"])
+                if d["kind"] == "Deployment"]  # fmt: skip
+    counts = {}  # of replicas, by deployment and period
+    for i, period in enumerate(fleet.plan["periods"]):
+        for d in period["deployments"]:
+            counts.setdefault(d["name"], [0] * len(fleet.plan["periods"]))[i] += (
+                d["count"] * d["machines"][0]["count"] * d["replicas_per_machine"]
+            )
+    assert [s["spec"]["scaleTargetRef"]["name"] for s in scaled] == [d["metadata"]["name"] for d in deployed]
+    for s, d in zip(scaled, deployed, strict=True):
+        of_plan = counts[s["metadata"]["annotations"]["optmodels/plan"]]
+        spec = s["spec"]
+        assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (max(1, min(of_plan)), max(of_plan))
+        assert (s["apiVersion"], s["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+        assert set(spec) <= KEDA_SPEC
+        (trigger,) = spec["triggers"]
+        assert set(trigger["metadata"]) == {"serverAddress", "query", "threshold"}
+        assert all(isinstance(v, str) for v in trigger["metadata"].values())  # a string map
+        slots = next(a for a in d["spec"]["template"]["spec"]["containers"][0]["args"] if "max-num-seqs" in a)
+        assert slots == f"--max-num-seqs={trigger['metadata']['threshold']}"
+    assert any(s["spec"]["minReplicaCount"] < s["spec"]["maxReplicaCount"] for s in scaled)
+
+
+def test_kserve_has_the_same_pods_and_bounds(fleet):
+    made = optmodels.export(fleet, "kserve")
+    deployed = [d for d in documents(optmodels.export(fleet, "kubernetes").files["manifests.yaml"])
+                if d["kind"] == "Deployment"]  # fmt: skip
+    services = documents(made.files["inferenceservices.yaml"])
+    assert any("autoScaling" in s["spec"]["predictor"] for s in services)
+    for s, d in zip(services, deployed, strict=True):
+        assert (s["apiVersion"], s["kind"], set(s["spec"])) == (
+            "serving.kserve.io/v1beta1", "InferenceService", {"predictor"},
+        )  # fmt: skip
+        predictor = dict(s["spec"]["predictor"])
+        scaling = predictor.pop("autoScaling", None)
+        least, most = predictor.pop("minReplicas"), predictor.pop("maxReplicas")
+        assert (scaling is not None, most) == (least < most, d["spec"]["replicas"] if least == most else most)
+        assert s["metadata"]["annotations"].get("serving.kserve.io/autoscalerClass") == (scaling and "keda")
+        (engine,) = predictor["containers"]
+        assert engine["name"] == "kserve-container"
+        (other,) = d["spec"]["template"]["spec"]["containers"]
+        assert engine | {"name": other["name"]} == other
+        pods(predictor, schema=s is services[-1])
+
+
+def test_a_server_that_spans_machines_is_a_leader_worker_set():
+    wide = deployment(machines=2, nodes=2, hosts=["a", "b"], tensor_parallel=8, pipeline_parallel=2, gpus_per_machine=8)
+    plan = Deployments(name="x", deployments=[wide])
+    assert (wide.replicas, wide.groups) == (1, [list(range(8))])
+    made, service = documents(targets.of_plan(plan, "lws").files["leaderworkersets.yaml"])
+    assert (made["apiVersion"], made["kind"]) == ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")
+    assert set(made["spec"]) <= LWS_SPEC
+    group = made["spec"]["leaderWorkerTemplate"]
+    assert set(group) <= LWS_GROUP
+    assert (made["spec"]["replicas"], group["size"]) == (1, 2)
+    leader, worker = (group[k]["spec"]["containers"][0] for k in ("leaderTemplate", "workerTemplate"))
+    assert leader["resources"]["limits"] == worker["resources"]["limits"] == {"nvidia.com/gpu": 8}
+    *_, command = leader["command"]
+    assert {"--tensor-parallel-size=8", "--pipeline-parallel-size=2", "leader"} <= set(shlex.split(command))
+    assert "readinessProbe" not in worker and "worker --ray_address=$(LWS_LEADER_ADDRESS)" in worker["command"][-1]
+    assert service["spec"]["selector"]["leaderworkerset.sigs.k8s.io/worker-index"] == "0"
+    with pytest.raises(InputError, match="lws"):  # nobody else can
+        targets.of_plan(plan, "vllm")
+    both = Deployments(name="x", deployments=[wide, deployment()])
+    found = targets.of_plan(both, "kubernetes")
+    assert len(documents(found.files["manifests.yaml"])) == 2
+    assert any("export --to lws" in n for n in found.notes)
+    assert len(documents(targets.of_plan(both, "lws").files["leaderworkersets.yaml"])) == 4
+    for template in ("leaderTemplate", "workerTemplate"):
+        pods(group[template]["spec"])
 
 
 def test_skypilot_tasks_have_its_schema(chat, fleet):
@@ -316,7 +407,7 @@ def test_a_replica_of_a_fleet_admits_its_part_of_the_batch():
     assert (line["batch"], line["replicas_per_machine"]) == (16, 2)
     assert (d.max_num_seqs, d.replicas_per_machine) == (8, 2)
     script = targets.of_plan(of(result), "vllm").files["llama-3-2-3b-box.sh"]
-    assert script.count("--max-num-seqs=8 --max-model-len=640 ") == 2
+    assert script.count("--max-num-seqs=8 --max-model-len=auto ") == 2
 
 
 def test_an_engine_admits_the_longest_request_of_a_trace_not_the_mean(tmp_path):
@@ -328,3 +419,12 @@ def test_an_engine_admits_the_longest_request_of_a_trace_not_the_mean(tmp_path):
     (bucket,) = result.problem["workloads"][0]["buckets"]
     assert (bucket["input_tokens"], bucket["output_tokens"], bucket["longest_tokens"]) == (157, 37, 310)
     assert d.max_model_len == 310
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(None, None), (4096, 4096)])
+def test_an_engine_admits_what_fits_where_nobody_says_how_long_requests_are(longest, expected):
+    """A bucket's lengths are means: a limit of their sum would refuse every other request."""
+    bucket = {"input_tokens": 512, "output_tokens": 128, "requests_per_s": 0.5, "longest_tokens": longest}
+    (d,) = of(optmodels.solve(_two_replicas(buckets=[bucket]))).deployments
+    assert d.max_model_len == expected
+    assert f"--max-model-len={expected or 'auto'}" in vllm.flags(d)

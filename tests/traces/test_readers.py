@@ -263,3 +263,10 @@ def test_bad_rows_of_mapped_columns_have_their_line(put):
         read_trace(put("t,p,o\n1,1,2\nlater,1,2\n"), names)
     with pytest.raises(InputError, match=r":2: p: got \[1\]"):
         read_trace(put(mooncake({"t": 0, "p": 1, "o": 1}, {"t": 0, "p": [1], "o": 1})), names)
+
+
+def test_a_number_of_more_digits_than_python_reads_is_a_mistake(tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text('{"start_times": [' + "1" * 5000 + '], "input_lens": [10], "output_lens": [3]}')
+    with pytest.raises(InputError, match=r"bench\.json:1: .*expected one whole JSON object"):
+        read_trace(path)

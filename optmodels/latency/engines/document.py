@@ -37,6 +37,7 @@ class EngineTarget(Entry):
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]
     factors: dict[str, dict[str, float]]
+    trends: dict[str, dict[str, dict[str, float]]] = {}
     left_out: dict[LeftOut, Errors] = Field(
         description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
     )
@@ -56,7 +57,7 @@ class EngineTarget(Entry):
     @property
     def fitted(self) -> Fitted:
         """As the fit gives it."""
-        return Fitted(self.coefficients, self.adjustments, self.factors)
+        return Fitted(self.coefficients, self.adjustments, self.factors, self.trends)
 
 
 class OwnRows(Entry):

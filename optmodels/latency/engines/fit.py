@@ -20,7 +20,7 @@ they say of the engine and the LLM then holds on every GPU that is compared; wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 Labels = Mapping[str, Sequence[str]]  # grouping → the row's level, (n,)
 Index = npt.NDArray[np.intp]
+Whole = tuple[Index, Array]  # which parameter multiplies a row's sum, and the variable it goes along
 FREEDOM = 3.0  # of Student's t
 OWN = "version"  # grouping whose coefficients one's own rows pull
 
@@ -57,6 +58,7 @@ class Form:
         factors: grouping → standard deviation of the logarithm of its factors.
         noise: scale of Student's t in stage 1 and 2, of log-ratios.
         own: the same of a few rows of one's own.
+        trends: grouping → variable → standard deviation of its levels' slopes along it.
     """
 
     prior: Mapping[str, tuple[float, float]]
@@ -64,33 +66,44 @@ class Form:
     factors: Mapping[str, float]
     noise: tuple[float, float]
     own: Own = Own({"*": 0.1}, 1.0, 0.1)
+    trends: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """Coefficients by term; logarithms of what levels multiply them and the whole by."""
+    """Coefficients by term; logarithms of what levels multiply them and the whole by, with slopes along variables."""
 
     coefficients: dict[str, float]
     adjustments: dict[str, dict[str, dict[str, float]]]  # grouping → level → term → δ
     factors: dict[str, dict[str, float]]  # grouping → level → log-factor
+    trends: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  # grouping → level → variable → slope
 
     def predict(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds, (n,).
 
         Args:
-            terms: by name, (n,) each.
+            terms: and variables of trends, by name, (n,) each.
             labels: the level of each row in each grouping, (n,), or one for all rows, (1,).
         """
         weight = self._weights(labels)
         total = np.zeros(len(next(iter(terms.values()))))
         for j, name in enumerate(self.coefficients):
             total += terms[name] * weight[:, j]
-        return total
+        return total * self._along(terms, labels)
 
     def parts(self, terms: Mapping[str, Array], labels: Labels) -> Array:
         """Seconds of each term, in the order of `coefficients`, (n, J)."""
         each: Array = np.stack([terms[name] for name in self.coefficients], axis=1) * self._weights(labels)
-        return each
+        return each * np.reshape(self._along(terms, labels), (-1, 1))
+
+    def _along(self, terms: Mapping[str, Array], labels: Labels) -> Array:
+        """What the trends multiply each row by, (n,) or (1,)."""
+        total: Array = np.zeros(1)
+        for grouping, levels in self.trends.items():
+            found, place = _places(labels[grouping])
+            for name in sorted({name for v in found for name in levels.get(v, ())}):
+                total = total + np.array([levels.get(v, {}).get(name, 0.0) for v in found])[place] * terms[name]
+        return np.exp(total)
 
     def _weights(self, labels: Labels) -> Array:
         """What each term is multiplied by, (n, J) or (1, J)."""
@@ -110,7 +123,7 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
 
     Args:
         form: priors.
-        terms: by the names of the form's priors, (n,) each.
+        terms: by the names of the form's priors and trends, (n,) each.
         seconds: measured, (n,).
         labels: for every grouping of the form, (n,).
     """
@@ -133,9 +146,9 @@ def fit(form: Form, terms: Mapping[str, Array], seconds: Array, labels: Labels) 
     first = Fitted(dict(zip(names, np.exp(theta[:J]).tolist(), strict=True)), adjustments, {})
 
     unknown = _Unknown()
-    wholes, read = _factors(form.factors, labels, unknown)
+    wholes, read = _wholes(form.factors, form.trends, terms, labels, unknown)
     theta = _mode(first.predict(terms, labels)[:, None], target, [], wholes, unknown, form.noise[1])
-    return Fitted(first.coefficients, first.adjustments, read(theta))
+    return Fitted(first.coefficients, first.adjustments, *read(theta))
 
 
 def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array, labels: Labels) -> Fitted:
@@ -152,17 +165,18 @@ def pull(form: Form, fitted: Fitted, terms: Mapping[str, Array], seconds: Array,
     found, place = _places(labels[OWN])
     unknown.add(np.zeros(J * len(found)), _spread(form.own.spread, names) * len(found))
     coefficients = [place[:, None] * J + np.arange(J)]
-    wholes, read = _factors({g: form.own.factors * x for g, x in form.factors.items()}, labels, unknown)
+    shares = {g: form.own.factors * x for g, x in form.factors.items()}
+    wholes, read = _wholes(shares, {}, terms, labels, unknown)
     theta = _mode(fitted.parts(terms, labels), np.log(seconds), coefficients, wholes, unknown, form.own.noise)
     own = {v: dict(zip(names, theta[i * J : (i + 1) * J].tolist(), strict=True)) for i, v in enumerate(found)}
     before = fitted.adjustments.get(OWN, {})
     for v, changes in own.items():
         own[v] = {name: d + before.get(v, {}).get(name, 0.0) for name, d in changes.items()}
     factors = {g: dict(known) for g, known in fitted.factors.items()}
-    for g, pulled in read(theta).items():
+    for g, pulled in read(theta)[0].items():
         for v, u in pulled.items():
             factors[g][v] = factors[g].get(v, 0.0) + u
-    return Fitted(fitted.coefficients, {**fitted.adjustments, OWN: {**before, **own}}, factors)
+    return Fitted(fitted.coefficients, {**fitted.adjustments, OWN: {**before, **own}}, factors, fitted.trends)
 
 
 class _Unknown:
@@ -190,27 +204,41 @@ def _spread(by_term: Mapping[str, float], names: Sequence[str]) -> list[float]:
     return [by_term.get(name, by_term["*"]) for name in names]
 
 
-def _factors(
-    deviations: Mapping[str, float], labels: Labels, unknown: _Unknown
-) -> tuple[list[Index], Callable[[Array], dict[str, dict[str, float]]]]:
-    """Adds one parameter for each level of each grouping; which one each row has, and how to read them back."""
-    wholes, where = [], {}
-    for g, deviation in deviations.items():
+def _wholes(
+    factors: Mapping[str, float],
+    trends: Mapping[str, Mapping[str, float]],
+    terms: Mapping[str, Array],
+    labels: Labels,
+    unknown: _Unknown,
+) -> tuple[list[Whole], Callable[[Array], tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]]]:
+    """Adds a parameter for each level of each grouping, and one for each of its slopes; and how to read them back."""
+    each = [(g, "", x) for g, x in factors.items()]
+    each += [(g, name, x) for g, slopes in trends.items() for name, x in slopes.items()]
+    wholes, where = [], []
+    for g, name, deviation in each:
         found, place = _places(labels[g])
         start = unknown.add(np.zeros(len(found)), [deviation] * len(found))
-        wholes.append(start + place)
-        where[g] = (start, found)
+        wholes.append((start + place, terms[name] if name else np.ones(len(place))))
+        where.append((g, name, start, found))
 
-    def read(theta: Array) -> dict[str, dict[str, float]]:
-        return {g: {v: float(theta[s + i]) for i, v in enumerate(found)} for g, (s, found) in where.items()}
+    def read(theta: Array) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, dict[str, float]]]]:
+        constant: dict[str, dict[str, float]] = {}
+        slopes: dict[str, dict[str, dict[str, float]]] = {}
+        for g, name, start, found in where:
+            for i, v in enumerate(found):
+                if name:
+                    slopes.setdefault(g, {}).setdefault(v, {})[name] = float(theta[start + i])
+                else:
+                    constant.setdefault(g, {})[v] = float(theta[start + i])
+        return constant, slopes
 
     return wholes, read
 
 
 def _mode(
-    X: Array, target: Array, coefficients: Sequence[Index], wholes: Sequence[Index], unknown: _Unknown, noise: float
+    X: Array, target: Array, coefficients: Sequence[Index], wholes: Sequence[Whole], unknown: _Unknown, noise: float
 ) -> Array:
-    """Posterior mode of θ in log y = log Σ_j X_j·exp(Σ_c θ[c_j]) + Σ_w θ[w] + noise·t.
+    """Posterior mode of θ in log y = log Σ_j X_j·exp(Σ_c θ[c_j]) + Σ_w θ[w]·v_w + noise·t.
 
     Gauss–Newton with Student weights and Levenberg's damping.
 
@@ -218,7 +246,7 @@ def _mode(
         X: terms, (n, J).
         target: logarithms of seconds, (n,).
         coefficients: indices of θ that multiply each term, (n, J) each.
-        wholes: indices of θ that multiply the sum, (n,) each.
+        wholes: indices of θ that multiply the sum, and the variables v they go along (ones: a factor), (n,) each.
         unknown: prior of θ.
         noise: scale of Student's t.
     """
@@ -227,7 +255,7 @@ def _mode(
 
     def parts(theta: Array) -> Array:
         log_weight = sum((theta[c] for c in coefficients), np.zeros(1))
-        whole = sum((theta[w] for w in wholes), np.zeros(n))
+        whole = sum((theta[w] * along for w, along in wholes), np.zeros(n))
         weighted: Array = X * np.exp(log_weight + whole[:, None])
         return weighted
 
@@ -245,8 +273,8 @@ def _mode(
         jacobian = np.zeros((n, len(theta)))
         for c in coefficients:
             np.put_along_axis(jacobian, c, A / total[:, None], axis=1)
-        for w in wholes:
-            jacobian[np.arange(n), w] = 1.0
+        for w, along in wholes:
+            jacobian[np.arange(n), w] = along
         hessian = jacobian.T @ (jacobian * weight[:, None]) + np.diag(precision)
         gradient = jacobian.T @ (weight * e * noise) + precision * (theta - mean)
         while True:

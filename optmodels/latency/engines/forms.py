@@ -48,6 +48,10 @@ FIRST_TOKEN_FORM = Form(
         "version": 0.4, "configuration": 0.2,
     },
     noise=(0.25, 0.2),
+    trends={
+        "configuration": {"crowd": 0.1, "prompt length": 0.15}, "engine|llm": {"crowd²": 0.1},
+        "version": {"crowd·prompt length": 0.2},
+    },
     own=Own(
         {"*": 1.0, "burst": 2.0, "attention": 2.5, "layer": 2.5, "weights": 0.4}, factors=0.4, noise=0.12,
     ),

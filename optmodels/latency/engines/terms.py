@@ -50,6 +50,7 @@ FIRST_TOKEN = (
     "fixed", "layer", "moe", "comm", "step", "weights", "prefill", "routed", "attention", "collective",
     "burst", "burst_attention", "queue", "running", "tokens",
 )  # fmt: skip
+TRENDS = ("crowd", "crowd²", "prompt length", "crowd·prompt length")
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def step_terms(d: Deployment, loads: Loads) -> dict[str, Array]:
 
 
 def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, Array]:
-    """Terms of the time to first token, (n,) each, by the names of `FIRST_TOKEN`.
+    """Terms of the time to first token and what its trends go along, (n,) each, by `FIRST_TOKEN` and `TRENDS`.
 
     A prompt waits for the step under way, passes the model once and shares it with prompts that arrive at the same
     time: of all C at once (burst), or of those that the load ρ = C·pass/(S_out·step) finds before it (queue).
@@ -131,8 +132,15 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
         "weights": t["weights"], "prefill": prefill, "routed": routed, "attention": attention,
         "collective": t["collective_token"] * loads.input_tokens, "burst": C * products,
         "burst_attention": C * attention, "queue": np.minimum(1.0, prompts_per_step * one_pass / step_s) * one_pass,
-        "running": C * 1e-3, "tokens": loads.input_tokens * MICRO,
+        "running": C * 1e-3, "tokens": loads.input_tokens * MICRO, **_trends(loads),
     }  # fmt: skip
+
+
+def _trends(loads: Loads) -> dict[str, Array]:
+    """Variables that trends go along, (n,) each: logarithms of loads, level beyond what was measured."""
+    C = np.log(np.clip(loads.concurrency, 1.0, 4096.0) / 32.0) / 1.5
+    S = np.log(np.clip(loads.input_tokens, 128.0, 15000.0) / 1024.0)
+    return {"crowd": C, "crowd²": C * C - 0.7, "prompt length": S, "crowd·prompt length": C * S}
 
 
 def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:

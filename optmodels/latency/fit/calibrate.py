@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.io.read import validate
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.calibration import Coefficient as ScaledCoefficient
 from optmodels.latency.fit.document import (
@@ -287,7 +288,7 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
     """LP(18) for each (GPU, family, phase) among pairs of predicted and measured latency.
 
     Raises:
-        InputError: fewer than three pairs of some group.
+        InputError: fewer than three pairs of some group, an unknown family or phase.
     """
     families = set(m.labels["family"].tolist())
     groups = sorted(
@@ -300,7 +301,8 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
         value = {c.name: c.value for c in target.segments[0].terms}
         # A pass of LP(17) is a high-end run: measured once, it counts for both.
         found += [
-            ScaledCoefficient.model_validate(
+            validate(
+                ScaledCoefficient,
                 {
                     "gpu": gpu,
                     "family": name,
@@ -308,7 +310,8 @@ def calibrate_pairs(m: Measurements, *, title: str = "", source: str = "", date:
                     "slope": max(value.get("predicted_s", 0.0), 1e-9),
                     "intercept_s": value.get("offset", 0.0),
                     "residual_quantiles": target.residual_quantiles,
-                }
+                },
+                m.source.get("file"),
             )
             for name in ((family, "multi_pass") if family == "high_end" and "multi_pass" not in families else (family,))
         ]

@@ -14,14 +14,15 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.latency.calibration import Quantiles
 from optmodels.latency.fit import loads
 from optmodels.latency.fit.loads import TERMS, Load, Values
-from optmodels.latency.fit.measurements import TARGETS, Kind
+from optmodels.latency.fit.measurements import MOST, TARGETS, Kind
 from optmodels.latency.fit.reference import Reference
 from optmodels.latency.work import KvPrecision, Precision
 
@@ -48,6 +49,7 @@ LEVELS = (
     0.999,
 )
 _TOLERANCE = 1e-9
+DECAY = ("base_tokens_per_s", "delta", "epsilon")  # of MS(1)
 
 
 class Errors(Entry):
@@ -66,7 +68,7 @@ class Coefficient(Entry):
     """One fitted number with its 95 % interval (null where it sits at zero or the data do not identify it)."""
 
     name: str
-    value: float
+    value: float = Field(ge=-MOST, le=MOST)
     unit: str = ""
     low: float | None = None
     high: float | None = None
@@ -75,7 +77,7 @@ class Coefficient(Entry):
 class Segment(Entry):
     """Coefficients that apply to rows of one sort: a kind of step, a tensor-parallel degree, or all."""
 
-    when: str = "all"
+    when: str = Field(default="all", pattern=r"^(all|prefill|decode|mixed|prefilling|tp=\d+(\.\d+)?)$")
     terms: tuple[Coefficient, ...]
 
 
@@ -86,7 +88,7 @@ class Target(Entry):
     in_sample: Errors
     cross_validated: Errors | None = None
     held_back: str = ""
-    residual_quantiles: dict[str, float] = Field(default={}, description="level → quantile of measured/predicted")
+    residual_quantiles: Quantiles = Field(default={}, description="level → quantile of measured/predicted")
 
     def factor(self, safety: float | None) -> float:
         """The residual quantile for a safety level (the next higher one stored); 1 for None.
@@ -169,13 +171,30 @@ class LatencyModel(Entry):
     precision: Precision = "fp16"
     kv_precision: KvPrecision = "fp16"
     batch_limit: float | None = Field(
-        default=None, description="MS(1): batch size beyond which throughput no longer decays"
+        default=None, gt=0, le=MOST, description="MS(1): batch size beyond which throughput no longer decays"
     )
     targets: dict[str, Target] = Field(min_length=1)
     domain: dict[str, tuple[float, float]] = Field(default={})
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = Field(default=(), description="how --model auto chose")
     provenance: dict[str, str] = Field(default={})
+
+    @model_validator(mode="after")
+    def _terms_that_it_has(self) -> LatencyModel:
+        for name, target in self.targets.items():
+            if name not in TARGETS[self.measured]:
+                expected = " or ".join(TARGETS[self.measured])
+                raise ValueError(f"{expected} as targets of {self.measured} measurements, not {name[:40]!r}")
+            known = _terms_of(self.model, self.measured, name)
+            for segment in target.segments:
+                given = [c.name for c in segment.terms]
+                if self.measured == "pairs" and segment.when != "all":
+                    raise ValueError(f"when: all with pairs, not {segment.when!r}")
+                if strange := next((n for n in given if n not in known), None):
+                    raise ValueError(f"terms of {self.model} that {self.measured} rows have, not {strange[:40]!r}")
+                if known == DECAY and sorted(given) != sorted(DECAY):
+                    raise ValueError(f"{', '.join(DECAY)} once each in every segment of {name}")
+        return self
 
     @property
     def reference(self) -> Reference | None:
@@ -237,6 +256,15 @@ FIRST_TOKEN: dict[str, str] = {
     "crowding": "s/request²",
 }
 ROOFLINE = ("roofline_prefill", "roofline_decode", "offset_prefill", "offset_decode", "predicted_s", "offset")
+
+
+def _terms_of(model: ModelName, kind: Kind, target: str) -> tuple[str, ...]:
+    """Names that a model's coefficients of a target may have."""
+    if model == "scaled":
+        return ROOFLINE[4:] if kind == "pairs" else ROOFLINE[:4]
+    if target == "ttft_s":
+        return tuple(FIRST_TOKEN)
+    return DECAY if model == "decay" else (*TERMS, "experts")
 
 
 def columns(names: tuple[str, ...], kind: Kind, v: Values, reference: Reference | None) -> Array:

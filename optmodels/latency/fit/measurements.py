@@ -33,6 +33,7 @@ Kind = Literal["step", "static", "served", "pairs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_MISTAKES = 20
 MOST = 1e12  # of any measured number
+LEAST_S = 1e-12  # of any measured time: below, its reciprocal is none
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,17 @@ class Column:
 
     unit: str
     minimum: float = 0.0
-    strict: bool = False  # the value must exceed the minimum
     default: float | None = None
 
     @property
     def expected(self) -> str:
         """In words."""
         unit = f" {self.unit}" if self.unit else ""
-        return f"a number {'>' if self.strict else '≥'} {self.minimum:g}{unit}, at most {MOST:g}"
+        return f"a number ≥ {self.minimum:g}{unit}, at most {MOST:g}"
 
 
 _TP = Column("", 1.0, default=1.0)
-_SECONDS = Column("s", strict=True)
+_SECONDS = Column("s", LEAST_S)
 _TOKENS = Column("token", 1.0)
 COLUMNS: dict[Kind, dict[str, Column]] = {
     "step": {
@@ -290,9 +290,13 @@ def _build(
     labels = {}
     for label, default in LABELS[kind].items():
         theirs = columns.get(label, label)
-        labels[label] = np.asarray(
-            frame[theirs].astype(str) if theirs in frame else np.full(n, default if label not in columns else theirs)
-        )
+        if theirs in frame:
+            blank = np.flatnonzero(frame[theirs].isna())
+            if len(blank):
+                raise InputError(Mistake(name, f"row {blank[0] + 1}.{theirs}", None, "a name in every row"))
+            labels[label] = np.asarray(frame[theirs].astype(str), dtype=str)
+        else:
+            labels[label] = np.full(n, default if label not in columns else theirs)
     if kind == "step" and not workload:
         number, by = _step_workloads(values)
     else:
@@ -326,7 +330,7 @@ def _numbers(frame: pd.DataFrame, ours: str, spec: str | None, column: Column, n
                 )
             ) from None
     numbers = tables.numbers(frame[theirs]) * factor
-    bad = ~(numbers <= MOST) | (numbers <= column.minimum if column.strict else numbers < column.minimum)
+    bad = ~(numbers <= MOST) | (numbers < column.minimum)
     if bad.any():
         raise InputError(
             [

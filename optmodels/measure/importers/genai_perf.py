@@ -8,7 +8,6 @@ else the user's.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -84,7 +83,8 @@ def _from_csv(source: Source) -> dict[str, Metric]:
     """The rows of its tables; each table has a header of its own, and empty lines lie between."""
     found: dict[str, Metric] = {}
     header: list[str] = []
-    for number, cells in enumerate(csv.reader(source.lines), 1):
+    for number in range(1, len(source.lines) + 1):
+        cells = source.cells(number)
         if not any(c.strip() for c in cells):
             continue
         if cells[0].strip().lower() == "metric":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.latency.fit.measurements import MOST
 from optmodels.measure.importers.source import Source
 
 QUANTILES = ("p50", "p90", "p95", "p99")
@@ -26,9 +27,9 @@ def row(
     """A row of the ``served`` kind; what the file does not state comes from the user's ``--set``.
 
     Raises:
-        InputError: a value that neither states.
+        InputError: a value that neither states; a setting that is neither a text nor a number; a value out of range.
     """
-    return {
+    found = {
         "concurrency": source.or_set(concurrency, "concurrency", fixed, line),
         "input_tokens": source.or_set(input_tokens, "input_tokens", fixed, line),
         "output_tokens": source.or_set(output_tokens, "output_tokens", fixed, line),
@@ -36,6 +37,10 @@ def row(
         "ttft_s": ttft_s,
         "tpot_s": tpot_s,
     } | {k: v for k, v in more.items() if v is not None}
+    for name, value in found.items():
+        if not isinstance(value, str | int | float) or (not isinstance(value, str) and not -MOST <= value <= MOST):
+            raise source.wrong(name, value, f"a text, or a number of at most {MOST:g}", line)
+    return found
 
 
 def per_request(source: Source, data: Any, total: str, line: int) -> float | None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import MAX_BYTES
+from optmodels.latency.fit.measurements import MOST
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Source:
                 if len(data) > MAX_BYTES:
                     raise InputError(Mistake(name, "", "a large archive", f"at most {MAX_BYTES} bytes unpacked"))
             text = data.decode("utf-8-sig")
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise InputError(Mistake(name, "", str(error) or "unreadable", "a readable file")) from None
         except UnicodeDecodeError as error:
             line = error.object[: error.start].count(b"\n") + 1
@@ -65,7 +67,7 @@ class Source:
         """The file as one JSON value; None where it is not JSON."""
         try:
             return json.loads(self.text)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # also more digits than Python reads
             return None
 
     @cached_property
@@ -89,8 +91,8 @@ class Source:
                 continue
             try:
                 entry = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                said = error.msg if isinstance(error, json.JSONDecodeError) else "too deeply nested"
+            except (ValueError, RecursionError) as error:
+                said = _said(error)
                 raise self.wrong("", said, "one whole JSON object on each line", number) from None
             if not isinstance(entry, dict):
                 raise self.wrong("", entry, "a JSON object", number)
@@ -112,7 +114,7 @@ class Source:
         """The names in the first line of a CSV file; empty where it is JSON."""
         if self.text.lstrip()[:1] in ("{", "["):
             return set()
-        return {cell.strip() for cell in self._cells(1)}
+        return {cell.strip() for cell in self.cells(1)}
 
     @cached_property
     def table(self) -> list[tuple[int, dict[str, Any]]]:
@@ -122,9 +124,9 @@ class Source:
             InputError: a last line that does not end, a row of another length than the header's, no row.
         """
         self.check_ended()
-        names, found = [cell.strip() for cell in self._cells(1)], []
+        names, found = [cell.strip() for cell in self.cells(1)], []
         for number in range(2, len(self.lines) + 1):
-            cells = self._cells(number)
+            cells = self.cells(number)
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(names):
@@ -134,7 +136,8 @@ class Source:
             raise self.wrong("", "a header without rows", "at least one result", 1)
         return found
 
-    def _cells(self, number: int) -> list[str]:
+    def cells(self, number: int) -> list[str]:
+        """The cells of a line, the first of which is 1."""
         try:
             return next(csv.reader([self.lines[number - 1]]), [])
         except csv.Error as error:
@@ -171,8 +174,8 @@ class Source:
             if error.msg == "Extra data":
                 return False
             raise self.wrong("", error.msg, "whole, valid JSON", error.lineno) from None
-        except RecursionError:
-            raise self.wrong("", "too deeply nested", "benchmark results", 1) from None
+        except (ValueError, RecursionError) as error:
+            raise self.wrong("", _said(error), "benchmark results", 1) from None
         return True
 
     def wrong(self, path: str, value: object, expected: str, line: int | None = None) -> InputError:
@@ -202,8 +205,8 @@ class Source:
             if optional:
                 return None
             raise self.wrong(path, None, "a number", line)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.wrong(path, value, "a finite number", at)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST <= value <= MOST:
+            raise self.wrong(path, value, f"a finite number, at most {MOST:g}", at)
         if value < 0 or (positive and value == 0):
             raise self.wrong(path, value, f"a number {'>' if positive else '≥'} 0", at)
         return float(value)
@@ -232,6 +235,14 @@ class Source:
 def _cell(text: str) -> float | str | None:
     text = text.strip()
     try:
-        return float(text) if text else None
+        found = float(text) if text else None
     except ValueError:
         return text
+    return found if found is None or math.isfinite(found) else text
+
+
+def _said(error: Exception) -> str:
+    """What is wrong with JSON, in words."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "too deeply nested" if isinstance(error, RecursionError) else "a number of thousands of digits"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import tempfile
 from collections.abc import Mapping
@@ -35,13 +34,13 @@ def read(source: Source, fixed: Mapping[str, float], columns: Mapping[str, str])
     """
     source.check_ended()
     start = source.lines.index(_header(source))
-    width = len(next(csv.reader([source.lines[start]])))
+    width = len(source.cells(start + 1))
     numbers = []  # of the rows' lines
     for number, line in enumerate(source.lines[start + 1 :], start + 2):
         if not line.strip() or line.startswith("#"):
             continue
         numbers.append(number)
-        if (n := len(next(csv.reader([line])))) != width:
+        if (n := len(source.cells(number))) != width:
             raise source.wrong("", f"{n} cells", f"{width} as in the header", number)
     if not numbers:
         raise source.wrong("", "a header without rows", "at least one measurement", start + 1)

@@ -1,0 +1,53 @@
+"""`evaluate`: what a user runs today beside the best plan."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from optmodels.cli.options import Columns, Json, TimeLimit
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's verb."""
+    app.command()(evaluate)
+
+
+def evaluate(
+    current: Annotated[Path, typer.Argument(help="What runs today (guide: evaluate).")],
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Requests whose rates and lengths count (guide: replay); default: the instance's."),
+    ] = None,
+    instance: Annotated[Path | None, typer.Option(help="In place of the one that the file names.")] = None,
+    column: Columns = None,
+    rate_factor: Annotated[float, typer.Option(help="The trace arrives so many times as fast.")] = 1.0,
+    first: Annotated[float | None, typer.Option(help="Only so many seconds of the trace.")] = None,
+    time_limit: TimeLimit = None,
+    seed: Annotated[int, typer.Option(help="Of everything drawn.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for evaluate.json, the requests and the best plan (default: no files)."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """What you run today: cost, attainment, and the distance to the best plan."""
+    from optmodels import api
+    from optmodels.cli.console import attempted, show
+    from optmodels.cli.latency import pairs
+    from optmodels.reporting.evaluate import evaluate_lines
+
+    found, unwritten = attempted(lambda: api.evaluate(
+        current, trace, instance=instance, columns=pairs(column, "--column") or None, rate_factor=rate_factor,
+        first_s=first, time_limit=time_limit, seed=seed, out=out,
+    ))  # fmt: skip
+    if as_json:
+        sys.stdout.write(api.to_json(found) + "\n")
+    else:
+        show(evaluate_lines(found))
+    if unwritten is not None:
+        raise unwritten
+    return 0

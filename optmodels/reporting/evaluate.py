@@ -1,0 +1,89 @@
+"""What runs today, in the terminal: its deployments, what requests see, and the distance to the best plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from optmodels.reporting.replay import shown, words
+from optmodels.reporting.text import plain, titled
+
+MOST_ROWS = 30
+# Columns of the tables, where a record has them; everything else is in the JSON document.
+DEPLOYMENT = (
+    "name", "usd_per_hour", "gpus", "engines", "engines_needed", "requests_per_s", "load", "replayed_busy_share",
+    "slots_in_use", "kv_in_use", "step_s", "replayed_step_s", "attainment",
+)  # fmt: skip
+DEMAND = ("demand", "requests_per_s", "predicted_within", "replayed_within", "planned_routing_within")
+CALLED = {
+    "usd_per_hour": "USD/h", "requests_per_s": "requests/s", "load": "load", "replayed_busy_share": "replayed",
+    "slots_in_use": "slots", "kv_in_use": "KV", "step_s": "step, s", "replayed_step_s": "replayed, s",
+    "predicted_within": "predicted", "replayed_within": "replayed", "planned_routing_within": "planned routing",
+    "engines_needed": "needed", "name": "deployment", "gpus": "GPUs",
+}  # fmt: skip
+SHARES = {"load", "replayed_busy_share", "slots_in_use", "kv_in_use", "attainment", *DEMAND[2:]}
+HOW = {"predicted": "predicted", "replayed": "replayed", "planned_routing": "your machines, planned routing"}
+
+
+def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of an evaluate document."""
+    report = found["report"]
+    asked = "its own requests" if found["trace"] is None else f"{found['requests']:,} requests of {found['trace']}"
+    lines: list[Any] = [f"{plain(found['instance'])}  [dim]{plain(asked)}[/dim]"]
+    lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
+    lines += [f"[bold]Today: {report['usd_per_hour']:,.4f} USD/h, {report['gpus']:,} GPUs[/bold]"]
+    for how, share in report["attainment"].items():
+        kept = report["keeps_every_slo"].get(how)
+        verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
+        lines.append(f"  {HOW.get(how, plain(words(how)))}: {share:.1%} of requests within their SLO{verdict}")
+    for title, key, columns in (
+        ("Deployments", "deployments", DEPLOYMENT), ("Requests within their SLO", "demands", DEMAND)
+    ):  # fmt: skip
+        if report.get(key):
+            lines += ["", _table(title, report[key], columns)]
+    routing = report.get("planned_routing")
+    if routing is not None:
+        lines += ["", f"  Planned routing on the same engines: {routing['served_share']:.1%} served within the SLO by "
+                  f"{routing['engines_needed']} of {routing['engines']} engines"]  # fmt: skip
+    lines += [f"  [dim]Step latencies: {plain(source)}[/dim]" for source in report.get("latency", ())]
+    lines += ["", *_distance(found)]
+    if "folder" in found:
+        lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
+    return lines
+
+
+def _table(title: str, rows: list[Mapping[str, Any]], columns: tuple[str, ...]) -> Any:
+    there = [c for c in columns if any(c in r for r in rows)]
+    table = titled(title, *(CALLED.get(c, words(c)) for c in there), box=None)
+    for row in rows[:MOST_ROWS]:
+        table.add_row(*(
+            plain(f"{row[c]:.1%}" if c in SHARES and row.get(c) is not None else shown(row.get(c))) for c in there
+        ))  # fmt: skip
+    if len(rows) > MOST_ROWS:
+        table.add_row(f"… {len(rows) - MOST_ROWS} more, see --json")
+    return table
+
+
+def _distance(found: Mapping[str, Any]) -> list[str]:
+    """The best plan, its certificate, and what it saves."""
+    best, saving, unit = found["best"], found["saving"], found["best"]["unit"]
+    if best["objective"] is None:
+        why = best["reason"] or "none was found in the time given"
+        state = "No plan keeps every SLO" if best["status"] == "infeasible" else "No plan"
+        return [f"[bold]{state}[/bold]: {plain(why)}"]
+    bound = "" if best["bound"] is None else f", bound {best['bound']:,.4f}"
+    proof = "proved optimal" if best["status"] == "optimal" else f"{best['status']}{bound}"
+    lines = [f"[bold]Best plan: {best['objective']:,.4f} {plain(unit)}[/bold] ({proof})"]
+    if best["headline"]:
+        lines.append(f"  {plain(best['headline'])}")
+    if saving is None:
+        return lines
+    word = "less" if best["sense"] == "min" else "more"
+    today = f"{found['today']['objective']:,.4f} {unit} today"
+    most = "" if saving["at_most"] is None else f"; no plan has more than {saving['at_most']:.1%} {word}"
+    if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
+        lines.append(f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, "
+                     f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}{plain(most)}")  # fmt: skip
+    else:
+        lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
+    return lines

@@ -1,0 +1,407 @@
+"""Engines that batch continuously, from the mathematics: what the references of fleet and orchestration share.
+
+Written from formulations/fleet/README.md ("Continuous batching"), request class by request class and with plain sums
+over chunks and tokens. Of the product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.stats import beta, norm
+
+from optmodels.catalog.types import Architecture
+from optmodels.latency.steps import StepCosts
+from optmodels.latency.work import LayerWork
+from tests.adversary.roofline import held_bytes, replicas_of_a_head
+
+Array = npt.NDArray[np.float64]
+SELDOM = 0.005  # probability that slots or KV run out
+HAIR = 1e-12  # by which a value may miss another that it was computed from
+CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
+LONGEST_WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of requests; `weight`: requests/s, of which only ratios matter."""
+
+    prompt: float
+    output: float
+    cached: float
+    weight: float
+
+    @property
+    def new(self) -> float:
+        """u: prompt tokens to prefill."""
+        return max(self.prompt * (1.0 - self.cached), 1.0)
+
+
+# What a request adds to its steps, and crowds of them -----------------------------------------------------------------
+
+
+def seen(c: StepCosts, context: float) -> float:
+    """Tokens that attention sees of so many, mean over the layers."""
+    if c.window is None:
+        return context
+    return c.window.share * min(context, c.window.tokens) + (1.0 - c.window.share) * context
+
+
+def prompt_s(c: StepCosts, new: float, earlier: float, chunk: float, charged: bool) -> float:
+    """Seconds that a prompt adds to its steps; `charged`: each chunk pays `prompt_step_s`."""
+    starts = [earlier + j * chunk for j in range(math.ceil(new / chunk))]
+    end, bend = earlier + new, math.inf if c.window is None else float(c.window.tokens)
+    corners = [earlier, *([bend] if earlier < bend < end else []), end]  # between these `seen` is a straight line
+    pairs = sum((b - a) * (seen(c, a) + seen(c, b)) / 2 for a, b in itertools.pairwise(corners))
+    return (
+        c.prompt_token_s * new + c.prompt_pair_s * pairs + c.prompt_context_s * sum(seen(c, x) for x in starts)
+        + (c.prompt_step_s * len(starts) if charged else 0.0)
+    )  # fmt: skip
+
+
+def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
+    """Seconds that the output tokens after the first add to theirs; the share `mixed` of all steps carries prompts.
+
+    An output that is a mean, and no whole number, is between those of its two neighbours on the parabola through them.
+    """
+    whole = math.floor(output - 1.0)
+    contexts = sum(seen(c, prompt + i) for i in range(whole))
+    if output - 1.0 > whole:
+        contexts = _progression(c, prompt, output - 1.0)
+    slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
+    return c.decode_request_s * (output - 1.0) + slope * contexts
+
+
+def _progression(c: StepCosts, first: float, count: float) -> float:
+    """Σ of what is seen of first, first + 1, …, of a number of terms that is not whole."""
+
+    def plain(terms: float) -> float:
+        return terms * first + terms * (terms - 1.0) / 2.0
+
+    if c.window is None:
+        return plain(count)
+    below = min(max(math.ceil(c.window.tokens - first), 0.0), count)
+    capped = plain(below) + (count - below) * c.window.tokens
+    return c.window.share * capped + (1.0 - c.window.share) * plain(count)
+
+
+def fixed_s(c: StepCosts, decoding: float, mixed: float, charged: bool) -> float:
+    """a₀ beside so many decoding requests; the share `mixed` of steps carries prompts, which touch every expert."""
+    experts = 0.0
+    if c.experts is not None:
+        touched = 1.0 - (1.0 - c.experts.active / c.experts.experts) ** decoding
+        experts = c.experts.all_s * ((1.0 - mixed) * touched + mixed)
+    return c.fixed_s + experts + (0.0 if charged else c.prompt_step_s)
+
+
+def allowed_crowd(most: float, load: float) -> float:
+    """The largest mean of a negative binomial crowd, variance/mean 1/(1 − ρ), that seldom reaches `most`; 0: none."""
+
+    def above(mean: float) -> float:
+        return float(beta.cdf(load, most, mean * (1.0 - load) / load + 1.0)) - SELDOM
+
+    if most <= 0 or above(0.0) > 0:
+        return 0.0
+    return float(brentq(above, 0.0, most, xtol=1e-14 * most, rtol=1e-14)) if above(most) > 0 else most
+
+
+def crowd_at(quantile: float, fixed_crowd: float, load: float) -> float:
+    """The crowd that is exceeded with probability 1 − quantile: Cornish–Fisher's expansion to the skewness."""
+    mean = (fixed_crowd + load) / (1.0 - load)
+    skewness = (1.0 + load) / math.sqrt(fixed_crowd + load)
+    z = float(norm.ppf(quantile))
+    return mean + math.sqrt(mean / (1.0 - load)) * (z + skewness * (z * z - 1.0) / 6.0)
+
+
+def kv_tokens(
+    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float
+) -> float:
+    """Tokens that the cache of an engine holds beside weights and a full pass; 0 or less: there is no room.
+
+    Args:
+        work, shape: of the model.
+        usable_bytes: of each of `tp` GPUs.
+        tp: GPUs of the engine.
+        pass_tokens: prompt tokens of a pass.
+        seqs: sequences of a pass, each with its logits.
+        request: tokens of a request; short ones take most a token, where layers have windows or states.
+    """
+    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - seqs * work.logit_bytes_per_sequence
+    once = work.seen(request) * work.kv_bytes_per_token_all_layers * replicas_of_a_head(shape, tp)
+    return float(room / ((once + shape.layers * work.state_bytes) / request))
+
+
+# The levels of fleet --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Level:
+    """An engine at a planned step time; lists are by class.
+
+    Attributes:
+        rows: what one request/s of a class takes of the engine, of time, slots, memory, tokens and chunks.
+        turn_s, mean_turn_s: s, and what a request/s adds to Σ λs.
+    """
+
+    step_s: float
+    fixed_s: float
+    rows: list[tuple[float, ...]]
+    turn_s: list[float]
+    mean_turn_s: list[float]
+    chunks: list[int]
+    prefill_s: list[float]
+    beside_s: list[float]
+    crowd_s: list[float]
+
+
+def levels(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float) -> list[Level]:
+    """Those of nine loads that there are: ρ = 0.95·0.8^k, at the step a₀/(1 − ρ) of the largest a₀."""
+    largest = fixed_s(c, math.inf, 1.0, False)
+    each = [level(c, kinds, limits, kv, largest / (1.0 - 0.95 * 0.8**k)) for k in range(9)]
+    return [x for x in each if x is not None]
+
+
+def level(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float) -> Level | None:
+    """The level of a step time t, or None where a step has no time or room for prompts."""
+
+    def mixture(values: Sequence[float]) -> float:
+        return sum(k.weight * v for k, v in zip(kinds, values, strict=True)) / sum(k.weight for k in kinds)
+
+    seqs, most_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
+    own_most = math.inf if limits.chunk_tokens is None else float(limits.chunk_tokens)
+    whole = [prompt_s(c, k.new, k.prompt - k.new, k.new, False) for k in kinds]  # in one chunk
+    alone = [w + c.prompt_step_s + decode_s(c, k.prompt, k.output, 0.0) for w, k in zip(whole, kinds, strict=True)]
+    fewest = [math.ceil(k.new / min(most_tokens, own_most)) for k in kinds]
+    carry = max(t - c.fixed_s, 0.0) * mixture(fewest) / mixture(alone)  # chunks a step of the mixture at full load
+    varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
+    phi = min(3.0 * carry, 1.0) if varies else 1.0 if carry >= 1 else 0.0
+    lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
+    crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
+    a0 = fixed_s(c, crowd, phi, phi < 1)
+    rho = 1.0 - a0 / t
+    per_token = mixture(whole) / mixture([k.new for k in kinds])
+    room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs))
+    if rho <= 0 or room < 16:
+        return None
+    chunk = min(room, own_most)
+    chunks = [math.ceil(k.new / chunk) for k in kinds]
+    prefill = [prompt_s(c, k.new, k.prompt - k.new, chunk, phi < 1) for k in kinds]
+    decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
+    work = [p + d for p, d in zip(prefill, decode, strict=True)]
+    steps = [m + k.output - 1.0 for m, k in zip(chunks, kinds, strict=True)]
+    slots = allowed_crowd(float(seqs), rho)
+
+    # Token-steps of the cache, and their squares: a prompt counts whole in its chunks.
+    held = [
+        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output))) for m, k in zip(chunks, kinds, strict=True)
+    ]
+    squares = [
+        m * k.prompt**2 + sum((k.prompt + i) ** 2 for i in range(1, round(k.output)))
+        for m, k in zip(chunks, kinds, strict=True)
+    ]
+    typical = mixture(squares) / mixture(held)
+    mean = allowed_crowd(kv / typical, rho)
+    rows = []
+    for i, k in enumerate(kinds):
+        memory = math.inf
+        if mean > 0 and k.prompt + k.output <= kv:
+            spread = math.sqrt(mean / (1.0 - rho))
+            z, sigma = (kv / typical - mean) / spread, typical * spread
+            memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
+        rows.append((
+            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, k.new * t / (0.9 * room),
+            chunks[i] * t / phi if varies and phi < 1 else 0.0,
+        ))  # fmt: skip
+
+    v = mixture(prefill) / mixture(work)
+    gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
+    beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
+    return Level(
+        t, a0, rows,
+        [k.new * b / room + p for k, b, p in zip(kinds, beside, prefill, strict=True)],
+        [k.new * t / room * (a0 / t + rho * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
+         for k, p, d in zip(kinds, prefill, decode, strict=True)],
+        chunks, prefill, beside,
+        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)],
+    )  # fmt: skip
+
+
+def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
+    """Seconds per output token after the first of class i, at most."""
+    rho = 1.0 - x.fixed_s / x.step_s
+    if quantile is None:
+        return (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+    crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho)
+    return x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs))
+
+
+def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
+    """Seconds to the first token of class i but for waiting, at most, and of how many ω the wait is counted."""
+    if quantile is None or quantile <= 0.5:
+        return 0.5 * x.step_s + x.chunks[i] * x.step_s + x.prefill_s[i] + request_s, 1.0
+    at = [-math.log(1.0 - q) for q in (0.9, 0.95, 0.99)]
+    here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
+    columns = ((0.75, 0.82, 0.98), (1.2, 1.15, 0.97), (1.05, 1.06, 1.09))
+    first, own, waits = (float(np.interp(here, at, column)) for column in columns)
+    base = first * x.step_s + own * (x.chunks[i] * x.beside_s[i] + x.prefill_s[i]) + request_s
+    return base, waits * _longest_wait(1.0 - quantile, most)
+
+
+@cache
+def _longest_wait(above: float, most: float) -> float:
+    """The wait that is exceeded with probability `above`, in ω, of the mixture in which it is longest.
+
+    Prompts wait with probability ρ, and then exponentially, with mean θ ≤ min(1/ρ, most/2/(1 − ρ)): found by trying ρ.
+    """
+
+    def wait(rho: float) -> float:
+        return min(1.0 / rho, most / 2.0 / (1.0 - rho)) * math.log(rho / above)
+
+    low, high = above, 1.0 - 1e-15
+    for _ in range(200):  # one peak
+        a, b = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (a, high) if wait(a) < wait(b) else (low, b)
+    return max(wait(low), 0.0)
+
+
+# Levels of orchestration ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine at the step at which `batch` requests of the mixture run in the mean.
+
+    Attributes:
+        later: times to the first token take so many times as long.
+        limits: the instance's `engine` section.
+        charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
+        mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
+    """
+
+    costs: StepCosts
+    later: float
+    limits: Any
+    kv: float
+    charged: bool
+    mixed: float
+    step_s: float
+    pace_s: float
+    wait_s: float
+    most: tuple[float, ...]
+
+    def chunks(self, prompt: float) -> int:
+        return math.ceil(prompt / _chunk(self.limits))
+
+    def prefill_s(self, prompt: float) -> float:
+        return prompt_s(self.costs, prompt, 0.0, _chunk(self.limits), self.charged)
+
+    def first_s(self, prompt: float) -> float:
+        """From the start to the first token."""
+        own = (0.5 + self.chunks(prompt)) * self.step_s + self.prefill_s(prompt) + self.costs.request_s
+        return self.later * (own + self.wait_s)
+
+    def rest_s(self, output: float) -> float:
+        """From the first token to the last."""
+        return (output - 1.0) * self.pace_s
+
+    def turn_s(self, prompt: float) -> float:
+        """s: for so long a prompt keeps others waiting."""
+        return prompt * self.step_s / _room(self.limits) + self.prefill_s(prompt)
+
+    def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
+        """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
+
+        def mean(values: Iterable[float]) -> float:
+            return sum(values) / len(prompts)
+
+        each = list(zip(prompts, outputs, strict=True))
+        first = mean(self.first_s(p) for p in prompts)
+        last = first + mean(self.rest_s(n) for n in outputs)
+        begins, ends = under_way(first, bin_s, bins), under_way(last, bin_s, bins)
+        # The shape of the mean request's cache, as large as the mean of all requests' caches.
+        cache = mean(prompts) * ends + mean(outputs) * _growing(first, last, bin_s, bins)
+        size = mean(self.first_s(p) * p + self.rest_s(n) * (p + n / 2) for p, n in each)
+        size /= first * mean(prompts) + (last - first) * (mean(prompts) + mean(outputs) / 2)
+        decoding = 0.0
+        if last > first:
+            decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each) / (last - first)
+        turns = mean(self.turn_s(p) + self.turn_s(p) ** 2 / (2 * self.wait_s) for p in prompts)
+        rows = (
+            begins * mean(self.prefill_s(p) for p in prompts) / first + (ends - begins) * decoding,
+            ends, cache * size, begins * mean(prompts) * self.step_s / first,
+            begins * mean(self.chunks(p) for p in prompts) * self.step_s / first, begins * turns / first,
+        )  # fmt: skip
+        return [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
+
+
+def engine(
+    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int
+) -> Engine:
+    """The level of a batch for a mixture of (weight, prompt, output)."""
+
+    def mean(value: Callable[[float, float], float]) -> float:
+        return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
+
+    chunk, seqs = _chunk(limits), limits.max_num_seqs
+    steps = mean(lambda p, n: math.ceil(p / chunk) + n - 1.0)
+    varies = c.experts is not None or c.mixed_context_s > c.context_s
+    mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps) if varies else 1.0
+    ways = []
+    for charged in (False, True):
+        a0 = fixed_s(c, seqs, mixed, charged)
+        crowd = mean(lambda p, n, charged=charged: prompt_s(c, p, 0.0, chunk, charged) + decode_s(c, p, n, mixed))
+        ways.append((a0 + batch * crowd / steps, a0, crowd / steps, charged))
+    t, a0, crowd_s, charged = min(ways)
+    rho = 1.0 - a0 / t
+    pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
+    held = [(w * (math.ceil(p / chunk) + n - 1.0) * (p + n / 2), p + n / 2) for w, p, n in mixture]
+    typical = sum(h * size for h, size in held) / sum(h for h, _ in held)
+    cache = typical * allowed_crowd(kv / typical, rho)
+    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(limits), mixed if mixed < 1 else math.inf, 1.0)
+    wait = limits.waits * mean(lambda p, _: p * t / _room(limits) + prompt_s(c, p, 0.0, chunk, charged))
+    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
+
+
+def _room(limits: Any) -> int:
+    """Prompt tokens of a step beside one of every running request."""
+    return int(limits.max_num_batched_tokens - limits.max_num_seqs)
+
+
+def _chunk(limits: Any) -> int:
+    return min(_room(limits), limits.chunk_tokens or _room(limits))
+
+
+def under_way(until_s: float, bin_s: float, bins: int) -> Array:
+    """Share of bins 0, 1, … in which what starts at a uniform time of bin 0 and lasts so long is under way."""
+
+    def started(z: float) -> float:  # ∫ to z of the share of starts until then, over the bin
+        z = z / bin_s
+        return 0.0 if z <= 0 else z * z / 2 if z <= 1 else z - 0.5
+
+    edges = bin_s * np.arange(bins + 1)
+    return np.diff([started(e) - started(e - until_s) for e in edges.tolist()])
+
+
+def _growing(since_s: float, until_s: float, bin_s: float, bins: int) -> Array:
+    """The same of what grows from 0 at `since_s` after the start to 1 at `until_s`, and ends there.
+
+    It is the mean of what is under way between s and `until_s` over all s; of parabolas between s that are whole bins,
+    of which Simpson's rule is exact.
+    """
+    total = np.zeros(bins)
+    if until_s <= since_s:
+        return total
+    ends = [since_s, *(b for b in bin_s * np.arange(bins + 1) if since_s < b < until_s), until_s]
+    for a, b in itertools.pairwise(ends):
+        parts = [under_way(until_s, bin_s, bins) - under_way(s, bin_s, bins) for s in (a, (a + b) / 2, b)]
+        total += (b - a) * (parts[0] + 4 * parts[1] + parts[2]) / 6
+    return total / (until_s - since_s)
