@@ -47,6 +47,23 @@ LEFT_OUT = {
         ),
         "what the step simulator confirms: tests/fleet judges the rounds",
     ),
+    **dict.fromkeys(
+        (
+            "Fleet.deployment",
+            "Deployment.stages",
+            "Deployment.stages=both",
+            "Deployment.stages=prefill",
+            "Deployment.stages=decode",
+            "Deployment.link",
+            "Link.net_gbps",
+            "Link.latency_s",
+            "Link.most_used",
+            "Link.tensor_parallel",
+            "Link.tensor_parallel=any",
+            "Link.tensor_parallel=equal",
+        ),
+        "prefill and decode apart: tests/fleet/test_stages.py has brute force over counts and pairs",
+    ),  # fmt: skip
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
