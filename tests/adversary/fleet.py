@@ -63,7 +63,7 @@ LEFT_OUT = {
             "Link.tensor_parallel=equal",
         ),
         "prefill and decode apart: tests/fleet/test_stages.py has brute force over counts and pairs",
-    ),  # fmt: skip
+    ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,13 +15,20 @@ from scipy.optimize import linprog
 
 import optmodels
 from formulations.fleet.check import check
-from formulations.fleet.engines import transfer_bytes
+from formulations.fleet.deploy import deployments
+from formulations.fleet.engines import engine_of, transfer_bytes
 from formulations.fleet.methods import METHODS
 from formulations.fleet.model import FleetModel
+from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_case, build_tables, prune
+from formulations.fleet.replay import replay
 from optmodels.errors import InputError
 from optmodels.formulation import Options
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import solve_compiled
+from optmodels.targets.vllm import arguments, export
+from optmodels.traces.types import Trace
 
 # 70B on unlike machines: what prefills fast is dear for decoding, and the deadline leaves not every pair.
 APART = BUSY | {
@@ -232,3 +240,52 @@ def test_what_says_nothing_of_stages_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:
         optmodels.load(APART | changes).resolve()
     assert any(m.path.startswith(path) and said in m.expected for m in caught.value.mistakes), caught.value
+
+
+def test_promises_hold_on_the_simulator(apart):
+    """Prefill, then the transfer, then decoding on other engines: planned shares and Poisson streams at random."""
+    found = replay(optmodels.load(APART), apart.plan, None, ReplayOptions())
+    assert {row["policy"] for row in found["demands"]} == {"planned_shares", "random"}
+    for row in found["demands"]:
+        for name in ("ttft", "tpot", "deadline"):
+            assert row[f"{name}_replayed_s"] <= row[f"{name}_planned_s"] <= row[f"{name}_limit_s"] * (1 + 1e-9)
+
+
+def test_requests_go_on_where_their_cache_arrives(apart):
+    """Five requests far apart: each is alone on its engines, so that its times are sums of what they do for it."""
+    n, problem = 5, optmodels.load(APART)
+    case, period = problem.resolve(), apart.plan["periods"][0]
+    trace = Trace("far", np.arange(n) * 1000.0, np.full(n, 4096, np.int64), np.full(n, 256, np.int64))
+    kept = {}
+    replay(problem, apart.plan, trace, ReplayOptions(policy="planned_shares", keep=lambda _, rows: kept.update(rows)))
+    lines = {d["stage"]: DeploymentLine.model_validate(d) for d in period["deployments"]}
+    (first, _), (rest, _) = (engine_of(case, lines[s]) for s in ("prefill", "decode"))
+    alone = [
+        simulate(
+            Arrivals.of([0.0], [4096], [output], received_tokens=[received]),
+            [Engine(costs, int(line.engine.kv_tokens), 256, line.engine.max_num_batched_tokens, None)],
+        )
+        for costs, line, output, received in (
+            (first, lines["prefill"], 1, 0), (rest, lines["decode"], 256, 4096),
+        )
+    ]  # fmt: skip
+    net = {d.machines[0].machine: next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) / 8
+           for d in lines.values()}  # fmt: skip
+    sending, receiving = (4096 * 327680 / (net[lines[s].machines[0].machine] * 0.5e9) for s in ("prefill", "decode"))
+    ttft = engine_of(case, lines["prefill"])[1] * alone[0].ttft_s[0] + 0.005 + sending
+    np.testing.assert_allclose(kept["ttft_s"], ttft)
+    np.testing.assert_allclose(kept["e2e_s"], ttft + receiving + alone[1].e2e_s[0])
+
+
+def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
+    made = deployments(optmodels.load(APART), apart.plan)
+    roles = {d.stage: json.loads(arguments(d)["kv-transfer-config"]) for d in made.deployments}
+    assert roles == {
+        "prefill": {"kv_connector": "NixlConnector", "kv_role": "kv_producer"},
+        "decode": {"kv_connector": "NixlConnector", "kv_role": "kv_consumer"},
+    }
+    for d in made.deployments:
+        assert any("a proxy has to send each request" in note for note in d.notes)
+    script = next(text for name, text in export(made).files.items() if name.endswith(".sh"))
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script
