@@ -268,7 +268,8 @@ def paired(case: FleetCase, period: PeriodLine, demand: str) -> dict[tuple[int, 
             for s in d.serves if s.demand == demand
         ]  # fmt: skip
     rests = sorted(ends["decode"], reverse=True)
-    left, found = [share for *_, share in rests], {}
+    left = [share for *_, share in rests]
+    found: dict[tuple[int, int], float] = {}
     for seconds, j, place, share in sorted(ends["prefill"], reverse=True):
         for i, (other_s, other, there, _) in enumerate(rests):
             taken = min(share, left[i]) if place == there and seconds + other_s <= limit * (1 + 1e-6) else 0.0

@@ -79,13 +79,23 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
     rows: dict[str, dict[str, float]] = {}
-    for share in (s for q in p.periods for d in q.deployments for s in d.serves):
+    parts: dict[str, dict[str, float]] = {}  # of a whole request, by stage
+    for stage, share in ((d.stage, s) for q in p.periods for d in q.deployments for s in d.serves):
         wait = 0.0 if continuous else share.wait_s
         seen = (("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait))
         row = rows.setdefault(share.demand, {})
+        if stage != "both":
+            part = parts.setdefault(share.demand, {})
+            part[stage] = max(part.get(stage, 0.0), share.e2e_s or 0.0)
+            seen = seen[:2]
         for key, value, more in seen:
             if value is not None:
                 row[key] = max(row.get(key, 0.0), value + more)
+    for demand, part in parts.items():  # the slowest go together only if that is in time
+        deadline = limits.get(demand.partition("/")[0], {}).get("deadline_s")
+        most = deadline["at_most"] if isinstance(deadline, Mapping) else deadline
+        together = sum(part.values()) if most is None else min(sum(part.values()), most)
+        rows[demand]["deadline_s"] = max(rows[demand].get("deadline_s", 0.0), together)
     lines: list[tuple[float, list[str]]] = []
     for demand, row in rows.items():
         slo, tight = limits.get(demand.partition("/")[0], {}), 0.0
