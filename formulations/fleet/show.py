@@ -82,7 +82,7 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     parts: dict[str, dict[str, float]] = {}  # of a whole request, by stage
     for stage, share in ((d.stage, s) for q in p.periods for d in q.deployments for s in d.serves):
         wait = 0.0 if continuous else share.wait_s
-        seen = (("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait))
+        seen = [("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait)]
         row = rows.setdefault(share.demand, {})
         if stage != "both":
             part = parts.setdefault(share.demand, {})
