@@ -34,7 +34,7 @@ from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving.continuous import ROWS, Stage, seconds_and_quantile
-from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise
+from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting
 from optmodels.units import GBPS
@@ -373,25 +373,26 @@ def _region_rows(
 ) -> _Rows | None:
     """Every configuration, batch and load level of one model in one region; dominated ones cut per machine set."""
     parts: list[_Rows] = []
-    for batch in sorted(set(case.problem.strategies.batches)):
-        block = len(blocks)
-        strict: list[Optimum] = []
-        relaxed: list[Optimum | None] = []
-        tables: StaticTables | None = None
-        for i in demands:
-            d, w = case.demands[i], case.workload(case.demands[i].workload)
-            tables = build_single(case.single(w, d, region, batch))
-            strict.append(optimise(tables.curves, tables.limits))
-            relaxed.append(None)
-            if w.soft is not None:
-                slack = case.single(w, d, region, batch, w.soft.up_to).resolve().limits
-                relaxed[-1] = optimise(tables.curves, slack)
-            _remember(tables, strict[-1], batch, d, why, i)
-        assert tables is not None
-        if not len(tables.configurations):
+    batches = sorted(set(case.problem.strategies.batches))
+    strict: list[list[Optimum]] = []  # by demand and batch
+    relaxed: list[list[Optimum | None]] = []
+    tables: list[StaticTables] = []
+    for i in demands:
+        d, w = case.demands[i], case.workload(case.demands[i].workload)
+        tables = [build_single(case.single(w, d, region, batch)) for batch in batches]
+        curves = [t.curves for t in tables]
+        strict.append(optimise_each(curves, [t.limits for t in tables]))
+        relaxed.append([None] * len(batches))
+        if w.soft is not None:
+            slack = [case.single(w, d, region, batch, w.soft.up_to).resolve().limits for batch in batches]
+            relaxed[-1] = [*optimise_each(curves, slack)]
+        for t, optimum, batch in zip(tables, strict[-1], batches, strict=True):
+            _remember(t, optimum, batch, d, why, i)
+    for b, batch in enumerate(batches):
+        if not len(tables[b].configurations):
             continue
-        blocks.append(tables)
-        parts += list(_levels(case, demands, strict, relaxed, batch, block))
+        parts += list(_levels(case, demands, [o[b] for o in strict], [o[b] for o in relaxed], batch, len(blocks)))
+        blocks.append(tables[b])
     if not parts:
         return None
     joined: dict[str, Any] = {
@@ -868,12 +869,12 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
         beaten = np.zeros(len(part), dtype=bool)
         for lo in range(0, len(kept), 512):
             beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
-        fresh: list[int] = []
-        for i in part[~beaten]:
-            if not fresh or not (keys[fresh] <= keys[i]).all(axis=1).any():
-                fresh.append(int(i))
-        rows += fresh
-        kept = np.concatenate([kept, keys[fresh]]) if fresh else kept
+        part = part[~beaten]
+        mine = keys[part]
+        at_most = (mine[:, None, :] <= mine).all(axis=2)
+        fresh = part[~np.triu(at_most, 1).any(axis=0)]
+        rows += fresh.tolist()
+        kept = np.concatenate([kept, keys[fresh]])
     return np.array(sorted(rows), dtype=np.intp)
 
 

@@ -6,6 +6,7 @@ latency curve over α. A *candidate* is a configuration bought in one market per
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -309,7 +310,7 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
         and (part := _family_curves(case, model, family, _family_configurations(case, model, family))) is not None
     ]
     if not parts:
-        return _no_configurations(), _constant_curves(case, np.zeros((0, 3)))
+        return _no_configurations(), constant_curves(case, np.zeros((0, 3)))
     configurations = Configurations(
         **{f.name: np.concatenate([getattr(c, f.name) for c, _ in parts]) for f in fields(Configurations)}
     )
@@ -363,7 +364,7 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
     names = {m.machine: i for i, m in enumerate(case.machines)}
     points = tuple(o for o in case.operating_points if o.family in case.problem.strategies.families)
     if not points:
-        return _no_configurations(), _constant_curves(case, np.zeros((0, 3))), ()
+        return _no_configurations(), constant_curves(case, np.zeros((0, 3))), ()
     batch = case.problem.workload.batch
     configurations = Configurations(
         family=np.array([FAMILIES.index(o.family) for o in points], dtype=np.intp),
@@ -378,13 +379,13 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
         (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))
         for o in points
     ])  # fmt: skip
-    curves = _constant_curves(case, rows)
+    curves = constant_curves(case, rows)
     alpha = np.array([o.alpha for o in points])
     return configurations, replace(curves, alpha_lo=alpha, alpha_hi=alpha), points
 
 
-def _constant_curves(case: Case, rows: Array) -> Curves:
-    """Curves that are (TTFT, TBT, E2E) as measured, whatever α."""
+def constant_curves(case: Case, rows: Array) -> Curves:
+    """Curves that are (TTFT, TBT, E2E) as given, whatever α; rows (n, 3)."""
     n = len(rows)
     zero, lines = np.zeros(n), np.zeros((n, 3))
     w = case.problem.workload
@@ -454,6 +455,21 @@ def optimise(curves: Curves, limits: Limits) -> Optimum:
     alpha[rows], ttft[rows], tbt[rows], e2e[rows] = best, best_ttft, best_tbt, best_e2e
     feasible[rows] = (best_ttft <= limits.ttft_s) & (best_tbt <= limits.tbt_s) & (best_e2e <= limits.e2e_s)
     return Optimum(alpha, ttft, tbt, e2e, feasible)
+
+
+def optimise_each(curves: Sequence[Curves], limits: Sequence[Limits]) -> list[Optimum]:
+    """`optimise` of several lists of curves in one go, of the same request lengths and layers.
+
+    Their limits may differ in E2E alone, which chooses no α.
+    """
+    sizes = [len(part) for part in curves]
+    one = replace(limits[0], e2e_s=np.inf)
+    found = optimise(concatenate([part for part in curves if len(part)] or [*curves[:1]]), one)
+    e2e_s = np.repeat([limit.e2e_s for limit in limits], sizes)
+    found = replace(found, feasible=found.feasible & (found.e2e_s <= e2e_s))
+    ends = np.cumsum(sizes)[:-1]
+    columns = [np.split(getattr(found, f.name), ends) for f in fields(Optimum)]
+    return [Optimum(*parts) for parts in zip(*columns, strict=True)]
 
 
 def _clip_to_limits(curves: Curves, fastest: Array, limits: Limits) -> Array:
