@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
-from formulations.fleet.check_engines import check_engines
+from formulations.fleet.check_engines import check_engines, check_stages
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
@@ -76,7 +76,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             where = f"{q.name}: {d.name}"
             cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, stretch_of(p))
             for s in d.serves:
-                served[s.demand] += s.share
+                served[s.demand] += s.share if d.stage != "decode" else 0.0
                 if any(m.market == "spot" for m in d.machines):
                     on_spot[s.demand] += s.share
                 w = case.workload(demands[s.demand].workload)
@@ -120,6 +120,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         found.close(f"{q.name}: cost", q.usd_per_hour, cost, "USD/h")
         if problem.budget_usd_per_hour is not None:
             found.at_most(f"{q.name}: cost ≤ budget", cost, problem.budget_usd_per_hour, "USD/h")
+        check_stages(found, problem, case, demands, models, q)
         _stock(found, problem, case, q)
         _replicas(found, case, models, q)
         _reserve(found, problem, models, q)
@@ -193,6 +194,8 @@ def _well_formed(
     q, s = problem.queueing, problem.strategies
     stated = (d.engine is not None) == problem.continuous
     found.require(f"{where}: engines exactly with continuous batching", stated, d.engine is not None, problem.serving)
+    stages = problem.deployment.stages
+    found.require(f"{where}: stage is allowed", d.stage in stages, d.stage, stages)
     levels = (problem.max_load * keep,) if q.model == "none" else tuple(x for x in q.load_levels if x < 1)
     found.require(f"{where}: load level", any(abs(d.load_level - x) < 1e-12 for x in levels), d.load_level, levels)
     for line in d.serves:
@@ -255,7 +258,8 @@ def _well_formed(
         inside = line.alpha is not None and low - 1e-9 <= line.alpha <= high + 1e-9
         found.require(f"{where}: α of {line.demand}", inside, line.alpha, (low, high))
         figures = [line.ttft_s, line.tbt_s, line.e2e_s]
-        found.require(f"{where}: latencies of {line.demand} are stated", None not in figures, figures, "seconds")
+        needed = {"both": figures, "prefill": figures[::2], "decode": figures[1:]}[d.stage]
+        found.require(f"{where}: latencies of {line.demand} are stated", None not in needed, figures, "seconds")
     return len(found.violations) == before
 
 
@@ -501,14 +505,14 @@ _Machines = tuple[tuple[str, str, str, int], ...]
 
 
 def _pools(models: Mapping[str, str], q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
-    """Deployments of one machine set that load one model; a measured point, whose model is not known, is a pool."""
+    """Deployments of one machine set that load one model and do one stage; a measured point is a pool of its own."""
     pools: dict[Any, tuple[_Machines, list[DeploymentLine]]] = {}
     for d in q.deployments:
         machines = tuple((m.machine, m.region, m.market, m.count) for m in d.machines)
         if spot and not any(m.market == "spot" for m in d.machines):
             continue
         own = models[d.loads] if d.loads is not None else (d.point,)
-        pools.setdefault((machines, own), (machines, []))[1].append(d)
+        pools.setdefault((machines, own, d.stage), (machines, []))[1].append(d)
     return pools
 
 
@@ -648,7 +652,7 @@ def _limits(
                 spot = any(m.market == "spot" for m in d.machines)
                 for s in d.serves:
                     if s.demand in shares:
-                        shares[s.demand] += s.share
+                        shares[s.demand] += s.share if d.stage != "decode" else 0.0
                         on_spot[s.demand] += s.share if spot else 0.0
             if w.spot_share_max < 1:
                 most = max(on_spot.values(), default=0.0)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from formulations.fleet.plan import DeploymentLine, ShareLine
+from formulations.fleet.plan import DeploymentLine, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from optmodels.errors import InputError
-from optmodels.latency.memory import kv_tokens
+from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, latencies
@@ -44,12 +44,22 @@ def check_engines(
     for x in mine:
         prompt = float(x.input_tokens or 1)
         new = max(prompt * (1 - case.workload(x.workload).prefix_hit_share), 1.0)
-        requests[x.name] = Request(prompt, new, float(x.output_tokens or 1), max(x.requests_per_s))
+        output = float(x.output_tokens or 1)
+        requests[x.name] = Request(
+            prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, max(x.requests_per_s)
+        )
     machine = next(m for m in d.machines if m.role == "main")
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
     w, gpus, gpu = case.workload(loads), d.tensor_parallel or 1, listed.gpu or ""
     weight = sum(r.weight for r in requests.values())
     prompts = sum(r.weight * r.prompt for r in requests.values()) / weight
+    sent = {x.name: _cache_bytes(case, x) for x in mine} if d.stage != "both" else {}
+    link, net = problem.deployment.link, (problem.deployment.link.net_gbps or listed.net_gbps or 0.0) * 1e9 / 8
+    if d.stage != "both" and net <= 0:
+        found.add(f"{where}: network of {machine.machine}", net, "bytes/s > 0, through which KV caches go")
+        return
+    latency = link.latency_s if d.stage == "prefill" else 0.0
+    on_the_way = {k: v / (net * (1 - link.most_used)) + latency for k, v in sent.items()}
     try:
         model = deployment(
             case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
@@ -68,17 +78,20 @@ def check_engines(
         listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
         runtime_bytes=problem.memory.runtime_gib * 2**30,
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
-        request_tokens=min(r.prompt + r.output for r in requests.values()),
+        request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
-    level = at_level(limits, costs, kv, requests, e.step_s) if kv > 0 and e.wait_s > 0 else None
+    waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
+    level = at_level(limits, costs, kv, requests, e.step_s, d.stage) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
     check_batched_tokens(found, where, e, level, limits)
-    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs)
+    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
+    for k, v in sent.items():  # of the machine's network, which its engines share
+        each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)
     engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)
     for s in d.serves:
@@ -89,7 +102,11 @@ def check_engines(
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
         found.close(f"{where}: load by {s.demand}", s.load, max(takes.values()), "deployments", scale=1.0)
         used = {k: used[k] + takes[k] for k in used}
-        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, stretch, where)
+        if d.stage == "decode" and (demand.output_tokens or 1) < 2:
+            found.add(f"{where}: tokens of {s.demand} to decode", demand.output_tokens or 1, "2 or more")
+            continue
+        moved = on_the_way.get(s.demand, 0.0)
+        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, moved, stretch, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -102,26 +119,100 @@ def check_engines(
 
 def _share(
     found: Findings, case: FleetCase, level: Level, s: ShareLine, demand: Demand, d: DeploymentLine, factor: float,
-    request_s: float, stretch: float, where: str,
+    request_s: float, moved_s: float, stretch: float, where: str,
 ) -> None:  # fmt: skip
-    """Latencies of one bucket on the line, and its limits."""
+    """Latencies of one bucket on the line, and its limits; `moved_s`: of its KV cache, from or to the line."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
     named = (("TTFT", w.slo.ttft_s), ("TBT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
-    true = latencies(
+    seen = latencies(
         level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
         (limits[0][2], limits[1][2], limits[2][2]),
     )  # fmt: skip
+    first, each, whole = seen
+    true: tuple[float | None, float | None, float | None] = seen
+    if d.stage == "prefill":
+        true = first + moved_s, None, whole + moved_s
+    elif d.stage == "decode":  # the first part of a request is another line's
+        joins = e.step_s + moved_s + request_s
+        rest = level.requests[s.demand].output - 1
+        at = latencies(
+            level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
+            (None, limits[2][2], None),
+        )[1]  # fmt: skip
+        true = None, each + joins / rest, rest * at + joins
     found.require(f"{where}: no other wait of {s.demand}", s.wait_s == 0, s.wait_s, 0)
     up_to, worst = 1.0 if w.soft is None else w.soft.up_to, 0.0
     for (what, seconds, _), stated, value in zip(limits, (s.ttft_s, s.tbt_s, s.e2e_s), true, strict=True):
+        if value is None:
+            found.require(f"{where}: no {what} of {s.demand}", stated is None, stated, None)
+            continue
         found.close(f"{where}: {what} of {s.demand}", math.nan if stated is None else stated, value, "s")
-        if math.isfinite(seconds):
+        if math.isfinite(seconds) and (d.stage == "both" or what != "deadline"):  # of a stage: `check_stages`
             found.at_most(f"{where}: {what} of {s.demand}", value, seconds * up_to, "s")
             worst = max(worst, value / seconds)
     missed = w.soft is not None and worst > 1
     if w.soft is None or not 0 < worst - 1 < SLACK:
         said = f"{where}: {s.demand} is said to miss its SLO exactly if it does"
         found.require(said, s.misses_slo == missed, s.misses_slo, missed)
+
+
+def _cache_bytes(case: FleetCase, demand: Demand) -> float:
+    """Of the KV cache of a bucket's prompt."""
+    w = case.workload(demand.workload)
+    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
+    return float(kv_bytes(work, 1, 1.0, float(demand.input_tokens or 1)))
+
+
+def check_stages(
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    q: PeriodLine,
+) -> None:  # fmt: skip
+    """What is prefilled apart is decoded by deployments that exchange caches with it, in time; and the transfers.
+
+    Shares are paired one by one, the slowest prefill first: whatever decode deployment is in time for it is so for
+    every faster one, so that which of them it takes makes no difference.
+    """
+    ends: dict[tuple[str, str, int | None], dict[str, tuple[list[list[float]], list[list[float]]]]] = {}
+    loads: dict[tuple[str, str, int | None], set[str]] = {}
+    for d in q.deployments:
+        if d.stage == "both":
+            continue
+        equal = problem.deployment.link.tensor_parallel == "equal"
+        key = models[d.loads or ""], d.machines[0].region, d.tensor_parallel if equal else None
+        for s in d.serves:
+            pair = ends.setdefault(key, {}).setdefault(s.demand, ([], []))
+            pair[d.stage == "decode"].append([s.e2e_s or 0.0, s.share])
+            loads.setdefault(key, set()).add(demands[s.demand].workload)
+    sent_of = {
+        key: {name: sum(share for _, share in firsts) for name, (firsts, _) in by_demand.items()}
+        for key, by_demand in ends.items()
+    }
+    for key, by_demand in ends.items():
+        where = f"{q.name}: prefill and decode of {min(loads[key])} in {key[1] or 'one place'}"
+        for name, (firsts, rests) in by_demand.items():
+            first, rest = (sum(share for _, share in side) for side in (firsts, rests))
+            found.close(f"{where}: share of {name} decoded", rest, first, scale=1.0)
+            limit = seconds_and_quantile(case.workload(demands[name].workload).slo.deadline_s)[0]
+            late = 0.0
+            for seconds, share in sorted(firsts, reverse=True):
+                for other in rests:
+                    taken = min(share, other[1]) if seconds + other[0] <= limit * (1 + SLACK) else 0.0
+                    share, other[1] = share - taken, other[1] - taken
+                late += share if math.isfinite(limit) else 0.0
+            found.at_most(f"{where}: share of {name} that misses its deadline", late, SLACK)
+    stated = {(models[x.loads], x.region, x.tensor_parallel): x for x in q.transfers if x.loads in models}
+    same = len(stated) == len(q.transfers) and set(stated) == set(ends)
+    found.require(f"{q.name}: transfers", same, [x.loads for x in q.transfers], sorted(k[1] for k in ends))
+    for key in set(stated) & set(ends):
+        line, at = stated[key], [x.name for x in case.periods].index(q.name)
+        shares = sent_of[key]
+        found.require(f"{q.name}: demands of transfers", set(line.demands) == set(shares), line.demands, shares)
+        for name, share in shares.items():
+            found.close(f"{q.name}: share of {name} sent", line.demands.get(name, math.nan), share, scale=1.0)
+        sent = {name: share * demands[name].requests_per_s[at] for name, share in shares.items()}
+        found.close(f"{q.name}: requests/s sent", line.requests_per_s, sum(sent.values()), "1/s")
+        total = sum(v * _cache_bytes(case, demands[name]) for name, v in sent.items()) / 1e9
+        found.close(f"{q.name}: KV caches sent", line.gb_per_s, total, "GB/s")

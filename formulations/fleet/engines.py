@@ -301,7 +301,8 @@ def _decoding(
     """Levels of engines that only decode: requests join at the end of the step in which their cache has come."""
     shape = points.work_s.shape
     joins = points.step_s[..., None] + receives_s + points.request_s[:, None, None]
-    tpot, e2e, keeps = np.empty(shape), np.empty(shape), np.isfinite(points.load).all(axis=0)
+    tpot, e2e = np.empty(shape), np.empty(shape)
+    keeps: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     why = []
     for k, slo in enumerate(w.slo for w in works):
         (at_tpot, q_tpot), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))

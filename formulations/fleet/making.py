@@ -221,7 +221,8 @@ def _period(
             ))  # fmt: skip
     return PeriodLine(
         name=period.name, hours=period.hours, usd_per_hour=float(usd), requests_per_s=float(rates.sum()),
-        served_requests_per_s=float(served @ rates), deployments=lines, unserved=unserved, transfers=_transfers(tables, choice, t),
+        served_requests_per_s=float(served @ rates), deployments=lines, unserved=unserved,
+        transfers=_transfers(tables, choice, t),
         limits=_limits(tables, choice, t, served, float(usd), starts, stops, cheapest), starts=starts, stops=stops,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ the same families on other variables (`formulations.fleet.methods.columns`).
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.points import BOTH, DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter
+from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, changes_matter, in_time
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import MOST_SPARES, largest_pools
 from optmodels.errors import InputError, Mistake
@@ -221,9 +222,9 @@ def demand_met(m: Parameters) -> Rows:
 def decoded(m: FleetModel) -> Rows:
     """Σ_{p ∈ D_k} x_twp = Σ_{p ∈ P_k} x_twp: what is prefilled apart is decoded by what exchanges caches with it, k."""
     _, _, p = m.x.labels
-    sign = np.where(m.stage[p] == DECODE, 1.0, -1.0)
-    apart = m.stage[p] != BOTH
-    return equal(0.0, (m.x * sign)[apart].by("t", "w", k=m.exchange[p[apart]]))
+    first, rest = m.stage[p] == PREFILL, m.stage[p] == DECODE
+    sent = m.x[first].by("t", "w", k=m.exchange[p[first]])
+    return equal(0.0, m.x[rest].by("t", "w", k=m.exchange[p[rest]]) - sent)
 
 
 def deadlines(m: FleetModel) -> Rows:
@@ -236,31 +237,34 @@ def deadlines(m: FleetModel) -> Rows:
     if m.tables.part_s is None:
         return no_rows()
     t, w, p = m.x.labels
-    part, limit = m.tables.part_s[w, p], m.tables.deadlines
-    found: list[tuple[Index, Array, Index, Index]] = []  # entries, signs, rows r, groups k
-    for i in np.flatnonzero(np.isfinite(limit)):
-        for k in np.unique(m.exchange[m.stage != BOTH]):
-            mine = (w == i) & (m.exchange[p] == k)
-            first, rest = (np.flatnonzero(mine & (m.stage[p] == s)) for s in (PREFILL, DECODE))
-            for r, value in enumerate(breakpoints(part[first], part[rest], limit[i])):
-                slow = rest[part[rest] >= value]
-                fast = first[part[first] + value <= limit[i] * (1 + 1e-12)]
-                entries = np.concatenate([slow, fast])
-                sign = np.repeat([1.0, -1.0], [len(slow), len(fast)])
-                found.append((entries, sign, np.full(len(entries), r), np.full(len(entries), k)))
-    if not found:
+    part, limits = m.tables.part_s[w, p], m.tables.deadlines
+    placed: list[Any] = []  # entries of x, their signs, k and r
+    for i, k in product(np.flatnonzero(np.isfinite(limits)), np.unique(m.exchange)):
+        mine = (w == i) & (m.exchange[p] == k)
+        first, rest = np.flatnonzero(mine & (m.stage[p] == PREFILL)), np.flatnonzero(mine & (m.stage[p] == DECODE))
+        for r, least in enumerate(breakpoints(part[rest], in_time(part[first, None], part[rest], limits[i]))):
+            slow, fast = rest[part[rest] >= least], first[in_time(part[first], least, limits[i])]
+            placed += [
+                np.stack([e, np.full_like(e, sign), np.full_like(e, k), np.full_like(e, r)])
+                for e, sign in ((slow, 1), (fast, -1))
+            ]
+    if not placed:
         return no_rows()
-    entries, sign, r, k = (np.concatenate(column) for column in zip(*found, strict=True))
-    return at_most(0.0, m.x.at(entries, (t[entries], w[entries], k, r), sign, sets=("t", "w", "k", "r")))
+    e, signs, *row = np.hstack(placed)
+    return at_most(0.0, m.x.at(e, (t[e], w[e], *row), signs, sets=("t", "w", "k", "r")))
 
 
-def breakpoints(first: Array, rest: Array, limit: float) -> Array:
-    """Times of decode deployments that some prefill one is too slow for, one for each set of such."""
-    values = np.unique(rest)
-    fast = (first[None, :] + values[:, None] <= limit * (1 + 1e-12)).sum(axis=1)
-    # Of the r that leave the same prefill deployments the smallest has the most decode ones: it implies the others.
-    least = np.append(True, fast[1:] != fast[:-1])
-    return values[least & (fast < len(first))]
+def breakpoints(rest_s: Array, possible: Any) -> list[float]:
+    """Least time of the decode entries that the same number of prefill ones is in time for, unless all are.
+
+    Of such rows of `deadlines` that of the least time has the most decode entries: it implies the others.
+
+    Args:
+        rest_s: (R,).
+        possible: which prefill entry is in time for which decode entry, (F, R).
+    """
+    count = possible.sum(axis=0)
+    return [rest_s[count == c].min() for c in np.unique(count) if c < len(possible)]
 
 
 def capacity(m: FleetModel) -> Rows:
@@ -383,8 +387,9 @@ def something_runs(m: FleetModel) -> Rows:
 
 
 FAMILIES: tuple[Family, ...] = (
-    demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share, min_replicas, one_level,
-    pool_size, survives, small_survives, few_pools, starts_limit, stops_limit, machine_balance, something_runs,
+    demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share,
+    min_replicas, one_level, pool_size, survives, small_survives, few_pools, starts_limit, stops_limit,
+    machine_balance, something_runs,
 )  # fmt: skip
 
 

@@ -248,6 +248,11 @@ def build_case(case: FleetCase) -> FleetTables:
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
 
 
+def in_time(first_s: Any, rest_s: Any, limit_s: float) -> Any:
+    """Whether a prefill and a decode deployment together keep a deadline; arrays that broadcast."""
+    return first_s + rest_s <= limit_s * (1 + 1e-12)
+
+
 def _paired(tables: FleetTables) -> FleetTables:
     """The tables without what no deployment of the other stage goes with: none exchanges caches in time."""
     if tables.part_s is None:
@@ -260,8 +265,8 @@ def _paired(tables: FleetTables) -> FleetTables:
             ends = [np.flatnonzero(can & (stage == s) & (exchange == k)) for s in (PREFILL, DECODE)]
             for mine, others in (ends, ends[::-1]):
                 least = tables.part_s[w, others].min(initial=np.inf)
-                load[w, mine[tables.part_s[w, mine] + least > most * (1 + 1e-12)]] = np.inf
-                load[w, mine[~np.isfinite(least + 0 * mine)]] = np.inf
+                alone = ~in_time(tables.part_s[w, mine], least, most) | (not len(others))
+                load[w, mine[alone]] = np.inf
         if not np.isfinite(load[w]).any():
             blocked.setdefault(
                 d.name, "no prefill and decode deployments that exchange caches keep its limits together"

@@ -7,7 +7,10 @@ bucket and bursts do to a plan that was made for means. Slots serve in order of 
 
 Engines that batch continuously are simulated step by step (`optmodels.simulation.continuous`), each with step costs,
 KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, beside
-what the plan promised.
+what the plan promised. Prefill and decode apart are simulated one after the other, for nothing comes back: a request
+has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after those
+of receiving it, on a decode engine that has the whole prompt. What prefill engines hold for caches on the way is left
+out there.
 
 Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line) and
 ``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
@@ -22,16 +25,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.engines import engine_of
+from formulations.fleet.engines import engine_of, transfer_bytes
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from formulations.fleet.queue_simulation import waits
 from optmodels.errors import InputError, Mistake
-from optmodels.serving.continuous import LatencyLimit, Percentile
+from optmodels.serving.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.types import Trace
+from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -205,7 +209,7 @@ def _simulate(
     What a workload's prefix cache has is there from the beginning, unless the trace says what prompts share.
     """
     engines: list[Engine] = []
-    first, slower = [], []
+    first, slower, sends, receives = [], [], [], []
     for d in period.deployments:
         assert d.engine is not None
         costs, factor = engine_of(case, d)
@@ -213,23 +217,84 @@ def _simulate(
         one = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
         first.append(len(engines))
         slower.append(factor)
+        link = case.problem.deployment.link
+        net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) or np.inf
+        receives.append(transfer_bytes(case, range(len(case.demands))) / (net * GBPS * (1 - link.most_used)))
+        sends.append((receives[-1] + link.latency_s) * (d.stage == "prefill"))
         engines += [one] * (d.count * (d.replicas_per_machine or 1))
-    line, member = _sent(period, code, planned, policy, rng, engines=True)
-    served = line >= 0
+    whole = [[(j, s) for j, s in lines if period.deployments[j].stage != "decode"] for lines in planned]
+    line, member = _sent(period, code, whole, policy, rng, engines=True)
+    served, starts = line >= 0, np.array([*first, 0])
+    here = np.array([d.stage == "prefill" for d in period.deployments] + [False])[line]  # and the rest elsewhere
     hit = np.array([case.workload(d.workload).prefix_hit_share for d in case.demands])[code]
     received = np.zeros(len(trace), np.int64) if trace.prefixes is not None else (hit * trace.prompt_tokens).astype(int)
     seen = simulate(
         Arrivals.of(
-            trace.arrival_s, trace.prompt_tokens, trace.output_tokens,
+            trace.arrival_s, trace.prompt_tokens, np.where(here, 1, trace.output_tokens),
             received_tokens=np.minimum(received, trace.prompt_tokens - 1), prefixes=trace.prefixes,
         ),
-        engines, assigned=np.where(served, np.array([*first, 0])[line] + member, -1),
+        engines, assigned=np.where(served, starts[line] + member, -1),
     )  # fmt: skip
     extra = (np.array([*slower, 1.0])[line] - 1.0) * seen.ttft_s  # measured engines' first tokens beyond their steps
-    return _Seen(
-        line, np.where(served, seen.queue_s, np.nan), seen.ttft_s + extra, seen.e2e_s + extra,
-        float(seen.busy_s.sum()), seen.tpot_s,
-    )  # fmt: skip
+    ttft, e2e, tpot, busy = seen.ttft_s + extra, seen.e2e_s + extra, seen.tpot_s, float(seen.busy_s.sum())
+    if here.any():
+        ttft = ttft + np.array([*sends, np.zeros(len(case.demands))])[line, code]
+        to = _decoded_on(case, period, line, code, here, policy, rng)
+        arrival = trace.arrival_s + ttft + np.array(receives)[to, code]
+        on = np.flatnonzero(here & (trace.output_tokens > 1))
+        on = on[np.argsort(arrival[on], kind="stable")]
+        _, members = _members(period, np.where(here, to, -1), policy, rng)
+        rest = simulate(
+            Arrivals.of(arrival[on], trace.prompt_tokens[on], trace.output_tokens[on],
+                        received_tokens=trace.prompt_tokens[on]),
+            engines, assigned=starts[to[on]] + members[on],
+        )  # fmt: skip
+        e2e = np.where(here, ttft, e2e)
+        e2e[on] = arrival[on] - trace.arrival_s[on] + rest.e2e_s
+        with np.errstate(invalid="ignore", divide="ignore"):
+            tpot = np.where(here, (e2e - ttft) / (trace.output_tokens - 1), tpot)
+        busy += float(rest.busy_s.sum())
+    return _Seen(line, np.where(served, seen.queue_s, np.nan), ttft, e2e, busy, tpot)
+
+
+def paired(case: FleetCase, period: PeriodLine, demand: str) -> dict[tuple[int, int], float]:
+    """Shares of a demand by (prefill line, decode line): the slowest prefill first, with the slowest in time for it."""
+    limit, _ = seconds_and_quantile(case.workload(demand.rpartition("/")[0]).slo.deadline_s)
+    equal = case.problem.deployment.link.tensor_parallel == "equal"
+    ends: dict[str, list[tuple[float, int, Any, float]]] = {"prefill": [], "decode": [], "both": []}
+    for j, d in enumerate(period.deployments):
+        ends[d.stage] += [
+            (s.e2e_s or 0.0, j, (d.machines[0].region, d.tensor_parallel if equal else None), s.share)
+            for s in d.serves if s.demand == demand
+        ]  # fmt: skip
+    rests = sorted(ends["decode"], reverse=True)
+    left = [share for *_, share in rests]
+    found: dict[tuple[int, int], float] = {}
+    for seconds, j, place, share in sorted(ends["prefill"], reverse=True):
+        for i, (other_s, other, there, _) in enumerate(rests):
+            taken = min(share, left[i]) if place == there and seconds + other_s <= limit * (1 + 1e-6) else 0.0
+            if taken > 0:
+                found[j, other] = found.get((j, other), 0.0) + taken
+                share, left[i] = share - taken, left[i] - taken
+    return found
+
+
+def _decoded_on(
+    case: FleetCase, period: PeriodLine, line: Ints, code: Ints, here: npt.NDArray[np.bool_], policy: str,
+    rng: np.random.Generator,
+) -> Ints:  # fmt: skip
+    """Line that decodes each request `here`; 0 for others."""
+    to = np.zeros(len(line), np.int64)
+    for k, demand in enumerate(case.demands):
+        pairs = paired(case, period, demand.name)
+        for j in {first for first, _ in pairs}:
+            rows = np.flatnonzero(here & (code == k) & (line == j))
+            others = [other for first, other in pairs if first == j]
+            shares = np.array([pairs[j, other] for other in others])
+            shares /= shares.sum()
+            turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
+            to[rows] = np.array(others)[turn]
+    return to
 
 
 def _sent(
@@ -238,7 +303,7 @@ def _sent(
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request."""
     n = len(code)
-    line, member = np.full(n, -1, np.int64), np.zeros(n, np.int64)
+    line = np.full(n, -1, np.int64)
     for k, lines in enumerate(planned):
         rows = np.flatnonzero(code == k)
         share = np.array([s.share for _, s in lines])
@@ -249,6 +314,14 @@ def _sent(
         turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
         for q, (j, _) in enumerate(lines):
             line[rows[turn == q]] = j
+    return _members(period, line, policy, rng, engines)
+
+
+def _members(
+    period: PeriodLine, line: Ints, policy: str, rng: np.random.Generator, engines: bool = True
+) -> tuple[Ints, Ints]:
+    """The line of each request, and which of its deployments or engines it goes to."""
+    member = np.zeros(len(line), np.int64)
     for j, d in enumerate(period.deployments):
         mine = np.flatnonzero(line == j)
         members = d.count * (d.replicas_per_machine or 1) if engines else d.count
@@ -293,7 +366,7 @@ def _figures(
         for name, limit, values, field in limits:
             if limit is None:
                 continue
-            seconds, percentile = _limit(limit)
+            seconds, percentile = seconds_and_quantile(limit)
             row |= {f"{name}_limit_s": seconds, f"{name}_percentile": percentile,
                     f"{name}_within": float((values[mine] <= seconds * (1 + 1e-9)).mean())}  # fmt: skip
             if seen.tpot_s is not None:
@@ -303,12 +376,17 @@ def _figures(
                         known.mean() if percentile is None else np.quantile(known, percentile)
                     )
                 row[f"{name}_planned_s"] = max(getattr(s, field) or 0.0 for _, s in planned[k])
+                if name == "deadline":
+                    part = {j: s.e2e_s or 0.0 for j, s in planned[k]}
+                    pairs = paired(case, period, d.name)
+                    both = [part[j] for j in part if period.deployments[j].stage == "both"]
+                    row["deadline_planned_s"] = max(both + [part[i] + part[j] for i, j in pairs])
         if seen.tpot_s is not None:
             rows.append(row)
             continue
         share = np.array([s.share for _, s in planned[k]])
         first = slo.ttft_s if slo.ttft_s is not None else slo.deadline_s
-        percentile = _limit(first)[1] if first is not None else None
+        percentile = seconds_and_quantile(first)[1]
         waited = seen.wait_s[mine]
         row |= {
             "planned_wait_s": float(share @ np.array([s.wait_s for _, s in planned[k]]) / share.sum()),
@@ -326,7 +404,3 @@ def _figures(
         "e2e_s": quantiles(seen.e2e_s[served]),
         **({} if seen.tpot_s is None else {"tpot_s": quantiles(seen.tpot_s[served & ~np.isnan(seen.tpot_s)])}),
     }, rows  # fmt: skip
-
-
-def _limit(limit: LatencyLimit) -> tuple[float, float | None]:
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)

@@ -94,6 +94,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             more = f" and {len(missed) - len(said)} more" if len(missed) > len(said) else ""
             out.append("  at that end " + (f"[yellow]missed[/yellow]: {', '.join(said)}{more}" if said
                                            else "every limit is kept at the planned steps"))  # fmt: skip
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
     conflict = result.get("log", {}).get("conflict")
     if conflict:
         out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
@@ -102,6 +103,20 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
         out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
     return out
+
+
+def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
+    """Whether prefill and decode apart pay."""
+    if stages is None:
+        return []
+    if not stages["used"]:
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "Found no"
+        return [f"  {proved} fleet with prefill and decode apart is better than one without."]
+    without = stages["without"]
+    if without["objective"] is None:
+        return ["  Without prefill and decode apart no plan was found" + (
+            ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
+    return [f"  The best fleet without prefill and decode apart: {without['objective']:,.4f} {unit}"]
 
 
 def _first(lines: list[str]) -> list[str]:
@@ -118,13 +133,24 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     for x in simulated:
         row = rows.setdefault(x.demand, {})
         row[x.latency] = max(row.get(x.latency, 0.0), x.seen_s)
-    for share in () if simulated else (s for q in p.periods for d in q.deployments for s in d.serves):
+    parts: dict[str, dict[str, float]] = {}  # of a whole request, by stage
+    shares = [(d.stage, s) for q in p.periods for d in q.deployments for s in d.serves]
+    for stage, share in () if simulated else shares:
         wait = 0.0 if continuous else share.wait_s
-        seen = (("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait))
+        seen = [("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait)]
         row = rows.setdefault(share.demand, {})
+        if stage != "both":
+            part = parts.setdefault(share.demand, {})
+            part[stage] = max(part.get(stage, 0.0), share.e2e_s or 0.0)
+            seen = seen[:2]
         for key, value, more in seen:
             if value is not None:
                 row[key] = max(row.get(key, 0.0), value + more)
+    for demand, part in parts.items():  # the slowest go together only if that is in time
+        deadline = limits.get(demand.partition("/")[0], {}).get("deadline_s")
+        most = deadline["at_most"] if isinstance(deadline, Mapping) else deadline
+        together = sum(part.values()) if most is None else min(sum(part.values()), most)
+        rows[demand]["deadline_s"] = max(rows[demand].get("deadline_s", 0.0), together)
     lines: list[tuple[float, list[str]]] = []
     for demand, row in rows.items():
         slo, tight = limits.get(demand.partition("/")[0], {}), 0.0
@@ -222,6 +248,14 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
                 f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]
+        for sent in q.transfers:
+            apart = [f"{share:.0%} of {name}" for name, share in sent.demands.items()]
+            where = f" in {plain(sent.region)}" if sent.region else ""
+            out.append(
+                f"  KV caches from prefill to decode{where}: "
+                f"{sent.gb_per_s:.3g} GB/s, {sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
+                + (f" and {len(apart) - 6} more)" if len(apart) > 6 else ")")
+            )
         if q.unserved:
             out += [f"  not served: {plain(u.demand)} {u.share:.1%} ({u.requests_per_s:.4g} requests/s)"
                     for u in q.unserved[:10]]  # fmt: skip

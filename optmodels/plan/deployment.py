@@ -11,6 +11,7 @@ from optmodels.catalog.types import Machine, Market
 from optmodels.latency.strategies import AO_FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import MachineLine
 from optmodels.plan.outcome import Document
+from optmodels.serving.continuous import Stage
 
 Pool = Mapping[tuple[str, str], Machine]  # (machine, region) → machine
 Count = Annotated[int, Field(ge=1)]
@@ -47,6 +48,7 @@ class Deployment(Document):
     weights: str = Field(default="fp16", description="precision: fp16, fp8, fp8_block, fp4 (NVFP4), mxfp4 or int4")
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
+    stage: Stage = Field(default="both", description="of its requests that it does")
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
     notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
 

@@ -134,7 +134,7 @@ def at_level(
 
     slots, batched = limits.max_num_seqs, limits.max_num_batched_tokens
     contexts = {k: _contexts(costs, r) for k, r in requests.items()}
-    alone = {k: _prefill(costs, r, r.new, True)[1] + costs.decode_request_s * (r.output - 1)
+    alone = {k: _prefill(costs, r, max(r.new, 1.0), True)[1] + costs.decode_request_s * (r.output - 1)
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
@@ -148,7 +148,9 @@ def at_level(
         fixed += mixed * costs.experts.all_s + (1 - mixed) * float(costs.experts.seconds(crowd))
     load = 1 - fixed / step
     new = mean({k: r.new for k, r in requests.items()})
-    a_token = mean({k: _prefill(costs, r, r.new, False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
+    a_token = (
+        mean({k: _prefill(costs, r, max(r.new, 1.0), False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
+    )
     room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - slots)
     if load <= 0 or room < 16:
         return None
@@ -174,13 +176,9 @@ def _held(r: Request, waits: float) -> tuple[float, float]:
 
 
 def capacities(
-    level: Level,
-    step: float,
-    wait: float,
-    most: float | None,
-    slots: int,
+    level: Level, step: float, wait: float, most: float | None, slots: int,
     on_the_way: Mapping[str, float] | None = None,
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float]]:  # fmt: skip
     """Share of an engine's capacities that one request/s of each bucket takes.
 
     `on_the_way`: seconds that the cache of each bucket's prompt is on its way from or to the engine.
@@ -201,6 +199,8 @@ def capacities(
         s = r.new / level.room * level.beside(r, step) + r.prefill if prompts else 0.0
         turn = steps_full[k] * (level.fixed / step + level.load * (1 - v) ** 2) + r.prefill
         turn += (r.work - r.prefill) * level.load * v * v / gamma
+        blocked = most is not None and s > most * wait * (1 + SLACK)
+        waiting = 0.0 if not prompts else math.inf if blocked else s * s / (2 * wait) + turn
         one, two = held[k]
         fits = crowd > 0 and r.prompt + r.output <= level.kv
         memory = (
@@ -212,11 +212,7 @@ def capacities(
             "memory": memory,
             "tokens": r.new * step / (0.9 * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
-            "waiting": 0.0
-            if not prompts
-            else math.inf
-            if most is not None and s > most * wait * (1 + SLACK)
-            else s * s / (2 * wait) + turn,
+            "waiting": waiting,
         }
     return found
 

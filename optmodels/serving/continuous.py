@@ -481,7 +481,7 @@ def operating_points(
         return work
 
     # The share φ of steps that carry a prompt: of the mixture by weight at full load, and room for others.
-    alone = c.prefill_work_s(u, earlier, u, 1.0) + decode_s(0.0)
+    alone = c.prefill_work_s(u, earlier, np.maximum(u, 1.0), 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
     x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)

@@ -5,6 +5,7 @@ Argument names as of vLLM 0.33 (docs.vllm.ai, Engine Arguments): ``--kv-offloadi
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import Any
 
@@ -15,6 +16,7 @@ from optmodels.targets import PLACEHOLDER, Export, about, comment, head, names, 
 
 VERSION = "0.33.0"
 PORT = 8000
+SIDE_CHANNEL = 5600  # of NIXL, one for each engine of a host
 
 
 def arguments(d: Deployment) -> dict[str, Any]:
@@ -36,6 +38,9 @@ def arguments(d: Deployment) -> dict[str, Any]:
         found["long-prefill-token-threshold"] = d.chunk_tokens
     found["max-model-len"] = d.max_model_len or "auto"  # auto: the most that the model and its KV memory allow
     found["gpu-memory-utilization"] = d.vram_usable
+    if d.stage != "both":  # roles are the proxy's with NIXL, but other connectors go by them
+        role = {"prefill": "kv_producer", "decode": "kv_consumer"}[d.stage]
+        found["kv-transfer-config"] = json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
     if d.kv_offload_gib is not None:
         found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")
         found["kv-offloading-backend"] = "native"
@@ -63,7 +68,8 @@ def export(plan: Deployments) -> Export:
         for i, group in enumerate(d.groups):
             devices = ",".join(str(g) for g in group)
             command = shlex.join(["vllm", "serve", *flags(d), f"--port={first + i}"])
-            commands.append(f"CUDA_VISIBLE_DEVICES={devices} {command}")
+            channel = "" if d.stage == "both" else f"VLLM_NIXL_SIDE_CHANNEL_PORT={SIDE_CHANNEL + first - PORT + i} "
+            commands.append(f"CUDA_VISIBLE_DEVICES={devices} {channel}{command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
         files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])
         text = yaml.safe_dump(arguments(d), sort_keys=False, allow_unicode=False)

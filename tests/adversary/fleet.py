@@ -60,7 +60,7 @@ LEFT_OUT = {
             "Link.tensor_parallel",
             *(f"Link.tensor_parallel={x}" for x in ("any", "equal")),
         ),
-        "prefill and decode apart: the reference knows engines that do both",
+        "prefill and decode apart: tests/fleet/test_stages.py has brute force over counts and pairs",
     ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",

@@ -128,6 +128,22 @@ def several():
     return problem, replace(tables, load=capacities.max(axis=0), capacities=capacities)
 
 
+def apart():
+    """Prefill and decode apart: of the first exchange two points prefill and three decode, of the second one each.
+
+    w0 has a deadline of 10 s: the slower prefill point (6 s) is in time for decoding of 4 s, the faster one (2 s) for
+    that of 4 and of 7 s; nothing is for that of 9 s, nor in the second exchange. w1 has none. Only p0 does both.
+    """
+    problem = fleet(
+        [2.0, 4.0], [[1.0, 2.0, 4.0, 2.0, 1.0, 0.5, 2.0, 4.0], [2.0, 4.0, 0.0, 4.0, 0.0, 0.0, 1.0, 1.0]], [1.0] * 8,
+        w0={"slo": {"deadline_s": 10.0}}, periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]],
+    )  # fmt: skip
+    tables = build_tables(problem)
+    stage, exchange = np.array([0, 1, 1, 2, 2, 2, 1, 2]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    part = np.array([[0.0, 6.0, 2.0, 4.0, 7.0, 9.0, 5.0, 6.0], np.zeros(8)])
+    return problem, replace(tables, points=replace(tables.points, stage=stage, exchange=exchange), part_s=part)
+
+
 def goal(objective):
     """Tokens per dollar, or served by priority: three workloads of two priorities."""
     problem = fleet(
@@ -141,7 +157,7 @@ MADE = {
     "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
     "small": (*small(), 0.0), "small pool": (*small_pool(), 0.0), "kept": (*kept(), 0.0),
     "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
-    "several": (*several(), 0.0),
+    "several": (*several(), 0.0), "apart": (*apart(), 0.0),
     "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
@@ -164,7 +180,7 @@ def test_golden_files_are_those_of_the_families():
     assert names(GOLDEN) == {f.__name__ for f in FAMILIES} | {REST}
 
 
-@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels"])
+@pytest.mark.parametrize("part", ["by_pool", "usd", "usd_per_hour", "served", "_levels", "breakpoints"])
 def test_every_mistake_in_what_families_and_objectives_are_made_of_is_noticed(part, monkeypatch):
     """Rows, bounds and objectives of the same cases; they are the golden ones, as the tests above say."""
     golden = {name: statement(m) for name, m in CASES.items()}
@@ -254,6 +270,24 @@ def test_rows_of_several_capacities_by_hand():
     assert found == parse(by_hand.replace("    ", "")).rows
 
 
+def test_rows_of_stages_apart_by_hand():
+    """The decode points slower than 4 s take no more than the faster prefill point sends; those of 9 s nothing."""
+    by_name = {f.__name__: f for f in FAMILIES}
+    found = rows_of(CASES["apart"], by_name["deadlines"]).rows
+    by_hand = """
+    deadlines[0,0,0,0]: x[0,0,5] <= 0
+    deadlines[0,0,0,1]: x[0,0,4] + x[0,0,5] - x[0,0,2] <= 0
+    deadlines[0,0,1,0]: x[0,0,7] <= 0
+    """
+    assert {name: row for name, row in found.items() if "[0," in name} == parse(by_hand.replace("    ", "")).rows
+    by_hand = """
+    decoded[0,0,0]: x[0,0,3] + x[0,0,4] + x[0,0,5] - x[0,0,1] - x[0,0,2] = 0
+    decoded[0,0,1]: x[0,0,7] - x[0,0,6] = 0
+    """
+    found = rows_of(CASES["apart"], by_name["decoded"]).rows
+    assert {name: row for name, row in found.items() if "[0," in name} == parse(by_hand.replace("    ", "")).rows
+
+
 def test_words_of_rows_are_those_of_the_instance():
     """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
     said = {f: CASES[case].words(f, label) for f, case, label in (
@@ -270,6 +304,8 @@ def test_words_of_rows_are_those_of_the_instance():
     }  # fmt: skip
     silent = {f.__name__ for f in FAMILIES} - said.keys()
     assert silent == {
+        "decoded",
+        "deadlines",
         "capacity",
         "capacities",
         "small_shares",

@@ -19,7 +19,7 @@ from formulations.fleet.methods import heuristics
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
-from formulations.fleet.problem import Fleet
+from formulations.fleet.problem import Deployment, Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
@@ -93,7 +93,31 @@ def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Flee
         outcome = _one_part(problem, pruned, options, seconds, log)
     if isinstance(outcome.plan, Choice):
         outcome = replace(outcome, plan=make_plan(pruned, outcome.plan))
-    return _no_worse_than_heuristics(problem, pruned, options, outcome)
+    outcome = _no_worse_than_heuristics(problem, pruned, options, outcome)
+    return outcome if options.answer_only else _with_what_stages_save(problem, tables, options, outcome)
+
+
+def _with_what_stages_save(
+    problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
+) -> Outcome[FleetPlan]:
+    """The outcome with, in its log, whether prefill and decode apart pay: the best fleet without, or a proof.
+
+    A plan without stages that is optimal among all fleets proves that none with them is better.
+    """
+    alone = tables.alone()
+    if outcome.plan is None or alone is tables or not len(alone.points):
+        return outcome
+    if not any(q.transfers for q in outcome.plan.periods):
+        proved = outcome.status == "optimal"
+        return replace(outcome, log=outcome.log | {"stages": {"used": False, "none_is_better": proved}})
+    seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
+    if not seconds:
+        return outcome
+    whole = problem.model_copy(update={"deployment": Deployment()})
+    other = exact(whole, alone, replace(options, time_limit=seconds, answer_only=True, on_event=None))
+    value = None if other.plan is None else objective_value(other.plan)
+    without = {"status": other.status, "objective": value, "bound": other.bound}
+    return replace(outcome, log=outcome.log | {"stages": {"used": True, "without": without}})
 
 
 def _no_worse_than_heuristics(
@@ -220,8 +244,8 @@ def _one_part(
         first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
         if alone is not tables:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
-            n = None if first is None else fleet_columns.spread(first.n, rows, len(tables.points))
-            first = None if first is None else replace(first, n=n, p=rows[first.p])
+            if first is not None:
+                first = replace(first, n=fleet_columns.spread(first.n, rows, len(tables.points)), p=rows[first.p])
     whole, kept = tables, _worth_their_price(problem, tables, first)
     if len(kept) < len(whole.points):
         tables = whole.restricted(kept)

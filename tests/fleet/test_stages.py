@@ -1,0 +1,291 @@
+"""Prefill and decode apart: optimum by brute force over counts and pairs, figures by hand, plans that must fail."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fleet.test_continuous import BUSY
+from fleet_cases import fleet
+from scipy.optimize import linprog
+
+import optmodels
+from formulations.fleet.check import check
+from formulations.fleet.deploy import deployments
+from formulations.fleet.engines import engine_of, transfer_bytes
+from formulations.fleet.methods import METHODS
+from formulations.fleet.model import FleetModel
+from formulations.fleet.plan import DeploymentLine
+from formulations.fleet.points import BOTH, DECODE, PREFILL, build_case, build_tables, prune
+from formulations.fleet.replay import replay
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.options import ReplayOptions
+from optmodels.solver import solve_compiled
+from optmodels.targets.vllm import arguments, export
+from optmodels.traces.types import Trace
+
+# 70B on unlike machines: what prefills fast is dear for decoding, and the deadline leaves not every pair.
+APART = BUSY | {
+    "deployment": {"stages": ["both", "prefill", "decode"]},
+    "pool": {"catalog": "aws", "include": ["p4de.24xlarge", "p5.48xlarge"]},
+    "workloads": [{
+        "name": "chat", "model": "llama-3.1-70b", "requests_per_s": 12.0,
+        "buckets": [{"input_tokens": 4096, "output_tokens": 256, "share": 0.5},
+                    {"input_tokens": 1024, "output_tokens": 512, "share": 0.5}],
+        "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": {"at_most": 0.08, "percentile": 0.95},
+                "deadline_s": 40},
+    }],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def apart():
+    result = optmodels.solve(APART)
+    assert result.status == "optimal"
+    assert result.check.ok, result.check.violations
+    return result
+
+
+def random_case(seed):
+    """A random fleet of measured points, some of which do one stage, in two exchanges; deadlines bind pairs."""
+    rng = np.random.default_rng(seed)
+    demands, points = 2, 5
+    throughput = rng.uniform(0.5, 4.0, (demands, points)).round(2)
+    throughput[rng.random((demands, points)) < 0.15] = 0.0
+    changes = {}
+    for w in range(demands):
+        if rng.random() < 0.7:
+            changes[f"w{w}"] = {"slo": {"deadline_s": 10.0}}
+        if rng.random() < 0.3:
+            changes.setdefault(f"w{w}", {})["unserved_usd_per_1000_requests"] = float(rng.uniform(0.1, 1.0))
+    if rng.random() < 0.3:
+        changes["quota"] = [{"machine": "*", "at_most": int(rng.integers(2, 6))}]
+    if rng.random() < 0.2:
+        changes["budget_usd_per_hour"] = float(rng.uniform(3, 9))
+    problem = fleet(rng.uniform(0.2, 1.5, demands).round(2).tolist(), throughput.tolist(),
+                    rng.uniform(0.5, 4.0, points).round(2).tolist(), **changes)  # fmt: skip
+    tables = build_tables(problem)
+    stage = np.array([BOTH, PREFILL, PREFILL, DECODE, DECODE])
+    exchange = np.array([0, 0, *rng.integers(0, 2, 3)])
+    part = np.where(stage[None, :] != BOTH, rng.uniform(1.0, 9.0, (demands, points)).round(1), 0.0)
+    points_ = replace(tables.points, stage=stage, exchange=exchange)
+    return problem, replace(tables, points=points_, part_s=part, blocked={})
+
+
+def brute_force(problem, tables, most):
+    """The least USD/h over every vector of counts; for each a linear program over single points and *pairs*."""
+    x, rates, W, P = tables.points, tables.rates[0], len(tables.demands), len(tables.points)
+    can, limit = np.isfinite(tables.load), tables.deadlines
+    ways = [(w, (p,)) for w in range(W) for p in range(P) if can[w, p] and x.stage[p] == BOTH]
+    ways += [
+        (w, (p, q)) for w in range(W) for p in range(P) for q in range(P)
+        if can[w, p] and can[w, q] and x.stage[p] == PREFILL and x.stage[q] == DECODE
+        and x.exchange[p] == x.exchange[q] and tables.part_s[w, p] + tables.part_s[w, q] <= limit[w]
+    ]  # fmt: skip
+    case = tables.case
+    least = np.array([case.serve_at_least(case.workload(d.workload)) for d in tables.demands])
+    price = rates * [case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands]
+    A = np.zeros((P, len(ways) + W))
+    meet = np.hstack([np.zeros((W, len(ways))), np.eye(W)])
+    for i, (w, used) in enumerate(ways):
+        meet[w, i] = 1
+        for p in used:
+            A[p, i] += rates[w] * tables.load[w, p]
+    best = None
+    counts = itertools.product(range(most + 1), repeat=P)
+    for n in sorted(counts, key=lambda n: float(np.array(n) @ x.usd_per_hour)):
+        cost = float(np.array(n) @ x.usd_per_hour)
+        if cost > (problem.budget_usd_per_hour or np.inf) + 1e-9 or (best is not None and cost >= best):
+            continue
+        if (np.array(n) @ tables.consumption > tables.limits + 1e-9).any():
+            continue
+        found = linprog(np.append(np.zeros(len(ways)), price), A_ub=A, b_ub=n, A_eq=meet, b_eq=np.ones(W),
+                        bounds=[(0, None)] * len(ways) + [(0, 1 - v) for v in least])  # fmt: skip
+        if found.status == 0:
+            best = min(best or np.inf, cost + found.fun)
+    return best
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_optimum_is_that_of_brute_force_over_counts_and_pairs(seed):
+    """Pairs are told apart there; the model has none, only sums by stage and Hall's condition."""
+    problem, tables = random_case(seed)
+    most = 2
+    expected = brute_force(problem, tables, most)
+    machines = len(tables.resources)
+    capped = replace(
+        tables, limit_rows=np.vstack([tables.limit_rows.reshape(-1, machines), np.eye(machines)]),
+        limits=np.append(tables.limits, np.full(machines, most)),
+        limit_names=(*tables.limit_names, *(f"stock of m{k}" for k in range(machines))),
+    )  # fmt: skip
+    for judged in (capped, prune(capped)[0]):
+        found = solve_compiled(FleetModel(problem, judged).compiled())
+        assert found.objective == (None if expected is None else pytest.approx(expected, rel=1e-6))
+
+
+def test_a_hundred_thousand_tokens_of_cache_by_hand():
+    """Llama-3.1-8B: 32 layers × 2 × 8 heads × 128 × 2 bytes = 131,072 bytes a token; 12,000 of them 1.572864 GB.
+
+    100 Gbit/s are 12.5 GB/s, of which half is planned: 0.2517 s and 5 ms a transfer, 0.2517 of the network a request/s.
+    """
+    case = optmodels.load(BUSY | {"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}).resolve()
+    at = next(i for i, d in enumerate(case.demands) if d.input_tokens == 12000)
+    assert transfer_bytes(case, [at]) == pytest.approx([12000 * 131072])
+    tables, other = (
+        build_case(case),
+        build_tables(
+            optmodels.load(BUSY | {"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 1e6}}})
+        ),
+    )
+    first = np.flatnonzero((tables.points.stage == PREFILL) & np.isfinite(tables.load[at]))[0]
+    assert tables.capacities[-1, at, first] == pytest.approx(12000 * 131072 / 6.25e9)
+    alike = np.flatnonzero((other.points.level[:, :3] == tables.points.level[first, :3]).all(axis=1)
+                           & (other.points.stage == PREFILL)
+                           & (other.points.configuration == tables.points.configuration[first]))  # fmt: skip
+    if len(alike):
+        less = tables.latencies.ttft_s[at, first] - other.latencies.ttft_s[at, alike[0]]
+        assert less == pytest.approx(12000 * 131072 / 6.25e9, rel=1e-3)
+
+
+def test_unlike_machines_for_the_two_stages(apart):
+    lines = {d["stage"]: d for d in apart.plan["periods"][0]["deployments"]}
+    assert lines["prefill"]["machines"][0]["gpu"] != lines["decode"]["machines"][0]["gpu"]
+    assert lines["prefill"]["serves"][0]["tbt_s"] is None
+    assert lines["decode"]["serves"][0]["ttft_s"] is None
+    [sent] = apart.plan["periods"][0]["transfers"]
+    # 80 layers × 2 × 8 heads × 128 × 2 bytes = 327,680 bytes a token; 12 requests/s of 2,560 tokens.
+    assert sent["gb_per_s"] == pytest.approx(12 * 2560 * 327680 / 1e9)
+    without = apart.log["stages"]["without"]
+    alone = optmodels.solve(APART | {"deployment": {}})
+    assert without["objective"] == pytest.approx(alone.plan["total_usd_per_hour"])
+    assert apart.plan["total_usd_per_hour"] < without["objective"]
+
+
+def test_a_proof_that_no_fleet_with_stages_is_better():
+    result = optmodels.solve(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})
+    assert result.log["stages"] == {"used": False, "none_is_better": True}
+    today = optmodels.solve(BUSY)
+    assert result.plan["total_usd_per_hour"] == pytest.approx(today.plan["total_usd_per_hour"])
+    assert result.bound == pytest.approx(today.bound)
+
+
+def test_both_alone_are_todays_points():
+    ours, today = (build_tables(optmodels.load(BUSY | d)) for d in ({"deployment": {"stages": ["both"]}}, {}))
+    np.testing.assert_array_equal(ours.capacities, today.capacities)
+    np.testing.assert_array_equal(ours.points.usd_per_hour, today.points.usd_per_hour)
+    more = build_tables(optmodels.load(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})).alone()
+    np.testing.assert_array_equal(more.capacities[:-1], today.capacities)
+    np.testing.assert_array_equal(np.nan_to_num(more.capacities[-1], posinf=0.0), 0.0)
+
+
+@pytest.mark.parametrize(("path", "factor", "said"), [
+    (("deployments", 0, "serves", 0, "ttft_s"), 1.01, "TTFT"),
+    (("deployments", 1, "serves", 0, "tbt_s"), 0.9, "TBT"),
+    (("deployments", 1, "serves", 0, "e2e_s"), 0.9, "deadline"),
+    (("deployments", 0, "serves", 1, "share"), 0.5, "decoded"),
+    (("deployments", 0, "engine", "capacities", "transfer"), 0.5, "transfer in use"),
+    (("transfers", 0, "gb_per_s"), 1.1, "KV caches sent"),
+    (("transfers", 0, "requests_per_s"), 1.1, "requests/s sent"),
+    (("transfers", 0, "demands", "chat/4096x256"), 0.5, "sent"),
+])  # fmt: skip
+def test_a_wrong_plan_fails_its_check(apart, path, factor, said):
+    plan = copy.deepcopy(apart.plan)
+    plan["periods"][0]["deployments"].sort(key=lambda d: d["stage"] != "prefill")
+    at = plan["periods"][0]
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] *= factor
+    report = check(optmodels.load(APART), plan)
+    assert any(said in v.requirement for v in report.violations), report.violations
+
+
+def test_a_stage_called_another_or_pairs_too_late_fail(apart):
+    plan = copy.deepcopy(apart.plan)
+    plan["periods"][0]["transfers"] = []
+    assert any("transfers" in v.requirement for v in check(optmodels.load(APART), plan).violations)
+    plan = copy.deepcopy(apart.plan)
+    for d in plan["periods"][0]["deployments"]:
+        d["stage"] = "both"
+    assert not check(optmodels.load(APART), plan).ok
+    ends = [max(s["e2e_s"] for s in d["serves"]) for d in apart.plan["periods"][0]["deployments"]]
+    short = copy.deepcopy(APART)
+    short["workloads"][0]["slo"]["deadline_s"] = sum(ends) * 0.95
+    found = check(optmodels.load(short), apart.plan).violations
+    assert any("misses its deadline" in v.requirement for v in found)
+
+
+def test_heuristics_know_whole_requests_only():
+    problem = optmodels.load(APART)
+    tables = build_tables(problem)
+    for name in ("greedy", "lp_rounding", "single_type"):
+        plan = METHODS[name](problem, tables, Options()).plan
+        assert plan is None or all(d.stage == "both" for d in plan.periods[0].deployments)
+
+
+@pytest.mark.parametrize(("changes", "path", "said"), [
+    ({"deployment": {"stages": ["prefill"]}}, "deployment.stages", "prefill and decode together"),
+    ({"deployment": {"stages": ["both", "both"]}}, "deployment.stages", "each stage once"),
+    ({"serving": "static", "engine": {}, "latency": {}}, "deployment.stages", "[both] with serving: static"),
+    ({"workloads": [APART["workloads"][0] | {"min_replicas": 2}]}, "workloads[0].min_replicas", "no replica"),
+    ({"workloads": [APART["workloads"][0] | {"spot_share_max": 0.5}]}, "workloads[0].spot_share_max", "on spot"),
+    ({"certify": "replay"}, "certify", "prefill and decode apart"),
+])  # fmt: skip
+def test_what_says_nothing_of_stages_is_refused(changes, path, said):
+    with pytest.raises(InputError) as caught:
+        optmodels.load(APART | changes).resolve()
+    assert any(m.path.startswith(path) and said in m.expected for m in caught.value.mistakes), caught.value
+
+
+def test_promises_hold_on_the_simulator(apart):
+    """Prefill, then the transfer, then decoding on other engines: planned shares and Poisson streams at random."""
+    found = replay(optmodels.load(APART), apart.plan, None, ReplayOptions())
+    assert {row["policy"] for row in found["demands"]} == {"planned_shares", "random"}
+    for row in found["demands"]:
+        for name in ("ttft", "tpot", "deadline"):
+            assert row[f"{name}_replayed_s"] <= row[f"{name}_planned_s"] <= row[f"{name}_limit_s"] * (1 + 1e-9)
+
+
+def test_requests_go_on_where_their_cache_arrives(apart):
+    """Five requests far apart: each is alone on its engines, so that its times are sums of what they do for it."""
+    n, problem = 5, optmodels.load(APART)
+    case, period = problem.resolve(), apart.plan["periods"][0]
+    trace = Trace("far", np.arange(n) * 1000.0, np.full(n, 4096, np.int64), np.full(n, 256, np.int64))
+    kept = {}
+    replay(problem, apart.plan, trace, ReplayOptions(policy="planned_shares", keep=lambda _, rows: kept.update(rows)))
+    lines = {d["stage"]: DeploymentLine.model_validate(d) for d in period["deployments"]}
+    (first, _), (rest, _) = (engine_of(case, lines[s]) for s in ("prefill", "decode"))
+    alone = [
+        simulate(
+            Arrivals.of([0.0], [4096], [output], received_tokens=[received]),
+            [Engine(costs, int(line.engine.kv_tokens), 256, line.engine.max_num_batched_tokens, None)],
+        )
+        for costs, line, output, received in (
+            (first, lines["prefill"], 1, 0), (rest, lines["decode"], 256, 4096),
+        )
+    ]  # fmt: skip
+    net = {d.machines[0].machine: next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) / 8
+           for d in lines.values()}  # fmt: skip
+    sending, receiving = (4096 * 327680 / (net[lines[s].machines[0].machine] * 0.5e9) for s in ("prefill", "decode"))
+    ttft = engine_of(case, lines["prefill"])[1] * alone[0].ttft_s[0] + 0.005 + sending
+    np.testing.assert_allclose(kept["ttft_s"], ttft)
+    np.testing.assert_allclose(kept["e2e_s"], ttft + receiving + alone[1].e2e_s[0])
+
+
+def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
+    made = deployments(optmodels.load(APART), apart.plan)
+    roles = {d.stage: json.loads(arguments(d)["kv-transfer-config"]) for d in made.deployments}
+    assert roles == {
+        "prefill": {"kv_connector": "NixlConnector", "kv_role": "kv_producer"},
+        "decode": {"kv_connector": "NixlConnector", "kv_role": "kv_consumer"},
+    }
+    for d in made.deployments:
+        assert any("a proxy has to send each request" in note for note in d.notes)
+    script = next(text for name, text in export(made).files.items() if name.endswith(".sh"))
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script
