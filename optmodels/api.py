@@ -656,7 +656,10 @@ def evaluate(
     kept: dict[str, Mapping[str, Any]] = {}
     try:
         found = form.evaluate(
-            problem, runs, requests, ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None)
+            problem,
+            runs,
+            requests,
+            ReplayOptions(seed=options.seed, keep=kept.__setitem__ if out is not None else None),
         )
     except InputError as error:
         raise InputError(

@@ -51,9 +51,9 @@ def worth(problem: ReservedCapacity, *, gap: float = 1e-4, time_limit: float = 6
 
     for k, s in enumerate(problem.services):
         for step, word in ((REACH_S, "longer"), (-REACH_S, "shorter")):
-            if s.slo.ttft_s + step <= 0:
+            if s.slo.ttft_limit_s + step <= 0:
                 continue
-            slo = s.slo.model_copy(update={"ttft_s": s.slo.ttft_s + step})
+            slo = s.slo.model_copy(update={"ttft_s": s.slo.ttft_limit_s + step})
             services = (*problem.services[:k], s.model_copy(update={"slo": slo}), *problem.services[k + 1 :])
             tried(f"10 ms {word} TTFT of {s.service}", services=services)
     names = [r.region for r in problem.regions]

@@ -14,9 +14,13 @@ from typing import Any
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
+from optmodels.errors import InputError
+from optmodels.plan.engines import Kind, Seen, check_engine
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.latencies import MemoryLimit, Run, latencies
 from optmodels.plan.outcome import CheckReport
+from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.engine import engine_costs
 from optmodels.serving.static import Case, RealTime
 
 
@@ -39,6 +43,8 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             found.require(f"GPU of {line.machine}", line.gpu == machine.gpu, line.gpu, machine.gpu)
             same = line.gpus_per_machine == machine.gpu_count
             found.require(f"GPUs of {line.machine}", same, line.gpus_per_machine, machine.gpu_count)
+    batches = problem.serving == "continuous"
+    found.require("an engine exactly with serving: continuous", (p.engine is not None) == batches, p.engine, batches)
     count = _structure(found, problem, case, p, main, ao)
     _money(found, problem, p, {"main": main, "ao": ao})
     if case.operating_points:
@@ -56,6 +62,15 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         found.require(
             "no load is claimed of a measured point", p.prediction.ao_load is None, p.prediction.ao_load, None
         )
+    elif problem.serving == "continuous":
+        found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
+        found.require("no load is claimed of engines", p.prediction.ao_load is None, p.prediction.ao_load, None)
+        seen = _engine(found, problem, case, p, main)
+        if seen is None:
+            return found.report()
+        ttft, tbt, e2e = seen.first_s + seen.waiting_s, seen.tpot_s, seen.e2e_s
+        most = math.floor(seen.running * (1 + 1e-9))
+        memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
     else:
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         run = Run(p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count)
@@ -77,8 +92,9 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             found.require(f"{name} was not measured", stated_value is None, stated_value, None)
     slo = problem.slo
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
-        found.at_most("TTFT ≤ SLO", ttft, slo.ttft_s, "s")
-        found.at_most("TBT ≤ SLO", tbt, slo.tbt_s, "s")
+        limits = [seconds_and_quantile(limit)[0] for limit in (slo.ttft_s, slo.tbt_s)]
+        found.at_most("TTFT ≤ SLO", ttft, limits[0], "s")
+        found.at_most("TBT ≤ SLO", tbt, limits[1], "s")
     found.at_most("TPS ≥ SLO", slo.tps, tps, "tokens/s")
     cost = sum(line.count * line.usd_per_hour_each for line in p.machines)
     found.equal("CE capped", p.ce_capped.tokens_per_usd, min(tps, slo.tps) * 3600 / cost, "tokens/USD")
@@ -87,7 +103,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         found.equal(f"CE {name}, per USD/h", stated_ce.tps_per_usd_per_hour, stated_ce.tokens_per_usd / 3600)
     slo_limits: list[MemoryLimit] = []
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
-        slo_limits = [("TTFT", ttft, slo.ttft_s, "s", "<="), ("TBT", tbt, slo.tbt_s, "s", "<=")]
+        slo_limits = [("TTFT", ttft, limits[0], "s", "<="), ("TBT", tbt, limits[1], "s", "<=")]
     budget = problem.budget_usd_per_hour
     _limits(found, p, [
         *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,
@@ -95,6 +111,31 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     rated = slo.tps if problem.objective == "capped" else tps
     found.equal("objective", p.usd_per_million_tokens, cost / (3600 * rated) * 1e6, "USD/1M tokens")
     return found.report()
+
+
+def _engine(found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine) -> Seen | None:
+    """What requests see of the plan's engines, each with its part of those in flight; None where that is not known."""
+    found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
+    line, gpu = p.engine, main.gpu or ""
+    if line is None or gpu not in case.gpus:
+        found.add("how the engines batch", "none", "an engine, with serving: continuous")
+        return None
+    slo, w = problem.slo, problem.workload
+    quantiles = [None, None] if slo.kind == "batch" else [seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s)]
+    kind = Kind(float(w.input_tokens), float(w.output_tokens), 0.0, *quantiles)
+    try:
+        engine = engine_costs(
+            problem.engines(case),
+            problem.engine,
+            case.gpus[gpu],
+            gpu,
+            p.tensor_parallel,
+            main.vram_gib / main.gpu_count,
+        )
+    except InputError as error:
+        found.add("engines", str(error), "steps of known latency")
+        return None
+    return check_engine(found, "engine", line, engine, problem.engine, kind, in_flight=float(max(p.batch_split)))
 
 
 def _limits(found: Findings, p: CostPlan, true: list[MemoryLimit]) -> None:

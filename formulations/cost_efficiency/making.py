@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
-from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.plan.lines import LimitLine, MachineLine, engine_line
 from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
@@ -61,7 +62,14 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         require("TBT", tbt, limits.tbt_s, "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
-    if known:
+    engine = None
+    if tables.engines is not None:
+        found, level = tables.engines.at, int(tables.engines.row[row])
+        part, rate = int(c.batch[row]), float(found.requests_per_s[level])
+        require("requests in flight per replica", part, math.floor(float(found.running[level]) * (1 + 1e-12)), "")
+        of = tables.engines.costs[found.engine[level]]
+        engine = engine_line(found, level, of, p.engine, found.rate_of(level, part) / rate)
+    elif known:
         require("VRAM per replica", (fixed + (1 - alpha) * kv) / GIB, float(curve.vram[0]) / GIB, "GiB")
         if offloaded:
             where = {"kvo_ram": "host RAM", "kvo_disk": "disk volume"}.get(family, "AO machine's VRAM")
@@ -79,7 +87,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         usd_per_million_tokens=float(tables.objective(np.array(e2e), np.array(cost))),
         ce_capped=_ce(theta, cost), ce_uncapped=_ce(tps, cost),
         limits=requirements, uses_spot=any(line.market == "spot" for line in lines),
-        measured=point.name if point is not None else None,
+        engine=engine, measured=point.name if point is not None else None,
     )  # fmt: skip
 
 
@@ -127,6 +135,8 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
     if not mine.any():
         allowed = family in tables.case.problem.strategies.families
         line["reason"] = "no candidate in the pool" if allowed else "not among strategies.families"
+        if allowed and tables.engines is not None and family != "high_end":
+            line["reason"] = "for static batches: engines that batch continuously do not offer it"
         return line
     row = best_row(tables, mine)
     if row is not None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.latency.strategies import FAMILY_TITLES, Family
-from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
+from optmodels.plan.lines import Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -51,12 +51,17 @@ class CostPlan(Document):
     ce_uncapped: CostEfficiencyValue
     limits: list[LimitLine]
     uses_spot: bool
+    engine: EngineLine | None = Field(
+        default=None,
+        description="of each replica, with continuous batching: `batch_split` are requests in flight,"
+        " latencies bounds at the SLO's percentiles, E2E and TPS means",
+    )
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
 
     def headline(self) -> str:
         """One line: what to buy and how to run it."""
         bought = " + ".join(f"{m.count}× {m.machine} ({m.market.replace('_', '-')})" for m in self.machines)
-        how = FAMILY_TITLES[self.family]
+        how = FAMILY_TITLES[self.family] if self.engine is None else "continuous batching"
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +10,16 @@ from typing import Any
 import numpy as np
 
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
-from optmodels.serving.points import Array, StaticTables, in_memory, linearise, priced
+from optmodels.serving.continuous import Classes
+from optmodels.serving.engine import EngineCosts, engine_costs
+from optmodels.serving.levels import Levels, levels
+from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, priced
 from optmodels.serving.static import Case
+
+WAITS = (1.0, 0.3, 0.1, 0.03)  # of the longest wait that the TTFT allows: among equals the fastest wins
 
 
 @dataclass(frozen=True)
@@ -23,10 +30,26 @@ class CostCase(Case):
 
 
 @dataclass(frozen=True)
+class Engines:
+    """Levels of engines that batch continuously, and which each configuration is of."""
+
+    at: Levels
+    costs: tuple[EngineCosts, ...]
+    row: Index  # of the configurations
+
+
+@dataclass(frozen=True)
 class CostTables(StaticTables):
     """Everything a method may look at."""
 
     case: CostCase
+    engines: Engines | None = None
+
+    def compact(self) -> CostTables:
+        """Drop configurations that no candidate uses."""
+        used = np.unique(self.candidates.configuration)
+        engines = None if self.engines is None else replace(self.engines, row=self.engines.row[used])
+        return replace(super().compact(), engines=engines)
 
     def objective(self, e2e_s: Array, usd_per_hour: Array) -> Array:
         """USD per million tokens: the reciprocal of CE, which every method minimises.
@@ -44,12 +67,64 @@ class CostTables(StaticTables):
 
 def build_tables(problem: CostEfficiency) -> CostTables:
     """Enumerate configurations, compute their curves, price every market combination."""
+    if problem.serving == "continuous":
+        return _continuous(problem)
     return CostTables(**vars(serving.build_tables(problem)))
+
+
+def _continuous(problem: CostEfficiency) -> CostTables:
+    """Every level of every engine, on the fewest machines that keep the workload's requests in flight.
+
+    A level takes so many requests in flight (`Levels.running`); they are spread evenly. More machines at the same level
+    cost more and promise no other latency, so the fewest that strategies.replicas allows are enough.
+    """
+    case, w = problem.resolve(), problem.workload
+    of, limits = problem.engines(case), problem.engine
+    kinds: dict[tuple[str, int, float], EngineCosts] = {}
+    where: dict[tuple[str, int, float], list[int]] = {}
+    for i, m in enumerate(case.machines):
+        for tp in problem.strategies.tensor_parallel:
+            if m.gpu_count % tp or case.architecture.heads % tp or m.gpu_count // tp > w.batch or m.gpu is None:
+                continue
+            key = (m.gpu, tp, m.vram_gib / m.gpu_count)
+            if key not in kinds:
+                try:
+                    kinds[key] = engine_costs(of, limits, case.gpus[m.gpu], m.gpu, tp, key[2])
+                except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
+                    continue
+            where.setdefault(key, []).append(i)
+    able = [key for key, e in kinds.items() if e.kv_tokens > 0]
+    costs = tuple(kinds[key] for key in able)
+    slo = problem.slo
+    ttft, tpot = (None, None) if slo.kind == "batch" else (slo.ttft_s, slo.tbt_s)
+    one = Classes.of([float(w.input_tokens)], [float(w.output_tokens)])
+    at = levels(costs, limits, one, ttft, tpot, shares=WAITS)
+    counts = np.array(problem.strategies.allowed("high_end"))
+    rows: list[tuple[int, ...]] = []
+    for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
+        each = math.floor(running * (1 + 1e-12))
+        split = able[e][1]
+        for i in where[able[e]] if each else ():
+            replicas = case.machines[i].gpu_count // split
+            enough = counts[(counts * replicas * each >= w.batch) & (counts * replicas <= w.batch)]
+            if len(enough):
+                rows.append((level, i, split, replicas, enough.min()))
+    row, main, gpus, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 5).T
+    family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
+    part = -(-w.batch // (count * dp))
+    configurations = serving.Configurations(family, main, np.full_like(main, serving.NONE), gpus, dp, count, part)
+    constant = np.stack([at.first_s + at.waiting_s, at.tpot_s, at.e2e_s], axis=1)[row]
+    return CostTables(
+        case=case, configurations=configurations, curves=serving.constant_curves(case, constant),  # type: ignore[arg-type]
+        candidates=priced(case, configurations), engines=Engines(at, costs, row),
+    )  # fmt: skip
 
 
 def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None:
     """Tables of a problem that differs from theirs in SLO, budget and prices only: the same curves; else None."""
     old = tables.case.problem
+    if problem.serving == "continuous" and problem.slo != old.slo:
+        return None  # levels are those that keep the SLO
     if dict(problem.model_copy(update={f: getattr(old, f) for f in ("slo", "budget_usd_per_hour")})) == dict(old):
         return replace(tables, case=replace(tables.case, problem=problem))
     if len(problem.pool.machines) != len(old.pool.machines):

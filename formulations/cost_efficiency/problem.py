@@ -9,8 +9,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.catalog.types import Entry
+from optmodels.errors import Mistakes
+from optmodels.latency.resolve import read_source
 from optmodels.limits import Limit
-from optmodels.serving.static import StaticBatch
+from optmodels.serving.continuous import EngineLimits, Percentile
+from optmodels.serving.engine import ModelOnEngines
+from optmodels.serving.static import Case, StaticBatch
 from optmodels.units import BudgetUsdPerHour
 
 Reading = Literal["capped", "uncapped"]
@@ -50,6 +54,46 @@ class CostEfficiency(StaticBatch):
     objective: Reading = "capped"
     baselines: Baselines = Baselines()
     alternatives: int = Field(default=3, strict=True, ge=0, le=100)
+    serving: Literal["static", "continuous"] = Field(
+        default="static", description="the batch starts and ends together, or so many requests are always in flight"
+    )
+    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+
+    def resolve(self) -> Case:
+        """Look up model, machines, GPUs, calibration and operating points.
+
+        Raises:
+            InputError: every unknown name, every contradiction, each with its path.
+        """
+        wrong = Mistakes()
+        limits = [] if self.slo.kind == "batch" else [("ttft_s", self.slo.ttft_s), ("tbt_s", self.slo.tbt_s)]
+        if self.serving == "continuous":
+            if self.latency.model is None:
+                wrong.add(
+                    "latency.model", None, "default, roofline or a file of engines' steps, with serving: continuous"
+                )
+            if self.latency.calibration is not None or self.latency.operating_points is not None:
+                wrong.add("serving", "continuous", "static beside a calibration or operating points of batches")
+            if "high_end" not in self.strategies.families:
+                expected = "high_end among them: with serving: continuous the KV cache is on the GPUs"
+                wrong.add("strategies.families", list(self.strategies.families), expected)
+        else:
+            for name, limit in limits:
+                if isinstance(limit, Percentile):
+                    expected = "a number: percentiles are of serving: continuous"
+                    wrong.add(f"slo.{name}", limit.model_dump(), expected)
+        wrong.raise_any()
+        return super().resolve()
+
+    def engines(self, case: Case) -> ModelOnEngines:
+        """The model as engines serve it."""
+        w, of = self.workload, self.latency
+        source = case.source or read_source(self, of.model or "roofline", of.engine)
+        return ModelOnEngines(
+            source, of.safety, self.model, case.architecture, self.precision.weights, self.precision.kv,
+            self.memory.vram_usable, self.memory.runtime_gib, float(w.input_tokens),
+            float(w.input_tokens + w.output_tokens),
+        )  # fmt: skip
 
     @property
     def usd_per_hour_at_most(self) -> float:

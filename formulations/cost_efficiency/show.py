@@ -92,6 +92,8 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
         tps = case.tokens / (plan.passes * one)
+        if plan.engine is not None:  # E2E is a mean beside TTFT and TBT at percentiles
+            ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
     if slo.kind == "real_time":
@@ -142,7 +144,14 @@ def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
         )
     split = p.batch_split
     shown = "+".join(map(str, split[:12])) + ("+…" if len(split) > 12 else "")
-    lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
+    e = p.engine
+    if e is None:
+        lines.append(f"  batch split: {shown} requests; offload ratio α = {p.alpha:.4f}")
+    else:
+        lines.append(
+            f"  in flight: {shown} requests; steps of at most {seconds(e.step_s)}, {e.max_num_batched_tokens:,} tokens;"
+            f" KV of {e.kv_tokens:,.0f} tokens"
+        )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
     lines.append(
         f"  predicted: TTFT {seconds(pr.ttft_s)}, TBT {seconds(pr.tbt_s)}, E2E {seconds(pr.e2e_s)},"

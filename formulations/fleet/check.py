@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.fleet.check_certification import check_certification, cut_of
+from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
 from formulations.fleet.check_engines import check_engines
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
@@ -36,7 +36,7 @@ TRUSTED = {
     "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
     " promises and the objective of the plan's round are checked",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
-    "plan.certification.unkept[].seen_s": "as rounds",
+    "plan.certification.promises[].seen_s": "as rounds",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 
@@ -74,7 +74,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
-            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where)
+            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, stretch_of(p))
             for s in d.serves:
                 served[s.demand] += s.share
                 if any(m.market == "spot" for m in d.machines):
@@ -261,7 +261,7 @@ def _well_formed(
 
 def _deployment(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
-    t: int, d: DeploymentLine, where: str,
+    t: int, d: DeploymentLine, where: str, stretch: float,
 ) -> float:  # fmt: skip
     """Checks one line; returns the true USD/h of one deployment."""
     prices = {(m.machine, m.region): m for m in case.machines}
@@ -308,7 +308,7 @@ def _deployment(
             each += m.count * (price or 0.0)
     found.close(f"{where}: cost of one", d.usd_per_hour_each, each, "USD/h")
     if d.engine is not None:
-        check_engines(found, problem, case, demands, models, t, d, where)
+        check_engines(found, problem, case, demands, models, t, d, where, stretch)
         return each
     load = 0.0
     longest = 0.0

@@ -6,11 +6,13 @@ which limits they are, and that a certified plan has none that is not kept are c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
-from formulations.fleet.problem import Fleet, FleetCase, Percentile
+from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.plan.findings import Findings
+from optmodels.serving.continuous import seconds_and_quantile
 
 SLACK = 1e-6
 SAME = 1e-9
@@ -36,6 +38,12 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Mapping[str, str], d: Deployme
     return None
 
 
+def stretch_of(p: FleetPlan) -> float:
+    """How many times as long as promised the limits were that the plan's model kept."""
+    c = p.certification
+    return 1.0 if c is None or not 0 < c.of_round <= len(c.rounds) else c.rounds[c.of_round - 1].stretch
+
+
 def check_certification(
     found: Findings, problem: Fleet, case: FleetCase, models: Mapping[str, str], p: FleetPlan, objective: float
 ) -> None:
@@ -47,7 +55,7 @@ def check_certification(
         return
     stated, true = (c.confidence, c.seed), (rules.confidence, rules.seed)
     found.require("certification: confidence and seed are the instance's", stated == true, stated, true)
-    found.at_most("certification: rounds", len(c.rounds), rules.rounds)
+    found.at_most("certification: rounds", len(c.rounds), 2 * rules.rounds)
     demands = {d.name: d for d in case.demands}
     keys = []
     for cut in c.cuts:
@@ -62,49 +70,53 @@ def check_certification(
             "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}
-    count = 0
     for q in p.periods:
         for d in q.deployments:
-            cut_here = cut_of(case, p, models, d)
+            line = cut_of(case, p, models, d)
             for s in d.serves:
-                if cut_here is not None and s.demand in cut_here.forbidden:
+                if line is not None and s.demand in line.forbidden:
                     found.add(f"{q.name}: {d.name}: {s.demand} is cut off", s.requests_per_s, 0.0, "1/s")
                 w = case.workload(demands[s.demand].workload)
                 for metric in ("ttft_s", "tbt_s", "deadline_s"):
                     limit = getattr(w.slo, metric)
-                    if limit is None or s.requests_per_s <= 0:
+                    one_token = metric == "tbt_s" and demands[s.demand].output_tokens == 1
+                    if limit is None or s.requests_per_s <= 0 or one_token:
                         continue
-                    if metric == "tbt_s" and demands[s.demand].output_tokens == 1:
-                        continue
-                    seconds, q_ = (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
+                    seconds, at = seconds_and_quantile(limit)
                     up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
-                    promises[q.name, d.name, s.demand, metric] = seconds * up_to, q_
-                    count += 1
-    for x in c.unkept:
-        known = promises.get((x.period, x.deployment, x.demand, x.latency))
-        limits = (x.at_most_s, x.percentile)
-        right = known is not None and x.percentile == known[1] and _near(x.at_most_s, known[0])
-        found.require(f"unkept promise to {x.demand}: one of the plan", right, limits, known)
-        if x.found == "broken":
-            beyond = x.seen_s > x.at_most_s * (1 - SLACK)
-            found.require(f"broken promise to {x.demand}: seen beyond its limit", beyond, x.seen_s, x.at_most_s)
+                    promises[q.name, d.name, s.demand, metric] = seconds * up_to, at
+    simulated = 0 < c.of_round <= len(c.rounds)
+    stated_promises = [(x.period, x.deployment, x.demand, x.latency) for x in c.promises]
+    expected = set(promises) if simulated else set()
+    right = set(stated_promises) == expected
+    found.require("certification: the promises of the plan", right, len(set(stated_promises)), len(expected))
+    for x in c.promises:
+        at_most_s, at = promises.get((x.period, x.deployment, x.demand, x.latency), (math.nan, None))
+        same = x.percentile == at and _near(x.at_most_s, at_most_s)
+        found.require(f"promise to {x.demand}: its limit", same, x.at_most_s, at_most_s)
+        near = x.found == "undecided" or (x.seen_s > x.at_most_s) == (x.found == "broken")
+        found.require(f"promise to {x.demand}: {x.found} by what was seen", near, x.seen_s, x.at_most_s)
     found.at_most("certification: the plan is of one of the rounds", c.of_round, len(c.rounds))
-    held = c.of_round > 0 and not c.unkept
+    held = simulated and all(x.found == "kept" for x in c.promises)
     found.require("certified exactly if all promises hold", (c.status == "certified") == held, c.status, held)
+    found.require("limits stretched only where certified", stretch_of(p) == 1 or held, stretch_of(p), 1)
     for number, r in enumerate(c.rounds, 1):
         found.at_most(f"round {number}: promises not kept", r.broken + r.undecided, r.promises)
-        perfect = r.broken + r.undecided == 0
-        last = number == len(c.rounds) and c.status == "certified"
-        found.require(
-            f"round {number}: all promises kept exactly in a last, certified one", perfect == last, perfect, last
-        )
-    if not 0 < c.of_round <= len(c.rounds):
-        found.require("no cuts on a plan that was not simulated", not c.cuts and not c.unkept, len(c.cuts), 0)
+        stretches = (1.0, rules.stretch)
+        found.require(f"round {number}: limits as asked for", r.stretch in stretches, r.stretch, stretches)
+        better = problem.objective == "min_cost" and r.objective < objective * (1 - SLACK)
+        better |= problem.objective != "min_cost" and r.objective > objective * (1 + SLACK)
+        better |= number < c.of_round and abs(r.objective - objective) <= SAME * objective  # of equals the first
+        unused = r.broken + r.undecided == 0 and (better or not simulated)
+        found.require(f"round {number}: no better plan was certified", not unused, r.objective, objective)
+    if not simulated:
+        found.require("no cuts on a plan that was not simulated", not c.cuts, len(c.cuts), 0)
         return
     mine = c.rounds[c.of_round - 1]
     found.close("certification: objective of the plan's round", mine.objective, objective)
-    found.require("certification: promises of the plan", mine.promises == count, mine.promises, count)
+    number = len(c.promises)
+    found.require("certification: promises of the plan's round", mine.promises == number, mine.promises, number)
     for what in ("broken", "undecided"):
-        number = sum(x.found == what for x in c.unkept)
+        number = sum(x.found == what for x in c.promises)
         found.require(f"certification: promises {what}", getattr(mine, what) == number, getattr(mine, what), number)
     found.require("certification: no cuts before the first simulation", c.of_round > 1 or not c.cuts, len(c.cuts), 0)

@@ -16,16 +16,17 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, latencies
+from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, latencies
 from optmodels.plan.findings import Findings
+from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
 
 
 def check_engines(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
-    t: int, d: DeploymentLine, where: str,
+    t: int, d: DeploymentLine, where: str, stretch: float = 1.0,
 ) -> None:  # fmt: skip
-    """Every figure of a line of engines but its price."""
+    """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
     e, loads = d.engine, d.loads or ""
     assert e is not None
     assert case.source is not None
@@ -59,10 +60,7 @@ def check_engines(
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
         return
-    source = provenance.source
-    if provenance.transfer:
-        source += f"; carried over to an unmeasured {', '.join(provenance.transfer)}"
-    source = "; ".join((source, *provenance.notes))
+    source = latency_source(provenance)
     found.require(f"{where}: source of latencies", e.latency == source, e.latency, source)
     costs = costs.scaled(tpot)
     kv = kv_tokens(
@@ -79,10 +77,7 @@ def check_engines(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    batched = math.ceil(level.room - 1e-9) + limits.max_num_seqs
-    near = abs(level.room - round(level.room)) < SLACK
-    right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
-    found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)
+    check_batched_tokens(found, where, e, level, limits)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs)
     engines = (d.replicas_per_machine or 1) * d.load_level
     used = dict.fromkeys(each[mine[0].name], 0.0)
@@ -94,7 +89,7 @@ def check_engines(
         takes = {k: v * rate / engines for k, v in each[s.demand].items()}
         found.close(f"{where}: load by {s.demand}", s.load, max(takes.values()), "deployments", scale=1.0)
         used = {k: used[k] + takes[k] for k in used}
-        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, where)
+        _share(found, case, level, s, demand, d, max(ttft / tpot, 1.0), costs.request_s, stretch, where)
     names_match = set(e.capacities) == set(used)
     found.require(f"{where}: capacities by name", names_match, sorted(e.capacities), sorted(used))
     for k, v in used.items():
@@ -107,13 +102,14 @@ def check_engines(
 
 def _share(
     found: Findings, case: FleetCase, level: Level, s: ShareLine, demand: Demand, d: DeploymentLine, factor: float,
-    request_s: float, where: str,
+    request_s: float, stretch: float, where: str,
 ) -> None:  # fmt: skip
     """Latencies of one bucket on the line, and its limits."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
     named = (("TTFT", w.slo.ttft_s), ("TBT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
-    limits = [(what, *seconds_and_quantile(limit)) for what, limit in named]
+    read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
+    limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     true = latencies(
         level, level.requests[s.demand], e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, factor, request_s,
         (limits[0][2], limits[1][2], limits[2][2]),

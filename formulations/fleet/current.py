@@ -1,8 +1,8 @@
 """What a user runs today, for an instance of engines that batch continuously: cost, load, what requests see.
 
 Deployments that serve the same workloads are a group behind one dispatcher. What it does to the load of each is
-predicted (`optmodels.serving.running`) and simulated step by step; `routing` asks beside it how the same engines, with the
-same settings, would best be used: shares of every bucket and a level of each engine, at counts that are given.
+predicted (`optmodels.serving.running`) and simulated step by step; `routing` asks beside it how the same engines, with
+the same settings, would best be used: shares of every bucket and a level of each engine, at counts that are given.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from formulations.fleet.engines import EngineKind, classes_of, kv_tokens_of, levels, mean_prompt, source_of, step_costs
+from formulations.fleet.points import nondominated
 from formulations.fleet.problem import Bucket, Fleet, FleetCase
 from formulations.fleet.replay import codes_of, drawn
 from optmodels import catalog
@@ -26,11 +27,10 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.steps import StepCosts
 from optmodels.model import Model, Rows, at_most
 from optmodels.plan.current import Evaluated
-from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, seconds_and_quantile
+from optmodels.serving.continuous import Classes, EngineLimits, seconds_and_quantile
 from optmodels.serving.running import Running, running, shares
 from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
 from optmodels.simulation.options import ReplayOptions
-from optmodels.simulation.summary import quantiles
 from optmodels.solver.highs import Settings, solve_compiled
 from optmodels.traces.types import Trace
 from optmodels.units import PositiveInt
@@ -39,6 +39,7 @@ Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Dispatcher = Literal["round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine"]
 LIMITS = (("ttft", "ttft_s", "ttft_s"), ("tpot", "tbt_s", "tpot_s"), ("e2e", "deadline_s", "e2e_s"))
+ROUTED = 1e-3  # gap of the best routing
 NOTHING = 1e-6  # of a group's requests, at which an engine that gets none is described
 
 
@@ -123,7 +124,9 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         InputError: names that the instance does not have, engines that do not fit, or an instance of static batches.
     """
     if not problem.continuous:
-        raise InputError(Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated"))
+        raise InputError(
+            Mistake(None, "serving", problem.serving, "continuous: of static batches only plans are evaluated")
+        )
     if trace is not None:
         problem = of_trace(problem, trace)
     case = problem.resolve()
@@ -140,9 +143,10 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         requests, code = trace, codes_of(case, trace)
     serve = _Simulation(case, lines, groups, requests, code)
     best = routing(known, lines, groups)
-    rest = np.maximum(0.0, 1.0 - best.shares.sum(axis=1, keepdims=True))
-    planned = np.concatenate([best.shares, np.where(rest < 1e-9, 0.0, rest)], axis=1)
-    runs = {"replayed": serve(current.dispatcher), "planned_routing": serve("planned_shares", planned)}
+    runs = {
+        "replayed": serve(current.dispatcher),
+        "planned_routing": serve("planned_shares", best.sent(groups, weight)),
+    }
     for name, seen in runs.items():
         if options.keep is not None:
             options.keep(name, serve.columns(seen))
@@ -163,8 +167,7 @@ def evaluate(problem: Fleet, current: Current, trace: Trace | None, options: Rep
         },
         "latency": sorted({source_of(known, known.workload(line.workloads[0]), line.kind) for line in lines}),
     }  # fmt: skip
-    keeps = bool(report["keeps_every_slo"]["predicted"])
-    return Evaluated(problem, report, _value(case, usd, demands), keeps)
+    return Evaluated(problem, report, _value(case, usd, demands), all(d["predicted_keeps"] for d in demands))
 
 
 def of_trace(problem: Fleet, trace: Trace) -> Fleet:
@@ -300,7 +303,9 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
                 kv = kv_tokens_of(own, w, lines[j].kind, shortest)
                 if kv < 16:
                     at, value = f"deployments[{j}].tensor_parallel", lines[j].kind.gpus
-                    raise InputError(Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model"))
+                    raise InputError(
+                        Mistake(None, at, value, f"GPUs enough for the weights and KV cache of {w.name}'s model")
+                    )
                 group.costs.append(costs)
                 group.slower.append(slower)
                 group.kv_tokens.append(kv)
@@ -318,7 +323,8 @@ def _with_limits(case: FleetCase, limits: EngineLimits) -> FleetCase:
 
 def _predicted(lines: list[_Line], groups: list[_Group], dispatcher: str) -> tuple[Array, list[Running | None]]:
     """Share of its group's requests that an engine of each line gets, and what it does then."""
-    share, states = np.zeros(len(lines)), [None] * len(lines)
+    share = np.zeros(len(lines))
+    states: list[Running | None] = [None] * len(lines)
     for g in groups:
         engines = [
             lambda part, g=g, i=i, j=j: running(
@@ -395,13 +401,22 @@ class Routing:
         shares: of each demand on each line, (W, L).
         used: engines of each line that it takes, (L,).
         served: requests/s that keep their SLO.
-        proved: whether no better use exists in the model.
+        proved: whether no use serves more, but for a share of `ROUTED`.
     """
 
     shares: Array
     used: Ints
     served: float
     proved: bool
+
+    def sent(self, groups: list[_Group], weight: Array) -> Array:
+        """Shares with a last column of what is refused; groups that nothing serves in time go as `weight` (L,) says."""
+        shares = self.shares.copy()
+        for g in groups:
+            if shares[g.demands].sum() <= 0:
+                shares[np.ix_(g.demands, g.lines)] = weight[g.lines]
+        rest = np.maximum(0.0, 1.0 - shares.sum(axis=1, keepdims=True))
+        return np.concatenate([shares, np.where(rest < 1e-9, 0.0, rest)], axis=1)
 
 
 class RoutingModel(Model):
@@ -459,8 +474,10 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limi
         parts, of = [], []
         for i, j in enumerate(g.lines):
             made, _, _ = levels(_with_limits(case, lines[j].limits), g.demands, [lines[j].kind])
-            parts.append(np.where(made.late[None] > 0, np.inf, made.capacities) / case.problem.max_load)
-            of.append(np.full(made.capacities.shape[2], i))
+            in_time = np.where(made.late[None] > 0, np.inf, made.capacities)
+            kept = nondominated(np.concatenate(in_time).T)
+            parts.append(in_time[:, :, kept])
+            of.append(np.full(len(kept), i))
         line = np.concatenate(of).astype(np.int64)
         counts = np.array([lines[j].count for j in g.lines])
         if not len(line):
@@ -469,7 +486,7 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limi
         m = RoutingModel(g.rates, np.concatenate(parts, axis=2), line, counts, usd)
         if not len(m.x):
             continue
-        report = solve_compiled(m.compiled(), Settings(time_limit, on_event=None))
+        report = solve_compiled(m.compiled(), Settings(time_limit, ROUTED))
         if report.x is None:
             continue
         w, p = m.x.labels
@@ -477,7 +494,9 @@ def routing(case: FleetCase, lines: list[_Line], groups: list[_Group], time_limi
         np.add.at(found.shares, (np.array(g.demands)[w], np.array(g.lines)[line[p]]), np.where(x > 1e-9, x, 0.0))
         np.add.at(found.used, np.array(g.lines)[line], np.round(m.n.of(report.x)).astype(np.int64))
         served = found.served + float(g.rates[w] @ x)
-        found = replace(found, served=served, proved=found.proved and report.status == "optimal")
+        found = replace(
+            found, served=served, proved=found.proved and (report.status == "optimal" or report.limit == "gap")
+        )
     return found
 
 
@@ -521,9 +540,7 @@ def _demands(
     return rows
 
 
-def _replayed(
-    run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, float, float | None]]
-) -> dict[str, Any]:
+def _replayed(run: str, seen: Served, mine: Ints, limits: list[tuple[str, str, float, float | None]]) -> dict[str, Any]:
     """What a simulation saw of the requests of a demand; refused ones are within no limit."""
     row: dict[str, Any] = {}
     good = seen.served[mine]
@@ -545,13 +562,12 @@ def _deployments(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """By line: what it is and costs, its load as predicted and as replayed."""
     rows = []
-    engine_line = np.array(serve.line)
-    span = max(float(np.nanmax(seen.finish_s, initial=0.0)), serve.trace.duration_s, 1e-9)
+    engine_line = np.array([*serve.line, -1])
     rate = {j: float(g.rates.sum()) for g in groups for j in g.lines}
     for j, line in enumerate(lines):
         mine = engine_line == j
         m, state = line.machine, states[j]
-        steps = int(seen.steps[mine].sum())
+        steps = int(seen.steps[mine[:-1]].sum())
         row: dict[str, Any] = {
             "name": line.name, "workloads": list(line.workloads), "machine": m.machine, "region": m.region,
             "market": line.market, "gpu": m.gpu, "machines": line.machines, "usd_per_hour": line.usd_per_hour,
@@ -564,11 +580,13 @@ def _deployments(
                 "running": state.running, "slots_in_use": state.slots, "kv_in_use": state.kv, "full": state.full,
                 "waiting_s": state.waiting_s,
             }  # fmt: skip
+        sent = mine[seen.instance] & seen.served
+        span = max(float(seen.finish_s[sent].max(initial=0.0)), serve.trace.duration_s, 1e-9)
         row |= {
-            "replayed_requests_per_s": float(mine[seen.instance[seen.served]].sum()) / span,
-            "replayed_busy_share": float(seen.busy_s[mine].sum()) / (line.count * span),
-            "replayed_step_s": float(seen.busy_s[mine].sum()) / steps if steps else 0.0,
-            "replayed_most_running": int(seen.most_running[mine].max(initial=0)),
+            "replayed_requests_per_s": float(sent.sum()) / span,
+            "replayed_busy_share": float(seen.busy_s[mine[:-1]].sum()) / (line.count * span),
+            "replayed_step_s": float(seen.busy_s[mine[:-1]].sum()) / steps if steps else 0.0,
+            "replayed_most_running": int(seen.most_running[mine[:-1]].max(initial=0)),
         }  # fmt: skip
         rows.append(row)
     return rows

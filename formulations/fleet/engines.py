@@ -20,6 +20,7 @@ from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
+from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import (
     LONGEST_WAIT_S,
     MOST_OF_WAIT,
@@ -121,8 +122,7 @@ def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_token
 def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
     """Where the seconds of an engine's steps come from."""
     _, provenance = _resolved(case, w, kind, 1.0)
-    unseen = (f"carried over to an unmeasured {', '.join(provenance.transfer)}",) if provenance.transfer else ()
-    return "; ".join((provenance.source, *unseen, *provenance.notes))
+    return latency_source(provenance)
 
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:

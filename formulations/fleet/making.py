@@ -12,7 +12,6 @@ import numpy.typing as npt
 from formulations.fleet.engines import EngineKind, source_of, transfer_bytes
 from formulations.fleet.plan import (
     DeploymentLine,
-    EngineLine,
     FleetPlan,
     PeriodLine,
     ShareLine,
@@ -21,7 +20,7 @@ from formulations.fleet.plan import (
 )
 from formulations.fleet.points import CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
-from optmodels.plan.lines import LimitLine, MachineLine
+from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
 from optmodels.serving.continuous import Percentile
 from optmodels.serving.points import NONE
 from optmodels.serving.queueing import variability, waiting

@@ -7,28 +7,13 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field
 
 from optmodels.latency.strategies import Family
-from optmodels.plan.lines import Count, LimitLine, MachineLine, Money
+from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
 Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Machines = dict[str, Annotated[int, Field(strict=True, ge=0, le=10**9)]]  # a deployment takes several
-
-
-class EngineLine(Document):
-    """How the engines of a deployment batch, and what of each of their capacities is in use."""
-
-    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
-    wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
-    most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
-    max_num_seqs: Count
-    max_num_batched_tokens: Count
-    chunk_tokens: Count | None = None
-    kv_tokens: Amount
-    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
-    latency: str = Field(description="where the step's seconds come from")
 
 
 class ShareLine(Document):
@@ -105,7 +90,7 @@ class ShadowPrice(Document):
 
 
 class PromiseLine(Document):
-    """A promise that simulation did not find kept."""
+    """What a line promises a demand, and what the simulation found."""
 
     period: str
     deployment: str
@@ -114,12 +99,13 @@ class PromiseLine(Document):
     percentile: Annotated[float, Field(gt=0, lt=1)] | None = Field(default=None, description="None: the mean")
     at_most_s: Money
     seen_s: Amount
-    found: Literal["broken", "undecided"] = Field(description="beyond the interval, or within it")
+    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
 
 
 class RoundLine(Document):
     """One round of certification: a plan, and what the simulation of its engines found."""
 
+    stretch: float = Field(ge=1, le=10, description="the model's limits were so many times as long as the promises")
     objective: Amount
     promises: Whole
     broken: Whole
@@ -154,7 +140,7 @@ class CertificationLine(Document):
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
-    unkept: list[PromiseLine] = []
+    promises: list[PromiseLine] = Field(default=[], description="of the plan")
 
 
 class PeriodLine(Document):

@@ -263,7 +263,9 @@ def _paired(tables: FleetTables) -> FleetTables:
                 load[w, mine[tables.part_s[w, mine] + least > most * (1 + 1e-12)]] = np.inf
                 load[w, mine[~np.isfinite(least + 0 * mine)]] = np.inf
         if not np.isfinite(load[w]).any():
-            blocked.setdefault(d.name, "no prefill and decode deployments that exchange caches keep its limits together")
+            blocked.setdefault(
+                d.name, "no prefill and decode deployments that exchange caches keep its limits together"
+            )
     return replace(tables, load=load, blocked=blocked)
 
 

@@ -315,7 +315,13 @@ class Certification(Entry):
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
         default=0.95, description="with which all promises of a plan called certified hold together in simulation"
     )
-    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(default=12, description="solves at most")
+    stretch: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = Field(
+        default=2.0,
+        description="the model may plan for limits so many times as long; simulation keeps to the true ones",
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=12, description="solves at most with the limits as they are, and again with stretched ones"
+    )
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
 
 
@@ -745,6 +751,11 @@ def _apart(
         ):
             if not off:
                 wrong.add(f"workloads[{i}].{field}", getattr(w, field), f"none with prefill and decode apart: {why}")
+    if p.certify != "none":
+        expected = (
+            "none with prefill and decode apart: engines are simulated one by one, without transfers between them"
+        )
+        wrong.add("certify", p.certify, expected)
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

@@ -64,7 +64,11 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
     rows: dict[str, dict[str, float]] = {}
-    for share in (s for q in p.periods for d in q.deployments for s in d.serves):
+    simulated = p.certification.promises if p.certification is not None else []
+    for x in simulated:
+        row = rows.setdefault(x.demand, {})
+        row[x.latency] = max(row.get(x.latency, 0.0), x.seen_s)
+    for share in () if simulated else (s for q in p.periods for d in q.deployments for s in d.serves):
         wait = 0.0 if continuous else share.wait_s
         seen = (("ttft_s", share.ttft_s, wait), ("tbt_s", share.tbt_s, 0.0), ("deadline_s", share.e2e_s, wait))
         row = rows.setdefault(share.demand, {})
@@ -91,7 +95,9 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
         return None
     lines.sort(key=lambda line: -line[0])
     left_out = len(lines) - PROMISES_SHOWN
-    title = "What requests see, of what they may" + (f" ({left_out} looser ones left out)" if left_out > 0 else "")
+    title = f"What requests see{' in simulation' if simulated else ''}, of what they may" + (
+        f" ({left_out} looser ones left out)" if left_out > 0 else ""
+    )
     table = titled(title, "requests", "TTFT", "TPOT", "whole request")
     for _, cells in lines[:PROMISES_SHOWN]:
         table.add_row(*cells)
@@ -108,11 +114,14 @@ def _certification(c: CertificationLine) -> list[Any]:
     }[c.status]  # fmt: skip
     out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
     if c.rounds:
-        table = titled("", "round", "objective", "promises", "broken", "undecided", "worst, of its limit", "requests")
+        table = titled(
+            "", "round", "limits", "objective", "promises", "broken", "undecided", "worst, of its limit", "requests"
+        )
         for number, r in enumerate(c.rounds, 1):
+            which = " (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""
+            limits = "as they are" if r.stretch == 1 else f"× {r.stretch:g}"
             table.add_row(
-                f"{number}" + (" (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""),
-                f"{r.objective:,.6g}", str(r.promises), str(r.broken), str(r.undecided),
+                f"{number}{which}", limits, f"{r.objective:,.6g}", str(r.promises), str(r.broken), str(r.undecided),
                 f"{r.worst:.1%}, {plain(r.worst_of)}", f"{r.requests:,}",
             )  # fmt: skip
         out.append(table)
@@ -124,7 +133,7 @@ def _certification(c: CertificationLine) -> list[Any]:
     lines = [
         f"  [red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
         f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
-        f" {_seconds(x.at_most_s)}" for x in c.unkept
+        f" {_seconds(x.at_most_s)}" for x in c.promises if x.found != "kept"
     ]  # fmt: skip
     return out + _first(lines)
 

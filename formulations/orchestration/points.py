@@ -293,7 +293,8 @@ def most_tokens(case: OrchestrationCase) -> Array:
                 most[m] = max([most[m], *(kv_tokens(case, m, g, tp) for tp in choose.tp if tp <= case.free_gpus[g])])
                 continue
             for tp, pp in ((tp, pp) for tp in choose.tp for pp in choose.pp if tp * pp <= case.free_gpus[g]):
-                room = tp * pp * p.memory.vram_usable * gib * GIB - float(weight_bytes(work, tp))
+                usable = p.memory.vram_usable * gib - p.memory.runtime_gib
+                room = tp * pp * usable * GIB - float(weight_bytes(work, tp))
                 most[m] = max(most[m], longest_request(work, tp, room))
     return np.where(most > 0, most, np.inf)
 
@@ -373,7 +374,9 @@ def _candidates(
                     reason = _misfit(case, unit, largest[g], tp * pp * dp, g)
                     if not np.isfinite(rates.tokens_per_s[:batch]).all():
                         reason = rates.reason
-                    elif not reason and gib > (usable := p.memory.vram_usable * case.vram_gib[g]):
+                    elif not reason and gib > (
+                        usable := p.memory.vram_usable * case.vram_gib[g] - p.memory.runtime_gib
+                    ):
                         reason = f"{gib:.1f} GiB per GPU and {usable:.1f} GiB usable"
                     if reason:
                         yield Discarded(served.model, kind, tp, pp, dp, batch, reason)

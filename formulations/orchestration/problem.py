@@ -22,12 +22,22 @@ from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
 from optmodels.traces.spec import TraceSpec, load_trace
-from optmodels.traces.types import Label, Trace
-from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, TokensPerSecond, Unit
+from optmodels.traces.types import Label, Prefixes, Trace
+from optmodels.units import (
+    Fraction,
+    Gib,
+    NonNegativeGib,
+    PositiveFraction,
+    PositiveInt,
+    Seconds,
+    TokensPerSecond,
+    Unit,
+)
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+BlockId = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Metric = Literal["attainment", "latency", "throughput"]
@@ -165,16 +175,27 @@ class RequestRows(Entry):
     prompt_tokens: tuple[PositiveInt, ...] | None = None
     model: tuple[str, ...] | None = None
     slo_factor: tuple[Positive, ...] | None = None
+    predicted_output_tokens: tuple[PositiveInt, ...] | None = Field(
+        default=None, description="that dispatchers know in a replay; default: the true ones"
+    )
+    prefix_blocks: tuple[tuple[BlockId, ...], ...] | None = Field(
+        default=None, description="ids of each prompt's content blocks, equal ones being shared, for a replay"
+    )
+    prefix_block_tokens: PositiveInt | None = Field(default=None, description="of such a block")
 
     @model_validator(mode="after")
     def _equally_long(self) -> RequestRows:
         n = len(self.arrival_s)
-        for key in ("output_tokens", "prompt_tokens", "model", "slo_factor"):
+        for key in (
+            "output_tokens", "prompt_tokens", "model", "slo_factor", "predicted_output_tokens", "prefix_blocks",
+        ):  # fmt: skip
             column = getattr(self, key)
             if column is not None and len(column) != n:
                 raise ValueError(f"{key} of {n} requests like arrival_s (it has {len(column)})")
         if any(a > b for a, b in pairwise(self.arrival_s)):
             raise ValueError("arrival_s in ascending order")
+        if (self.prefix_blocks is None) != (self.prefix_block_tokens is None):
+            raise ValueError("prefix_blocks and prefix_block_tokens, both or neither")
         return self
 
     @classmethod
@@ -186,6 +207,14 @@ class RequestRows(Entry):
             prompt_tokens=tuple(trace.prompt_tokens.tolist()),
             model=None if label is None else tuple(label.names[i] for i in label.codes),
             slo_factor=None if trace.slo_factor is None else tuple(trace.slo_factor.tolist()),
+            predicted_output_tokens=(
+                None if trace.predicted_output_tokens is None else tuple(trace.predicted_output_tokens.tolist())
+            ),
+            prefix_blocks=(
+                None if trace.prefixes is None
+                else tuple(tuple(trace.prefixes.of(i).tolist()) for i in range(len(trace)))
+            ),
+            prefix_block_tokens=None if trace.prefixes is None else trace.prefixes.block_tokens,
         )  # fmt: skip
 
     def trace(self) -> Trace:
@@ -195,10 +224,16 @@ class RequestRows(Entry):
         if self.model is not None:
             names, codes = np.unique(np.array(self.model), return_inverse=True)
             labels["model"] = Label(tuple(map(str, names)), codes.astype(np.int64))
+        predicted, prefixes = self.predicted_output_tokens, None
+        if self.prefix_blocks is not None and self.prefix_block_tokens is not None:
+            ids = np.array([i for blocks in self.prefix_blocks for i in blocks], dtype=np.int64)
+            start = np.cumsum([0, *map(len, self.prefix_blocks)]).astype(np.int64)
+            prefixes = Prefixes(self.prefix_block_tokens, start, ids)
         return Trace(
             "rows", np.array(self.arrival_s), np.array(self.prompt_tokens or (1,) * n, dtype=np.int64),
             np.array(self.output_tokens, dtype=np.int64), labels,
-            None if self.slo_factor is None else np.array(self.slo_factor),
+            None if self.slo_factor is None else np.array(self.slo_factor), prefixes,
+            None if predicted is None else np.array(predicted, dtype=np.int64),
         )  # fmt: skip
 
 
@@ -269,6 +304,9 @@ class Memory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
 
     vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
+    runtime_gib: NonNegativeGib = Field(
+        default=0.0, description="of each GPU's share, for CUDA context, communication buffers and CUDA graphs"
+    )
     tokens_per_slot: Literal["mean", "max"] | PositiveInt = Field(
         default="mean",
         description="KV tokens of a slot: of the model's mean or longest request, or a number",

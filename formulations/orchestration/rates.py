@@ -75,8 +75,9 @@ def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
     assert limits is not None
     work = layer_work(case.architectures[model], served.weights, served.kv)
     return memory.kv_tokens(
-        work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable, chunk_tokens=limits.room,
-        max_requests=limits.max_num_seqs, request_tokens=_shortest(case, model),
+        work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable,
+        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room, max_requests=limits.max_num_seqs,
+        request_tokens=_shortest(case, model),
     )  # fmt: skip
 
 

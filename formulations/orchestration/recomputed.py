@@ -210,7 +210,8 @@ def _most_tokens(case: OrchestrationCase, m: int, work: LayerWork) -> float:
             for pp in choose.pp:
                 if tp * pp > working:
                     continue
-                room = tp * pp * case.problem.memory.vram_usable * vram_gib * GIB - weights
+                memory = case.problem.memory
+                room = tp * pp * (memory.vram_usable * vram_gib - memory.runtime_gib) * GIB - weights
                 room = (room - work.layers * work.state_bytes) / (copies * work.kv_bytes_per_token_all_layers)
                 if room > work.window_tokens:  # what is beyond a window is kept by the other layers alone
                     kept = 1 - work.window_share
@@ -270,7 +271,7 @@ def _candidates(
     rule = p.memory.tokens_per_slot
     tokens = prompt + output if rule == "mean" else longest if rule == "max" else float(rule)
     for g, vram_gib in enumerate(case.vram_gib):
-        usable = p.memory.vram_usable * vram_gib
+        usable = p.memory.vram_usable * vram_gib - p.memory.runtime_gib
         largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
         for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
             rates = source.rates(m, g, tp, pp, max(choose.batch))

@@ -83,7 +83,7 @@ def replay(
     own = trace is None or _same(t, trace)
     requests = requests_of(t, None if own else trace, options.seed)
     if own and trace is not None:  # the same requests, whose lengths may be known with error
-        requests = replace(requests, expected_output_tokens=trace.expected_output_tokens)
+        requests = replace(requests, expected_output_tokens=trace.expected_output_tokens, prefixes=trace.prefixes)
     cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
     # Names are for batches that keep their limit.
     named = name_requests(t, p) if own and options.controller is None else None
@@ -233,7 +233,7 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
         own = t.case.trace
         return Requests.of(own.arrival_s, own.prompt_tokens, own.output_tokens, model=t.case.request_model,
                            deadline_s=t.deadline_s, klass=t.class_of,
-                           expected_output_tokens=own.expected_output_tokens)  # fmt: skip
+                           expected_output_tokens=own.expected_output_tokens, prefixes=own.prefixes)  # fmt: skip
     if trace is None:
         return _drawn(t, seed)
     names = list(t.case.models)
@@ -252,7 +252,7 @@ def requests_of(t: OrchestrationTables, trace: Trace | None = None, seed: int = 
     return Requests.of(
         trace.arrival_s, trace.prompt_tokens, trace.output_tokens, model=model,
         deadline_s=per_token * trace.output_tokens, klass=_nearest(t, model, trace, per_token),
-        expected_output_tokens=trace.expected_output_tokens,
+        expected_output_tokens=trace.expected_output_tokens, prefixes=trace.prefixes,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
+from optmodels.traces.types import Prefixes
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,6 +39,13 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
         made += [one] * x.dp
         whose += [i] * x.dp
     return made, np.array(whose, dtype=np.int64)
+
+
+def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | None:
+    """Content blocks that are whole blocks of the engines' caches; others say nothing of what these share."""
+    if prefixes is None or any(prefixes.block_tokens % e.block_tokens for e in engines):
+        return None
+    return prefixes
 
 
 def serve(
@@ -67,7 +75,7 @@ def serve(
             deadline_s=r.deadline_s * (1 + TOLERANCE), klass=np.maximum(r.klass, 0),
             ttft_limit_s=np.inf if limit is None else limit * (1 + TOLERANCE),
             priority=r.due_s if way.queue == "deadline" else 0.0,
-            expected_output_tokens=np.maximum(r.expected_output_tokens, 1),
+            expected_output_tokens=np.maximum(r.expected_output_tokens, 1), prefixes=_shareable(r.prefixes, engines),
         )  # fmt: skip
         rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
         seen = simulate(

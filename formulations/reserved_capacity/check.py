@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from scipy import optimize
 from scipy.sparse.csgraph import maximum_flow
 
+from formulations.reserved_capacity.check_engines import check_engines
 from formulations.reserved_capacity.plan import FlowLine, ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
 from optmodels.plan.findings import TOLERANCE, Findings
@@ -70,6 +71,7 @@ def check(problem: ReservedCapacity, plan: Mapping[str, Any]) -> CheckReport:
     world = _world(found, problem, case, p)
     if world is not None:
         _money(found, problem, case, p, world)
+        check_engines(found, problem, case, p)
         _purchases_offered(found, problem, case, p, world)
         net = _Network(problem, case)
         working = _hours(found, problem, case, world, net)
@@ -316,7 +318,7 @@ class _Network:
                     for i in range(M):
                         rate = case.requests_per_second[i, k]
                         ttft = case.rtt_ms[r, to] / 1000 + s.slo.queue_s + case.prefill_s[i, k]
-                        if case.offered[i, to] and rate > 0 and ttft <= s.slo.ttft_s + 1e-12:
+                        if case.offered[i, to] and rate > 0 and ttft <= s.slo.ttft_limit_s + 1e-12:
                             gain = (1.0 if r == to else s.kappa) / (rate * problem.utilisation)
                             self.edges.append((k, r, to, i, gain))
         self.shape = (K, R, M)

@@ -1,14 +1,17 @@
-"""A reserved-capacity plan as what to buy."""
+"""A reserved-capacity plan as what to buy and, with continuous batching, to run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.plan import ReservedPlan, ServingLine
 from formulations.reserved_capacity.problem import ReservedCapacity
+from formulations.reserved_capacity.throughput import hardware_of
+from optmodels import catalog
 from optmodels.catalog import geography
-from optmodels.plan.deployment import Deployments, Purchase
+from optmodels.catalog.types import Market
+from optmodels.plan.deployment import Deployment, Deployments, Purchase
 
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
@@ -35,4 +38,38 @@ def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deploymen
     if p.forwarded_share > 0:
         notes.append(f"Forwarding: {p.forwarded_share:.1%} of requests are served in another region; the flows are in"
                      " the plan and belong into the load balancer.")  # fmt: skip
-    return Deployments(name=p.name or "plan", purchases=purchases, notes=notes)
+    made: list[Deployment] = []
+    if len(problem.services) == 1:
+        made = [x for line in p.serving for x in _standing(problem, p, line)]
+    else:
+        notes += [
+            f"{x.service} on {x.machine}: --tensor-parallel-size {x.tensor_parallel} --max-num-seqs"
+            f" {x.engine.max_num_seqs} --max-num-batched-tokens {x.engine.max_num_batched_tokens}; services share the"
+            " machines, hour by hour." for x in p.serving
+        ]  # fmt: skip
+    return Deployments(name=p.name or "plan", deployments=made, purchases=purchases, notes=notes)
+
+
+def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> list[Deployment]:
+    """The only service on the machines of one type reserved from the start, region by region."""
+    service, places = problem.services[0], geography.places()
+    w = service.workload
+    machine = next(m for m in problem.machines if m.machine == line.machine)
+    if w is None:
+        return []
+    architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
+    counts: dict[tuple[str, Market], int] = {}
+    for r in p.reservations:
+        if r.machine == line.machine and r.first_quarter == 0 and r.count > 0:
+            counts[r.region, r.term] = counts.get((r.region, r.term), 0) + r.count
+    gpu, gpus, _ = hardware_of(machine)
+    return [
+        Deployment(
+            name=f"{p.name or 'plan'}-{region}-{market}", model=architecture.title, checkpoint=architecture.checkpoint,
+            provider=places[region].provider if region in places else "", region=region, machine=line.machine,
+            market=market, machines=count, gpu=gpu, gpus_per_machine=gpus, tensor_parallel=line.tensor_parallel,
+            replicas_per_machine=line.replicas_per_machine, max_num_seqs=line.engine.max_num_seqs,
+            max_num_batched_tokens=line.engine.max_num_batched_tokens, chunk_tokens=line.engine.chunk_tokens,
+            max_model_len=w.input_tokens + w.output_tokens, weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
+        ) for (region, market), count in counts.items()
+    ]  # fmt: skip

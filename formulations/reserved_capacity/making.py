@@ -13,10 +13,12 @@ from formulations.reserved_capacity.plan import (
     HourlyPurchases,
     ReservationLine,
     ReservedPlan,
+    ServingLine,
     Unserved,
 )
 from formulations.reserved_capacity.points import Array, ReservedTables
-from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM
+from formulations.reserved_capacity.problem import HOURS_PER_MONTH, MONTHS_PER_QUARTER, QUARTERS_OF_TERM, ReservedCase
+from optmodels.plan.lines import engine_line
 
 
 def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *, pooled: bool = True) -> ReservedPlan:
@@ -75,6 +77,7 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     parts = (reserved, charged, float(by_option[~spot].sum()), float(by_option[spot].sum()), short, float(egress.sum()))
     return ReservedPlan(
         name=p.name, reservations=lines, purchases=purchases, unserved=unserved, flows=flows, pooled=pooled,
+        serving=serving_lines(case),
         forwarded_share=float(1 - np.trace(mean) / mean.sum()) if mean.sum() > 0 else 0.0,
         cost=CostLines(
             reserved_usd_per_month=parts[0], beyond_horizon_usd_per_month=parts[1], on_demand_usd_per_month=parts[2],
@@ -82,6 +85,27 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
             total_usd_per_month=sum(parts), committed_usd=committed, committed_beyond_horizon_usd=beyond,
         ),
     )  # fmt: skip
+
+
+def serving_lines(case: ReservedCase) -> list[ServingLine]:
+    """How machines run the services whose rate comes of continuous batching."""
+    lines: list[ServingLine] = []
+    p = case.problem
+    if p.serving != "continuous":
+        return lines
+    for i, m in enumerate(p.machines):
+        for k, s in enumerate(p.services):
+            found = case.derived(i, k)
+            if found is None or found.continuous is None:
+                continue
+            at, row = found.continuous.at, found.continuous.row
+            lines.append(ServingLine(
+                machine=m.machine, service=s.service, tensor_parallel=found.tp, replicas_per_machine=found.replicas,
+                requests_per_second=found.rps, ttft_s=float(at.first_s[row]), wait_s=float(at.waiting_s[row]),
+                tpot_s=float(at.tpot_s[row]), e2e_s=float(at.e2e_s[row]),
+                engine=engine_line(at, row, found.continuous.engine, p.engine),
+            ))  # fmt: skip
+    return lines
 
 
 def counts_of(t: ReservedTables, plan: ReservedPlan) -> Array:

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.catalog.types import Market
+from optmodels.plan.lines import Amount, Count, EngineLine
 from optmodels.plan.outcome import Document
 
 Index = Annotated[int, Field(ge=0, le=10**6)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Money = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -46,6 +46,24 @@ class Unserved(Document):
     region: list[str] = []
     service: list[str] = []
     requests_per_second: list[Amount] = []
+
+
+class ServingLine(Document):
+    """How machines of one type run one service, with continuous batching; latencies are bounds at the SLO's percentile.
+
+    The engine's capacities are those in use at the rate stated, of which `utilisation` plans a share.
+    """
+
+    machine: str
+    service: str
+    tensor_parallel: Count
+    replicas_per_machine: Count
+    requests_per_second: Amount = Field(description="of one machine")
+    ttft_s: Amount = Field(description="at the machine, without waiting")
+    wait_s: Amount = Field(description="before prefill, at the percentile of the TTFT")
+    tpot_s: Amount = Field(description="time per output token")
+    e2e_s: Amount = Field(description="of a request at the machine, mean")
+    engine: EngineLine
 
 
 class FlowLine(Document):
@@ -85,6 +103,9 @@ class ReservedPlan(Document):
     reservations: list[ReservationLine]
     purchases: HourlyPurchases
     unserved: Unserved
+    serving: list[ServingLine] = Field(
+        default=[], description="by machine and service, with continuous batching; none where the file states rates"
+    )
     flows: list[FlowLine] = Field(description="weighted mean over the horizon, local service included")
     forwarded_share: Money
     pooled: bool = Field(default=True, description="false: every region for itself, or another comparison plan")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field, PrivateAttr, model_validator
 
 from formulations.reserved_capacity.demand import Demand, demand_of
-from formulations.reserved_capacity.throughput import Level, Workload, serving_of
+from formulations.reserved_capacity.throughput import Choice, Level, Workload, choice_of, serving_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
@@ -21,7 +21,8 @@ from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
-from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Seconds, Unit
+from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -118,11 +119,23 @@ class MachineType(Entry):
 
 
 class ServiceSlo(Entry):
-    """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1)."""
+    """Latency limits of a service; TTFT = round trip + queue + prefill (SK §2.1).
 
-    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
-    queue_s: Annotated[float, Unit("s"), Field(ge=0)] = 0.0
-    tbt_s: Annotated[Seconds | None, Limit("TBT", "most", "s", off=math.inf)] = None
+    A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
+    """
+
+    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
+    queue_s: Annotated[float, Unit("s"), Field(ge=0)] = Field(
+        default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
+    )
+    tbt_s: Annotated[
+        LatencyLimit | None, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
+    ] = None
+
+    @property
+    def ttft_limit_s(self) -> float:
+        """Its seconds."""
+        return seconds_and_quantile(self.ttft_s)[0]
 
 
 class Service(Entry):
@@ -231,8 +244,13 @@ class ReservedCapacity(Problem):
     uncertainty: Uncertainty = Uncertainty()
     growth: Growth | None = None
 
+    serving: Literal["static", "continuous"] = Field(
+        default="static",
+        description="of the machines whose throughput comes of a workload: batches, or engines as they run",
+    )
+    engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
     latency: StepLatency | None = Field(
-        default=None, description="of the machines whose throughput comes of a workload; default: its roofline"
+        default=None, description="of the same machines; default: default with serving: continuous, else its roofline"
     )
 
     _case: ReservedCase | None = PrivateAttr(default=None)
@@ -246,6 +264,9 @@ class ReservedCapacity(Problem):
 
     def level(self) -> Level | None:
         """How long steps take by the `latency` section; None: at the peaks of the hardware."""
+        if self.serving == "continuous":
+            of = self.latency or StepLatency()
+            return Level(read_source(self, of.model, of.engine), of.safety, self.engine)
         if self.latency is None or self.latency.model == "roofline":
             return None
         return Level(read_source(self, self.latency.model, self.latency.engine), self.latency.safety)
@@ -348,6 +369,20 @@ class ReservedCase:
         """Region names in order."""
         return [r.region for r in self.problem.regions]
 
+    def choice(self, machine: int, service: int, level: Level | None) -> Choice | None:
+        """How a machine type runs a service whose throughput comes of its workload; None where the file states it."""
+        m, s, rate = self.problem.machines[machine], self.problem.services[service], self.requests_per_second
+        if s.workload is None or not rate[machine, service]:
+            return None
+        near = nearest_s(self.regions, s, self.demand_rps[:, :, service], self.rtt_ms, self.offered[machine])
+        return choice_of(m, s, f"machines[{machine}]", f"services[{service}]", level, near)
+
+    def derived(self, machine: int, service: int) -> Choice | None:
+        """The same at the instance's level; None, too, where what the file states is another throughput."""
+        found = self.choice(machine, service, self.problem.level())
+        stated = float(self.requests_per_second[machine, service])
+        return None if found is None or abs(found.rps - stated) > 1e-6 * found.rps else found
+
 
 def _resolve(p: ReservedCapacity) -> ReservedCase:
     wrong = Mistakes()
@@ -361,6 +396,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     rtt = wrong.collect(_round_trips, p, names)
     parts = [wrong.collect(demand_of, p, s.demand, f"services[{k}].demand", clocks) for k, s in enumerate(p.services)]
     prices, offered = _prices(p, names, wrong)
+    _served_as_said(p, wrong)
     level = wrong.collect(p.level)
     rate, prefill = np.zeros((len(p.machines), len(p.services))), np.zeros((len(p.machines), len(p.services)))
     for i, m in enumerate(p.machines):
@@ -369,8 +405,10 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 wrong.unknown(f"machines[{i}].serves", name, "a service of this file", (s.service for s in p.services))
         for k, s in enumerate(p.services):
             found = m.serves.get(s.service)
-            if found is None and s.workload is not None:
-                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level)
+            demand_of_it = parts[k]
+            if found is None and s.workload is not None and rtt is not None and demand_of_it is not None:
+                near = nearest_s(names, s, demand_of_it.rps, rtt, offered[i])
+                found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
     unattainable = Mistakes()
@@ -418,6 +456,43 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Array, offered: Mask) -> Array:
+    """Round trips, s, from regions with users of a service to the nearest machine of a type that may serve them.
+
+    Args:
+        names: of the regions.
+        service: which one.
+        demand_rps: its requests/s, (T, R).
+        rtt_ms: (R, R).
+        offered: where the type stands, (R,).
+    """
+    may = _resident(names, service) & offered[None, :]
+    near = np.where(may, rtt_ms, np.inf).min(axis=1)[demand_rps.any(axis=0)]
+    return near[np.isfinite(near)] / 1000.0
+
+
+def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
+    """Limits that the way of serving can keep."""
+    for k, s in enumerate(p.services):
+        of = f"services[{k}].slo"
+        if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:
+            wrong.add(f"{of}.queue_s", s.slo.queue_s, "seconds > 0 that requests may wait, with serving: continuous")
+        for name in ("ttft_s", "tbt_s"):
+            limit = getattr(s.slo, name)
+            if isinstance(limit, Percentile) and (p.serving == "static" or s.workload is None):
+                expected = "a number: percentiles are of workloads with serving: continuous"
+                wrong.add(f"{of}.{name}", limit.model_dump(), expected)
+
+
+def _resident(names: list[str], service: Service) -> Mask:
+    """Which regions may serve users of which, (R, R)."""
+    resident = np.ones((len(names), len(names)), dtype=bool)
+    for origin, servers in service.residency.items():
+        if origin in names:
+            resident[names.index(origin)] = np.isin(names, servers)
+    return resident
 
 
 def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wrong: Mistakes) -> None:
@@ -693,11 +768,9 @@ def _allowed(p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, pre
     allowed = np.zeros((K, R, R, I), dtype=bool)
     for k, s in enumerate(p.services):
         ttft = rtt[:, :, None] / 1000.0 + s.slo.queue_s + prefill[None, None, :, k]
-        resident = np.ones((R, R), dtype=bool)
-        for origin, servers in s.residency.items():
-            resident[names.index(origin)] = np.isin(names, servers)
+        resident = _resident(names, s)
         allowed[k] = (
-            (ttft <= s.slo.ttft_s + 1e-12) & resident[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
+            (ttft <= s.slo.ttft_limit_s + 1e-12) & resident[:, :, None] & offered.T[None] & (rate[:, k] > 0)[None, None]
         )
     return allowed
 
@@ -721,7 +794,7 @@ def _reachable(
             ttft = rtt[r][:, None] / 1000.0 + s.slo.queue_s + prefill[:, k]
             best = float(np.where(there, ttft, np.inf).min())
             wrong.add(
-                f"services[{k}].slo.ttft_s ({name})", s.slo.ttft_s,
+                f"services[{k}].slo.ttft_s ({name})", s.slo.ttft_limit_s,
                 "a TTFT that some region offering a machine can meet for this region's users",
                 f"the least round trip + queue + prefill is {best:.3g} s; check ttft_s, residency and machines",
             )  # fmt: skip

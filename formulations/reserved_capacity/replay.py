@@ -15,9 +15,10 @@ import numpy as np
 
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.problem import QUARTERS_OF_TERM, ReservedCapacity, ReservedCase
-from formulations.reserved_capacity.throughput import Choice, choice_of
+from formulations.reserved_capacity.throughput import Choice
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.memory import kv_copies, weight_bytes
+from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.regions import Engine, Fleet, Replay, Routing, describe, policy, simulate
 from optmodels.traces.multiregion import Chat, Workload, open_loop_chat
@@ -110,7 +111,7 @@ def replay(
             continue
         fleet = _fleet(problem, case, k, machines, shares[k], notes)
         name = service.service
-        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_s, o, name)
+        found, metrics[name] = _run(work, fleet, routing, seconds, service.slo.ttft_limit_s, o, name)
         planned = None if service.workload is None else service.workload.cached_input_share
         services.append({"service": service.service, "planned_cache_hit_rate": planned, "replicas": len(fleet.region),
                          "offered_requests_per_second": len(work.trace) / seconds} | found)  # fmt: skip
@@ -119,7 +120,7 @@ def replay(
         for region in lost:
             left = fleet.without(region)
             name = f"{service.service} without {region}"
-            found, metrics[name] = _run(kept, left, routing, seconds, service.slo.ttft_s, o, name)
+            found, metrics[name] = _run(kept, left, routing, seconds, service.slo.ttft_limit_s, o, name)
             losses.append({"region": region, "service": service.service, "demand_kept": keep} | found)
     name = o.policy or "skylb"
     one = len(services) == 1
@@ -343,6 +344,12 @@ def stated_engine(
     ), replicas  # fmt: skip
 
 
+def _tbt_s(service: Any) -> float:
+    """The limit, or what one would ask for."""
+    seconds, _ = seconds_and_quantile(service.slo.tbt_s)
+    return seconds if np.isfinite(seconds) else TBT_S
+
+
 def _fleet(
     problem: ReservedCapacity, case: ReservedCase, k: int, machines: list[_Machine], mine: list[int],
     notes: list[str],
@@ -354,14 +361,12 @@ def _fleet(
         rate = float(case.requests_per_second[i, k])
         if rate <= 0:
             continue
-        derived = None
-        if service.workload is not None and m.gpu is not None:
-            derived = choice_of(m, service, f"machines[{i}]", f"services[{k}]", problem.level())
-        if derived is not None and abs(derived.rps - rate) <= 1e-6 * rate:
+        derived = case.derived(i, k)
+        if derived is not None:
             engine, replicas = engine_of(derived, service.workload), derived.replicas
         else:
             engine, replicas = stated_engine(rate, float(case.prefill_s[i, k]), *_tokens(service),
-                                             service.slo.tbt_s or TBT_S)  # fmt: skip
+                                             _tbt_s(service))  # fmt: skip
             notes.append(f"{m.machine} for {service.service}: steps made up to serve the stated {rate:.3g} requests/s")
         of_kind[i] = (len(engines), replicas)
         engines.append(engine)

@@ -14,7 +14,6 @@ from formulations.reserved_capacity.making import counts_of
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
-from formulations.reserved_capacity.throughput import choice_of
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
@@ -109,17 +108,15 @@ def _latencies(t: ReservedTables) -> dict[str, Any]:
     safety = None if level is None else level.safety
     for i, m in enumerate(p.machines):
         for k, s in enumerate(p.services):
-            if s.workload is None or not case.requests_per_second[i, k]:
-                continue
-            found = choice_of(m, s, f"machines[{i}]", f"services[{k}]", level)
-            if found is None or abs(found.rps - case.requests_per_second[i, k]) > 1e-6 * found.rps:
+            found = case.derived(i, k)
+            if found is None or s.workload is None:
                 continue
             kind = Provenance(s.workload.variant, "peaks of the catalogue", notes=(UNCALIBRATED,))
             of.append((f"{s.service} on {m.machine}", found.provenance or kind))
             if level is None or found.provenance is None or at_most(found.provenance, safety) is None:
                 share = math.nan
             elif safety is None or safety < LEVEL:
-                end = choice_of(m, s, f"machines[{i}]", f"services[{k}]", replace(level, safety=LEVEL))
+                end = case.choice(i, k, replace(level, safety=LEVEL))
                 share = min(share, 0.0 if end is None else end.rps / found.rps)
     known = None if math.isnan(share) else share
     return {"sources": source_entries(of, safety), "served_at_the_pessimistic_end": known}
@@ -171,7 +168,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += [f"[bold]{plain(p.headline())}[/bold]", ""]
         out.append(_reservation_table(p))
         out += ["", _region_table(extra.get("regions", []))]
-        out += _purchase_lines(p) + _flow_lines(p)
+        out += _serving_lines(p) + _purchase_lines(p) + _flow_lines(p)
         out += ["", _cost_table(p, extra.get("comparisons", {})), *_commitment_lines(p)]
         out += _binding_lines(extra.get("binding", {})) + _value_lines(extra.get("values", {}))
     known = extra.get("latencies") or {}
@@ -205,6 +202,17 @@ def _region_table(rows: list[Mapping[str, Any]]) -> Table:
                   r["sent_away_requests_per_second"], r["taken_in_requests_per_second"])  # fmt: skip
         table.add_row(plain(r["region"]), *(f"{v:,.4g}" for v in values))
     return table
+
+
+def _serving_lines(p: ReservedPlan) -> list[str]:
+    """What machines serve with continuous batching, and what requests see of them."""
+    lines = [
+        f"{plain(x.service)} on {plain(x.machine)}: {x.requests_per_second:.4g} req/s, TP={x.tensor_parallel} ×"
+        f" {x.replicas_per_machine}; TTFT {x.ttft_s:.3g} s + {x.wait_s:.3g} s of waiting, TPOT {1e3 * x.tpot_s:.3g} ms;"
+        f" steps of {1e3 * x.engine.step_s:.3g} ms, {x.engine.max_num_batched_tokens:,} tokens"
+        for x in p.serving
+    ]
+    return ["", "[bold]A machine serves[/bold], by continuous batching", *(f"  {x}" for x in lines)] if lines else []
 
 
 def _purchase_lines(p: ReservedPlan) -> list[str]:

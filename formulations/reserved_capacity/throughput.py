@@ -1,4 +1,4 @@
-"""What one machine serves: requests per second at the largest batch that holds TBT and memory."""
+"""What one machine serves: requests per second at the largest batch, or continuous level, that holds TBT and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from optmodels import catalog
@@ -15,9 +16,14 @@ from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts, static_batch
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import KvPrecision, LayerWork, Precision, layer_work, peak_flops
+from optmodels.serving.continuous import Classes, EngineLimits, LatencyLimit, Percentile
+from optmodels.serving.engine import EngineCosts, ModelOnEngines, engine_costs
+from optmodels.serving.levels import Levels, levels
 from optmodels.units import GIB, Fraction, NonNegativeGib, PositiveFraction, PositiveInt
 
+Array = npt.NDArray[np.float64]
 PROMPT_TOKENS_A_STEP = 8192
+UNLIMITED_S = 1e9
 BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 
 
@@ -61,17 +67,30 @@ class Choice:
     vram_bytes: float
     costs: StepCosts | None = None
     provenance: Provenance | None = None
+    continuous: Continuous | None = None
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Where a replica that batches continuously stands: a row of the levels, and the engine."""
+
+    at: Levels
+    row: int
+    engine: EngineCosts
 
 
 @dataclass(frozen=True)
 class Level:
-    """How long steps take on any machine: by an engine's model, at a safety level."""
+    """How long steps take on any machine: by an engine's model, at a safety level; `engine`: batches are continuous."""
 
     source: Source
     safety: float | None = None
+    engine: EngineLimits | None = None
 
 
-def serving_of(machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None = None) -> Any:
+def serving_of(
+    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
+) -> Any:
     """Requests per second and prefill time of one machine type for one service, or None if it cannot serve it.
 
     Raises:
@@ -79,20 +98,32 @@ def serving_of(machine: Any, service: Any, machine_path: str, service_path: str,
     """
     from formulations.reserved_capacity.problem import Serving
 
-    found = choice_of(machine, service, machine_path, service_path, level)
+    found = choice_of(machine, service, machine_path, service_path, level, nearest_s)
     return None if found is None else Serving(requests_per_second=found.rps, prefill_s=found.prefill_s)
 
 
 def choice_of(
-    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None = None
+    machine: Any, service: Any, machine_path: str, service_path: str, level: Level | None, nearest_s: Array
 ) -> Choice | None:
     """The way one machine type serves most requests/s of one service, or None if it cannot serve it.
 
-    The machine runs `gpu_count`/tp replicas of tp GPUs; of all tp that divide both GPUs and heads the one with the
-    most requests per second is used. A replica with B requests in flight spends B prefills and one decode step per
-    output token on them: B/(B·prefill + (S_out − 1)·TBT(B)) requests per second, with TBT(B) ≤ tbt_s and the KV
-    cache of B full requests in memory. Prefill and TBT are those of the roofline or, with a `level`, of an engine's
-    steps; what a request takes outside of them is in its prefill time, and nobody else's.
+    The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads.
+
+    *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
+    B/(B·prefill + (S_out − 1)·TBT(B)) requests per second, with TBT(B) ≤ tbt_s and the KV cache of B full requests in
+    memory. Prefill and TBT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
+    outside of them is in its prefill time, and nobody else's.
+
+    *Continuous*: the rate of a level of `optmodels.serving.levels` that keeps tbt_s and, of the time to first token,
+    queue_s for waiting. Slow steps carry more and reach less far: of the levels that are within ttft_s of users in as
+    many regions as any, the one that carries most.
+
+    Args:
+        machine: a type.
+        service: what it serves.
+        machine_path, service_path: of both in the instance.
+        level: how long steps take; None: the roofline.
+        nearest_s: round trip from each region with users to the nearest machine of the type that may serve them.
 
     Raises:
         InputError: unknown model or GPU, or the service has no tbt_s.
@@ -102,14 +133,7 @@ def choice_of(
     if isinstance(w.model, str) and w.model not in catalog.llms():
         known = ", ".join(sorted(catalog.llms())[:12])
         wrong.add(f"{service_path}.workload.model", w.model, f"a model of the catalogue: {known}")
-    gpu_name, vram_gib = machine.gpu, machine.vram_gib
-    if gpu_name is None and machine.catalog is not None:
-        same = [m for m in catalog.machines(machine.catalog) if m.machine == machine.machine]
-        gpu_name = same[0].gpu if same else None
-        vram_gib = vram_gib or (same[0].vram_gib if same else None)
-    gpu_count = machine.gpu_count
-    if machine.catalog is not None and gpu_count == 1:
-        gpu_count = next((m.gpu_count for m in catalog.machines(machine.catalog) if m.machine == machine.machine), 1)
+    gpu_name, gpu_count, vram = hardware_of(machine)
     if gpu_name is None:
         return None
     if gpu_name not in catalog.gpus():
@@ -120,10 +144,79 @@ def choice_of(
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]
-    flops = peak_flops(gpu, w.weights)
-    if flops is None:
+    if peak_flops(gpu, w.weights) is None:
         return None
-    vram = (vram_gib or gpu.vram_gib * gpu_count) / gpu_count
+    splits = [d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0]
+    if level is not None and level.engine is not None:
+        return _continuous(service, level, level.engine, architecture, gpu_name, gpu_count, vram, splits, nearest_s)
+    return _static(service, level, architecture, gpu_name, gpu_count, vram, splits)
+
+
+def hardware_of(machine: Any) -> tuple[str | None, int, float]:
+    """GPU, how many and GiB of each (0 where nothing is known) of a machine, from the file or its machine list."""
+    gpu_name, gpu_count, vram_gib = machine.gpu, machine.gpu_count, machine.vram_gib
+    if machine.catalog is not None:
+        listed = next((m for m in catalog.machines(machine.catalog) if m.machine == machine.machine), None)
+        if listed is not None:
+            if gpu_name is None:
+                gpu_name, vram_gib = listed.gpu, vram_gib or listed.vram_gib
+            gpu_count = listed.gpu_count if gpu_count == 1 else gpu_count
+    if vram_gib is None and gpu_name in catalog.gpus():
+        vram_gib = catalog.gpus()[gpu_name].vram_gib * gpu_count
+    return gpu_name, gpu_count, (vram_gib or 0.0) / gpu_count
+
+
+def on_engines(service: Any, level: Level) -> ModelOnEngines:
+    """The model of a service as engines serve it."""
+    w: Workload = service.workload
+    architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
+    return ModelOnEngines(
+        level.source, level.safety, w.model, architecture, w.weights, w.kv, w.vram_usable, w.runtime_gib,
+        float(w.input_tokens), float(w.input_tokens + w.output_tokens),
+    )  # fmt: skip
+
+
+def _continuous(
+    service: Any, level: Level, limits: EngineLimits, architecture: Architecture, gpu_name: str, gpu_count: int,
+    vram_gib: float, splits: list[int], nearest_s: Array,
+) -> Choice | None:  # fmt: skip
+    w: Workload = service.workload
+    of, gpu = on_engines(service, level), catalog.gpus()[gpu_name]
+    found = [(tp, engine_costs(of, limits, gpu, gpu_name, tp, vram_gib)) for tp in splits]
+    found = [(tp, engine) for tp, engine in found if engine.kv_tokens > 0]
+    kind = Classes.of([float(w.input_tokens)], [float(w.output_tokens)], cached=w.cached_input_share)
+    slo = service.slo
+    at = levels([e for _, e in found], limits, kind, _free(slo.ttft_s), slo.tbt_s, slo.queue_s)
+    left = slo.ttft_limit_s - slo.queue_s - at.first_s
+    reached = (nearest_s[None, :] <= left[:, None] + 1e-12).sum(axis=1)
+    if not reached.any():
+        return None
+    tp = np.array([tp for tp, _ in found])[at.engine]
+    rps = at.requests_per_s * (gpu_count // tp)
+    row = int(np.lexsort((tp, -rps, -reached))[0])
+    engine, mine = found[at.engine[row]][1], int(tp[row])
+    return Choice(
+        float(rps[row]), float(at.first_s[row]), mine, gpu_count // mine, limits.max_num_seqs,
+        layer_work(architecture, w.weights, w.kv), mine * (peak_flops(gpu, w.weights) or 0.0),
+        mine * gpu.mem_bytes_per_s, mine * vram_gib * GIB, engine.costs, engine.provenance, Continuous(at, row, engine),
+    )  # fmt: skip
+
+
+def _free(limit: LatencyLimit) -> LatencyLimit:
+    """The same quantile without a limit: round trips decide what is left of it."""
+    return (
+        Percentile(at_most=UNLIMITED_S, percentile=limit.percentile) if isinstance(limit, Percentile) else UNLIMITED_S
+    )
+
+
+def _static(
+    service: Any, level: Level | None, architecture: Architecture, gpu_name: str, gpu_count: int, vram: float,
+    splits: list[int],
+) -> Choice | None:  # fmt: skip
+    w: Workload = service.workload
+    gpu = catalog.gpus()[gpu_name]
+    flops = peak_flops(gpu, w.weights)
+    assert flops is not None
     prompt = max(1, round(w.input_tokens * (1 - w.cached_input_share)))
     model = Model(
         layer_work(architecture, w.weights, w.kv), w.input_tokens, w.output_tokens, w.variant, w.vram_usable,
@@ -131,7 +224,7 @@ def choice_of(
     )  # fmt: skip
     short = replace(model, input_tokens=prompt)
     best: Choice | None = None
-    for tp in (d for d in range(1, gpu_count + 1) if gpu_count % d == 0 and architecture.heads % d == 0):
+    for tp in splits:
         n = len(BATCHES)
         hardware = Hardware(
             tp=np.full(n, float(tp)), flops=np.full(n, tp * flops),

@@ -17,6 +17,7 @@ from formulations.reserved_capacity.dispatch import dispatch
 from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
 from optmodels.errors import InputError
 from optmodels.formulation import Options
+from optmodels.serving.continuous import LatencyLimit, Percentile
 from optmodels.solver.deadline import seconds_for
 
 SOLVE_CELLS = 2_000_000  # rows × sources × sinks up to which the instance is solved again
@@ -68,7 +69,7 @@ def next_reaches(t: ReservedTables) -> list[dict[str, Any]]:
             for r in users:
                 allowed = s.residency.get(case.regions[r], case.regions)
                 for to in np.flatnonzero(case.offered[i]):
-                    lacking = case.rtt_ms[r, to] + 1000 * (s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_s)
+                    lacking = case.rtt_ms[r, to] + 1000 * (s.slo.queue_s + case.prefill_s[i, k] - s.slo.ttft_limit_s)
                     if lacking > 1e-9 and case.regions[to] in allowed:
                         rows.append({"service": s.service, "origin": case.regions[r], "server": case.regions[to],
                                      "machine": m.machine, "lacking_ms": float(lacking)})  # fmt: skip
@@ -137,10 +138,16 @@ def one_more(t: ReservedTables, j: int) -> ReservedTables:
     )  # fmt: skip
 
 
+def _later(limit: LatencyLimit) -> LatencyLimit:
+    if isinstance(limit, Percentile):
+        return limit.model_copy(update={"at_most": limit.at_most + REACH_MS / 1000})
+    return limit + REACH_MS / 1000
+
+
 def _worth_of_reach(t: ReservedTables, base: float, cost: Any) -> float | None:
     problem = t.case.problem
     services = tuple(
-        s.model_copy(update={"slo": s.slo.model_copy(update={"ttft_s": s.slo.ttft_s + REACH_MS / 1000})})
+        s.model_copy(update={"slo": s.slo.model_copy(update={"ttft_s": _later(s.slo.ttft_s)})})
         for s in problem.services
     )
     try:

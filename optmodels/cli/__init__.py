@@ -11,7 +11,18 @@ from typing import Any
 
 import typer
 
-from optmodels.cli import asking, evaluating, explaining, latency, measure, planning, replay, reporting, simulate, sweeping
+from optmodels.cli import (
+    asking,
+    evaluating,
+    explaining,
+    latency,
+    measure,
+    planning,
+    replay,
+    reporting,
+    simulate,
+    sweeping,
+)
 from optmodels.cli.console import ready, report_mistakes
 from optmodels.errors import InputError, printable
 from optmodels.formulation import Formulation, register

@@ -14,7 +14,10 @@ from functools import cache
 from statistics import NormalDist
 
 from optmodels.latency.steps import StepCosts
+from optmodels.plan.findings import Findings
+from optmodels.plan.lines import EngineLine, latency_source
 from optmodels.serving.continuous import EngineLimits, Stage
+from optmodels.serving.engine import EngineCosts
 
 SLACK = 1e-6
 TTFT = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
@@ -171,7 +174,12 @@ def _held(r: Request, waits: float) -> tuple[float, float]:
 
 
 def capacities(
-    level: Level, step: float, wait: float, most: float | None, slots: int, on_the_way: Mapping[str, float] | None = None
+    level: Level,
+    step: float,
+    wait: float,
+    most: float | None,
+    slots: int,
+    on_the_way: Mapping[str, float] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Share of an engine's capacities that one request/s of each bucket takes.
 
@@ -204,7 +212,11 @@ def capacities(
             "memory": memory,
             "tokens": r.new * step / (0.9 * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
-            "waiting": 0.0 if not prompts else math.inf if most is not None and s > most * wait * (1 + SLACK) else s * s / (2 * wait) + turn,
+            "waiting": 0.0
+            if not prompts
+            else math.inf
+            if most is not None and s > most * wait * (1 + SLACK)
+            else s * s / (2 * wait) + turn,
         }
     return found
 
@@ -234,3 +246,90 @@ def latencies(
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
     return ttft(at_ttft), tpot(at_tpot), ttft(at_e2e) + (r.output - 1) * tpot(at_e2e)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests of one kind on engines: mean tokens, the cached share of prompts, quantiles of their limits."""
+
+    input_tokens: float
+    output_tokens: float
+    cached: float
+    ttft: float | None
+    tpot: float | None
+
+    @property
+    def request(self) -> Request:
+        """One of them."""
+        return Request(self.input_tokens, max(self.input_tokens * (1 - self.cached), 1.0), self.output_tokens, 1.0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What requests of one kind see of an engine: TTFT without waiting, its wait, TPOT, mean E2E; seconds, at most.
+
+    `running`: requests in flight at the most that it carries, λ·steps·a₀/(1 − λW) by Little's law.
+    """
+
+    first_s: float
+    waiting_s: float
+    tpot_s: float
+    e2e_s: float
+    running: float
+
+
+def check_engine(
+    found: Findings, where: str, line: EngineLine, engine: EngineCosts, limits: EngineLimits, kind: Kind,
+    rate: float | None = None, in_flight: float = 0.0,
+) -> Seen | None:  # fmt: skip
+    """Every figure of an engine that serves requests of one kind; what they see, None where there is no such level.
+
+    Args:
+        found: the findings.
+        where: the line, in words.
+        line: as stated.
+        engine: its costs and KV tokens: data.
+        limits: of the instance.
+        kind: the requests.
+        rate: requests/s that the line promises; None: those of a closed loop.
+        in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
+    """
+    e, r = line, kind.request
+    for what, stated, true in (
+        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("source of latencies", e.latency, latency_source(engine.provenance)),
+    ):  # fmt: skip
+        found.require(f"{where}: {what}", stated == true, stated, true)
+    found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    level = None
+    if engine.kv_tokens > 0 and e.wait_s > 0:
+        level = at_level(limits, engine.costs, engine.kv_tokens, {"": r}, e.step_s)
+    if level is None:
+        found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
+        return None
+    check_batched_tokens(found, where, e, level, limits)
+    served = level.requests[""]
+    if rate is None:
+        rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
+    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs)[""]
+    takes = {k: v * rate for k, v in each.items()}
+    names = sorted(e.capacities)
+    found.require(f"{where}: capacities by name", names == sorted(takes), names, sorted(takes))
+    for k, v in takes.items():
+        found.close(f"{where}: {k} in use", e.capacities.get(k, math.nan), v, scale=1.0)
+        found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
+    seen = [
+        latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, engine.costs.request_s,
+                  (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
+    ]  # fmt: skip
+    (first, tpot, _), (ttft, _, e2e) = seen
+    full = 1 / max(each.values())
+    return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
+
+
+def check_batched_tokens(found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits) -> None:
+    """The engine is told as many tokens a step as the level has room for."""
+    batched = math.ceil(level.room - 1e-9) + limits.max_num_seqs
+    near = abs(level.room - round(level.room)) < SLACK
+    right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
+    found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from optmodels.catalog.types import Market
+from optmodels.latency.steps import Provenance
 from optmodels.plan.outcome import Document
+from optmodels.serving.continuous import ROWS, EngineLimits
+from optmodels.serving.engine import EngineCosts
+from optmodels.serving.levels import Levels
 
 Count = Annotated[int, Field(ge=1, le=10**6)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Money = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -35,3 +41,34 @@ class LimitLine(Document):
     unit: str
     sense: Literal["<=", ">="]
     binding: bool
+
+
+class EngineLine(Document):
+    """How the engines of a deployment batch, and what of each of their capacities is in use."""
+
+    step_s: Money = Field(description="mean step planned for: that of a full deployment, at most")
+    wait_s: Amount = Field(description="mean wait before prefill planned for, at most")
+    most_of_wait: Amount | None = Field(description="longest prefill of a request in such waits; None: any")
+    max_num_seqs: Count
+    max_num_batched_tokens: Count
+    chunk_tokens: Count | None = None
+    kv_tokens: Amount
+    capacities: dict[str, Amount] = Field(description="of all counted deployments: share of each in use, by name")
+    latency: str = Field(description="where the step's seconds come from")
+
+
+def latency_source(p: Provenance) -> str:
+    """Where the seconds of an engine's steps come from, in one line."""
+    unseen = (f"carried over to an unmeasured {', '.join(p.transfer)}",) if p.transfer else ()
+    return "; ".join((p.source, *unseen, *p.notes))
+
+
+def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits, share: float = 1.0) -> EngineLine:
+    """One level of an engine at a share of the rate that it carries."""
+    most = float(at.most_of_wait[row])
+    return EngineLine(
+        step_s=float(at.step_s[row]), wait_s=float(at.wait_s[row]), most_of_wait=most if math.isfinite(most) else None,
+        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(at.max_num_batched_tokens[row]),
+        chunk_tokens=limits.chunk_tokens, kv_tokens=engine.kv_tokens, latency=latency_source(engine.provenance),
+        capacities=dict(zip(ROWS, (share * at.capacities[:, row]).tolist(), strict=True)),
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,17 +12,17 @@ from optmodels.reporting.text import plain, titled
 MOST_ROWS = 30
 # Columns of the tables, where a record has them; everything else is in the JSON document.
 DEPLOYMENT = (
-    "name", "usd_per_hour", "gpus", "engines", "engines_needed", "requests_per_s", "load", "replayed_busy_share",
-    "slots_in_use", "kv_in_use", "step_s", "replayed_step_s", "attainment",
+    "name", "usd_per_hour", "gpus", "engines", "engines_needed", "requests_per_s", "load", "slots_in_use", "kv_in_use",
+    "step_s", "replayed_step_s", "attainment",
 )  # fmt: skip
 DEMAND = ("demand", "requests_per_s", "predicted_within", "replayed_within", "planned_routing_within")
 CALLED = {
-    "usd_per_hour": "USD/h", "requests_per_s": "requests/s", "load": "load", "replayed_busy_share": "replayed",
-    "slots_in_use": "slots", "kv_in_use": "KV", "step_s": "step, s", "replayed_step_s": "replayed, s",
-    "predicted_within": "predicted", "replayed_within": "replayed", "planned_routing_within": "planned routing",
-    "engines_needed": "needed", "name": "deployment", "gpus": "GPUs",
+    "usd_per_hour": "USD/h", "requests_per_s": "requests/s", "slots_in_use": "slots", "kv_in_use": "KV",
+    "step_s": "step, s", "replayed_step_s": "replayed, s", "predicted_within": "predicted",
+    "replayed_within": "replayed", "planned_routing_within": "planned routing", "engines_needed": "needed",
+    "name": "deployment", "gpus": "GPUs",
 }  # fmt: skip
-SHARES = {"load", "replayed_busy_share", "slots_in_use", "kv_in_use", "attainment", *DEMAND[2:]}
+SHARES = {"load", "slots_in_use", "kv_in_use", "attainment", *DEMAND[2:]}
 HOW = {"predicted": "predicted", "replayed": "replayed", "planned_routing": "your machines, planned routing"}
 
 
@@ -56,12 +57,16 @@ def _table(title: str, rows: list[Mapping[str, Any]], columns: tuple[str, ...]) 
     there = [c for c in columns if any(c in r for r in rows)]
     table = titled(title, *(CALLED.get(c, words(c)) for c in there), box=None)
     for row in rows[:MOST_ROWS]:
-        table.add_row(*(
-            plain(f"{row[c]:.1%}" if c in SHARES and row.get(c) is not None else shown(row.get(c))) for c in there
-        ))  # fmt: skip
+        table.add_row(*(plain(_cell(c, row.get(c))) for c in there))
     if len(rows) > MOST_ROWS:
         table.add_row(f"… {len(rows) - MOST_ROWS} more, see --json")
     return table
+
+
+def _cell(column: str, value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "overloaded"
+    return f"{value:.1%}" if column in SHARES and value is not None else shown(value)
 
 
 def _distance(found: Mapping[str, Any]) -> list[str]:
@@ -82,8 +87,10 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     today = f"{found['today']['objective']:,.4f} {unit} today"
     most = "" if saving["at_most"] is None else f"; no plan has more than {saving['at_most']:.1%} {word}"
     if not found["today"]["keeps_every_slo"] and best["sense"] == "min":
-        lines.append(f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, "
-                     f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}{plain(most)}")  # fmt: skip
+        by = f"{abs(saving['share']):.1%} {'less' if saving['share'] >= 0 else 'more'}"
+        lines.append(
+            f"  What you run is predicted to miss SLOs at {plain(today)}; the plan keeps them, {by}{plain(most)}"
+        )
     else:
         lines.append(f"  {saving['share']:.1%} {word} than {plain(today)}{plain(most)}")
     return lines

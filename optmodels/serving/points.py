@@ -310,7 +310,7 @@ def _modelled(case: Case) -> tuple[Configurations, Curves]:
         and (part := _family_curves(case, model, family, _family_configurations(case, model, family))) is not None
     ]
     if not parts:
-        return _no_configurations(), _constant_curves(case, np.zeros((0, 3)))
+        return _no_configurations(), constant_curves(case, np.zeros((0, 3)))
     configurations = Configurations(
         **{f.name: np.concatenate([getattr(c, f.name) for c, _ in parts]) for f in fields(Configurations)}
     )
@@ -364,7 +364,7 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
     names = {m.machine: i for i, m in enumerate(case.machines)}
     points = tuple(o for o in case.operating_points if o.family in case.problem.strategies.families)
     if not points:
-        return _no_configurations(), _constant_curves(case, np.zeros((0, 3))), ()
+        return _no_configurations(), constant_curves(case, np.zeros((0, 3))), ()
     batch = case.problem.workload.batch
     configurations = Configurations(
         family=np.array([FAMILIES.index(o.family) for o in points], dtype=np.intp),
@@ -379,13 +379,13 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
         (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))
         for o in points
     ])  # fmt: skip
-    curves = _constant_curves(case, rows)
+    curves = constant_curves(case, rows)
     alpha = np.array([o.alpha for o in points])
     return configurations, replace(curves, alpha_lo=alpha, alpha_hi=alpha), points
 
 
-def _constant_curves(case: Case, rows: Array) -> Curves:
-    """Curves that are (TTFT, TBT, E2E) as measured, whatever α."""
+def constant_curves(case: Case, rows: Array) -> Curves:
+    """Curves that are (TTFT, TBT, E2E) as given, whatever α; rows (n, 3)."""
     n = len(rows)
     zero, lines = np.zeros(n), np.zeros((n, 3))
     w = case.problem.workload

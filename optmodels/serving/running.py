@@ -1,8 +1,8 @@
 """Engines that run, at the rates they have: load, slots, KV cache, and how many requests see what they were promised.
 
 Where an operating point is an engine at a level that was chosen for it, here the level is a consequence: means and
-quantiles are those of `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides the
-requests of a group among engines that need not be alike; what it evens out says how (`shares`).
+quantiles are those of `continuous.predict` at the rates themselves, without its points' margins. A dispatcher divides
+the requests of a group among engines that need not be alike; what it evens out says how (`shares`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Classes, EngineLimits, Prediction, crowd_above, predict
+from optmodels.serving.continuous import Classes, EngineLimits, crowd_above, predict
 
 Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
@@ -31,8 +31,9 @@ class Running:
     Attributes:
         load: ρ, share of its time; at least 1 where the rates are more than it can serve, and all else is infinite.
         step_s: mean step. running: mean requests that run. waiting_s: mean wait before prefill.
-        slots, kv: mean share of its slots and of its KV cache that are in use.
-        full: probability that all slots or all of the cache are taken.
+        slots, kv: mean share of its slots and of its KV cache that requests would use if they never waited for them.
+        full: probability that a request finds all slots or all of the cache taken.
+        drained_s: mean seconds that it then waits for one.
         ttft_s, e2e_s: share of requests (None: the mean) → seconds of each class (W,); tpot_s: of all.
     """
 
@@ -43,6 +44,7 @@ class Running:
     slots: float
     kv: float
     full: float
+    drained_s: float
     ttft_s: dict[float | None, Array]
     tpot_s: dict[float | None, float]
     e2e_s: dict[float | None, Array]
@@ -55,12 +57,19 @@ class Running:
         return float(values[share] if what == "tpot_s" else values[share][klass])
 
     def within(self, what: str, klass: int, limit_s: float) -> float:
-        """Share of the requests of a class within a limit: the largest of `GRID`, 0 where it is less than half.
+        """Share of the requests of a class within a limit; 0 where it is less than half.
 
-        Those that find slots or cache full are counted as late.
+        The most that a quantile of `GRID` leaves after those that wait for a slot or for cache for too long:
+        q − P(full)·exp(−(limit − seconds at q)/mean wait).
         """
-        kept = [q for q in GRID if self.at(what, klass, q) <= limit_s * (1.0 + 1e-9)]
-        return max(0.0, min(max(kept, default=0.0), 1.0 - self.full))
+        most = 0.0
+        for q in GRID:
+            spare = limit_s * (1.0 + 1e-9) - self.at(what, klass, q)
+            if spare < 0:
+                break
+            waits = self.full * math.exp(-spare / self.drained_s) if what != "tpot_s" and self.full > 0 else 0.0
+            most = max(most, q - waits)
+        return most
 
 
 def running(
@@ -76,31 +85,48 @@ def running(
         kv_tokens: that its cache holds.
         limits: its settings.
     """
-    try:
-        found = _settled(costs, classes, rates, limits)
-    except ValueError:
-        return _overloaded(len(classes))
-    if not math.isfinite(found.waiting_s):
-        return _overloaded(len(classes))
     S, D = classes.input_tokens, classes.output_tokens - 1.0
-    chunks = np.ceil(classes.new_tokens / _room(limits, found.running))
-    steps = chunks + D.mean(axis=1)
-    # Tokens held, summed over the steps of a request's life, and their squares; a cache is full as slots of the size
-    # typical for a token are, which counts large requests by what they hold.
+    room = float(limits.max_num_batched_tokens)
+    chunks = np.ceil(classes.new_tokens / min(room, limits.chunk_tokens or room))
+    # Tokens held, summed over the steps of a request's life, and their squares.
     one = (D * S[:, None] + D * (D + 1) / 2).mean(axis=1) + chunks * S
     two = (D * S[:, None] ** 2 + S[:, None] * D * (D + 1) + D * (D + 1) * (2 * D + 1) / 6).mean(axis=1) + chunks * S**2
-    total = float(rates @ one)
-    held = found.running * total / float(rates @ steps)
-    typical = float(rates @ two) / total
-    full = _full(limits.max_num_seqs, found.running, found.load) + _full(kv_tokens / typical, held / typical, found.load)
+    steps = float(rates @ (chunks + D.mean(axis=1)))
+    size, typical = float(rates @ one) / steps, float(rates @ two) / float(rates @ one)  # of a request, of a token's
+    most = min(float(limits.max_num_seqs), kv_tokens / size)  # that run at a time, at most, in the mean
+    try:
+        if float((S + classes.output_tokens.max(axis=1)).max()) > kv_tokens:
+            raise ValueError  # a request alone is too long
+        found = predict(costs, classes, rates, _room(limits, 0.0), int(max(most, 1)), ())
+        found = predict(costs, classes, rates, _room(limits, found.running), int(max(most, 1)), GRID)
+    except ValueError:
+        return _overloaded(len(classes))
+    # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
+    # cache is a crowd of requests of the size typical for a token, which counts large ones by what they hold.
+    each = found.load / steps
+    fixed = found.tpot_s[None] * (1.0 - found.load) - each
+    alone = found.running * (1.0 - found.load) - found.load  # N₀
+    busy = alone / most + found.load
+    if not (math.isfinite(found.waiting_s) and busy < 1.0):
+        return _overloaded(len(classes))
+    by_slots = _full(limits.max_num_seqs, alone, found.load, busy)
+    full = min(1.0, by_slots + _full(kv_tokens / typical, alone * size / typical, found.load, busy))
+    drained = busy / (1.0 - busy) / float(rates.sum())
+    tpot = found.tpot_s | {None: min(found.tpot_s[None], fixed + each * most)}
     ttft = {q: v * slower for q, v in found.ttft_s.items()}
-    e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * found.tpot_s[q] for q, v in ttft.items()}
-    if float((S + classes.output_tokens.max(axis=1)).max()) > kv_tokens:
-        full = 1.0  # the longest request alone is too long
+    ttft[None] = ttft[None] + full * drained
+    e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
     return Running(
         found.load, found.step_s, found.running, found.waiting_s, found.running / limits.max_num_seqs,
-        held / kv_tokens, min(full, 1.0), ttft, found.tpot_s, e2e,
+        found.running * size / kv_tokens, full, drained, ttft, tpot, e2e,
     )  # fmt: skip
+
+
+def _full(most: float, alone: float, load: float, busy: float) -> float:
+    """P(N ≥ most) of a crowd that grows without limit below, and whose queue above is geometric with ratio `busy`."""
+    above, beyond = (float(crowd_above(n, alone, load)) for n in (most, most + 1.0))
+    queue = (above - beyond) / (1.0 - busy)
+    return queue / (1.0 - above + queue)
 
 
 def _room(limits: EngineLimits, crowd: float) -> float:
@@ -109,21 +135,10 @@ def _room(limits: EngineLimits, crowd: float) -> float:
     return min(room, float(limits.chunk_tokens or room))
 
 
-def _settled(costs: StepCosts, classes: Classes, rates: Array, limits: EngineLimits) -> Prediction:
-    """The prediction with the prompt room that its own crowd leaves."""
-    found = predict(costs, classes, rates, _room(limits, 0.0), limits.max_num_seqs, GRID)
-    return predict(costs, classes, rates, _room(limits, found.running), limits.max_num_seqs, GRID)
-
-
-def _full(most: float, mean: float, load: float) -> float:
-    """P(N ≥ most) of a crowd with that mean at load ρ."""
-    return float(crowd_above(most, max(mean * (1.0 - load) - load, 0.0), load)) if load > 0 else 0.0
-
-
 def _overloaded(classes: int) -> Running:
     never, always = np.full(classes, math.inf), math.inf
     return Running(
-        1.0, always, always, always, always, always, 1.0, dict.fromkeys((None, *GRID), never),
+        1.0, always, always, always, always, always, 1.0, always, dict.fromkeys((None, *GRID), never),
         dict.fromkeys((None, *GRID), always), dict.fromkeys((None, *GRID), never),
     )  # fmt: skip
 

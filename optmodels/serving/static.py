@@ -35,6 +35,7 @@ from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, Family, Variant
 from optmodels.latency.work import LayerWork, Precision, layer_work, peak_flops
 from optmodels.limits import Limit
 from optmodels.problem import Problem
+from optmodels.serving.continuous import OF_REQUESTS, LatencyLimit, seconds_and_quantile
 from optmodels.units import (
     Fraction,
     Gib,
@@ -64,12 +65,12 @@ class Workload(Entry):
 
 
 class RealTime(Entry):
-    """LP(7): throughput and both latencies bound."""
+    """LP(7): throughput and both latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
     kind: Literal["real_time"]
     tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
-    ttft_s: Annotated[Seconds, Limit("TTFT", "most", "s", off=math.inf)]
-    tbt_s: Annotated[Seconds, Limit("TBT", "most", "s", off=math.inf)]
+    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
+    tbt_s: Annotated[LatencyLimit, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
 
 
 class Batch(Entry):
@@ -340,8 +341,8 @@ class Case:
         """The SLO and budget of the problem."""
         slo = self.problem.slo
         return Limits(
-            ttft_s=slo.ttft_s if isinstance(slo, RealTime) else np.inf,
-            tbt_s=slo.tbt_s if isinstance(slo, RealTime) else np.inf,
+            ttft_s=seconds_and_quantile(slo.ttft_s)[0] if isinstance(slo, RealTime) else np.inf,
+            tbt_s=seconds_and_quantile(slo.tbt_s)[0] if isinstance(slo, RealTime) else np.inf,
             e2e_s=self.tokens / slo.tps,
             usd_per_hour=self.problem.usd_per_hour_at_most,
         )

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.traces.types import Prefixes
 
 if TYPE_CHECKING:
     from optmodels.simulation.engine import State
@@ -63,6 +64,7 @@ class Requests:
         group: (n,) sub-cluster it must go to; −1: any.
         klass: (n,) class that planned shares and summaries go by; −1: none.
         expected_output_tokens: (n,) what dispatchers of engines know of the output; slots are given by the true ones.
+        prefixes: content blocks of the prompts, which engines share; None: nothing is shared.
     """
 
     arrival_s: Floats
@@ -73,11 +75,13 @@ class Requests:
     group: Ints
     klass: Ints
     expected_output_tokens: Ints
+    prefixes: Prefixes | None = None
 
     @classmethod
     def of(
         cls, arrival_s: Any, prompt_tokens: Any, output_tokens: Any, *, model: Any = 0, deadline_s: Any = np.inf,
         group: Any = -1, klass: Any = -1, expected_output_tokens: Any = None,
+        prefixes: Prefixes | None = None,
     ) -> Requests:  # fmt: skip
         """Requests from anything array-like; scalars stand for all."""
         arrival = np.ascontiguousarray(arrival_s, dtype=np.float64)
@@ -89,7 +93,7 @@ class Requests:
         return cls(
             arrival, column(prompt_tokens, np.int64), column(output_tokens, np.int64), column(model, np.int64),
             column(deadline_s, np.float64), column(group, np.int64), column(klass, np.int64),
-            column(expected, np.int64),
+            column(expected, np.int64), prefixes,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -102,7 +106,9 @@ class Requests:
 
     def take(self, chosen: Any) -> Requests:
         """Some of the requests: an index or mask that keeps their order."""
-        return Requests(*(np.ascontiguousarray(getattr(self, k)[chosen]) for k in self.__dataclass_fields__))
+        columns = (k for k in self.__dataclass_fields__ if k != "prefixes")
+        prefixes = None if self.prefixes is None else self.prefixes.take(np.arange(len(self))[chosen])
+        return Requests(*(np.ascontiguousarray(getattr(self, k)[chosen]) for k in columns), prefixes)
 
 
 @dataclass(frozen=True)

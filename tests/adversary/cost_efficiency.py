@@ -22,6 +22,13 @@ from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    # What engines carry comes of `optmodels.serving.levels`: tests/serving/test_levels.py, and by brute force
+    # tests/cost_efficiency/test_continuous.py.
+    **{f"CostEfficiency.{key}": "see above" for key in ("engine", "serving", "serving=continuous")},
+    "CostEfficiency.serving=static": "what an instance that says nothing has",
+    **{f"EngineLimits.{key}": "see above" for key in ("chunk_tokens", "max_num_batched_tokens", "max_num_seqs")},
+    **{f"Percentile.{key}": "of engines: see above" for key in ("at_most", "percentile")},
+    **{f"RealTime.{key}=Percentile": "of engines: see above" for key in ("ttft_s", "tbt_s")},
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",

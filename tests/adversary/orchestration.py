@@ -44,7 +44,8 @@ LEFT_OUT = {
     "TraceSpec.generated": _GENERATED,
     "TraceSpec.columns": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
-        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed"),
+        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed",
+         *(f"RequestRows.{f}" for f in ("predicted_output_tokens", "prefix_blocks", "prefix_block_tokens"))),
         "for replays alone, which plans do not see",
     ),
     **{
@@ -262,7 +263,7 @@ def _held(
     shortest: float,
 ) -> float:  # fmt: skip
     """Tokens of one request beside the weights where there is most memory; ∞ where the weights fit nowhere."""
-    choose, usable = _choices(data, m), data.get("memory", {}).get("vram_usable", 0.9)
+    choose = _choices(data, m)
     most, limits = 0.0, _limits(data)
     for g in types:
         working = sum(n for of, n in free if of == g)
@@ -274,7 +275,7 @@ def _held(
         for tp in choose["tp"]:
             for pp in choose["pp"]:
                 if tp * pp <= working:
-                    room = tp * pp * usable * vram[g] * GIB - held_bytes(work, shape, tp, 0, 0)
+                    room = tp * pp * _usable(data, vram[g]) * GIB - held_bytes(work, shape, tp, 0, 0)
                     most = max(most, _tokens_in(work, shape, tp, room))
     return most * (1 + EDGE) if most > 0 else math.inf
 
@@ -293,8 +294,15 @@ def _cache(
     data: Instance, work: LayerWork, shape: Architecture, vram_gib: float, tp: int, limits: Continuous, shortest: float
 ) -> float:  # fmt: skip
     """Tokens that an engine's cache holds."""
-    usable = data.get("memory", {}).get("vram_usable", 0.9) * vram_gib * GIB
-    return continuous.kv_tokens(work, shape, usable, tp, limits.room, limits.max_num_seqs, shortest)
+    return continuous.kv_tokens(
+        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room, limits.max_num_seqs, shortest
+    )
+
+
+def _usable(data: Instance, vram_gib: float) -> float:
+    """GiB of a GPU that weights, cache and a pass may take."""
+    memory = data.get("memory", {})
+    return float(memory.get("vram_usable", 0.9) * vram_gib - memory.get("runtime_gib", 0.0))
 
 
 def _shortest(data: Instance, m: int, trace: list[Request] | None) -> float:
@@ -467,7 +475,7 @@ def _candidates(
                     passing -= shape.layers * work.state_bytes
                     need = (kept / (tp * pp) + passing / tp) / GIB
                     full = rates[-1]
-                    if full is None or None in rates or need > memory.get("vram_usable", 0.9) * vram[g]:
+                    if full is None or None in rates or need > _usable(data, vram[g]):
                         continue
                     found += [
                         Candidate(m, g, tp, pp, dp, batch, unit, *full) for dp in sorted(set(choose["dp"]))
@@ -835,7 +843,11 @@ class _Making:
                 data["slo"]["shortfall_penalty"] = d.one((0.0, 1.0, d.magnitude(1e-3, 1e3)))
         data["objective"] = self.objective()
         if self.on("memory") or d.chance(0.15):
-            data["memory"] = {"vram_usable": d.number(0.5, 1.0), "tokens_per_slot": d.one(("mean", "max", 300))}
+            data["memory"] = {
+                "vram_usable": d.number(0.5, 1.0),
+                "runtime_gib": d.number(0.0, 2.0),
+                "tokens_per_slot": d.one(("mean", "max", 300)),
+            }
         if self.on("change") or d.chance(0.1):
             data["change"] = self.change(data)
         if self.files:
@@ -1016,7 +1028,9 @@ class _Making:
             rows["model"] = [d.one(self.names) for _ in range(n)]
         elif len(self.names) > 1 or d.chance(0.5):
             requests["model"] = d.one(self.names)
-        low, high = (0.8, 8.0) if engines else (0.3, 3.0)
+        # Many bins of a default width only where nobody waits for long.
+        narrow = engines and n <= 5 and d.chance(0.15)
+        low, high = (0.3, 3.0) if not engines else (0.8, 1.3) if narrow else (0.8, 8.0)
         slo: dict[str, Any] = {"factor": d.number(low, high)}
         # So many groups that every length has its own; of one allowance, whose groups make no difference then.
         bins: dict[str, Any] = {"lengths": 200, "slo": d.whole(1, 4)} if by_length else {"lengths": 1, "slo": 1}
@@ -1028,7 +1042,7 @@ class _Making:
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if d.chance(0.8) or (engines and n > 5):
+        if not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])

@@ -38,6 +38,19 @@ LEFT_OUT = {
     "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
+    # The rates that engines carry come of `optmodels.serving.levels`, which tests/serving/test_levels.py judges by
+    # brute force and a simulation; to the plan they are a throughput, which is drawn.
+    "ReservedCapacity.serving": "see above",
+    "ReservedCapacity.serving=continuous": "see above",
+    "ReservedCapacity.serving=static": "what an instance that says nothing has",
+    "ReservedCapacity.engine": "see above",
+    "EngineLimits.chunk_tokens": "see above",
+    "EngineLimits.max_num_batched_tokens": "see above",
+    "EngineLimits.max_num_seqs": "see above",
+    "Percentile.at_most": "of engines: see above",
+    "Percentile.percentile": "of engines: see above",
+    "ServiceSlo.tbt_s=Percentile": "of engines: see above",
+    "ServiceSlo.ttft_s=Percentile": "of engines: see above",
 }
 HOURS = 730.0  # of a month
 GIB = float(2**30)

@@ -300,3 +300,23 @@ def test_every_heuristic_sends_requests_as_engines_can(method):
     instance, _ = CASES["orchestration"]["continuous batching"]
     made = optmodels.solve(instance, method, time_limit=20)
     assert made.plan is None or (made.check.ok and made.plan["dispatcher"]["policy"] != "maaso")
+
+
+@pytest.mark.parametrize("more", [{"latency": {"roofline": "roofline"}}, ENGINES])
+def test_the_runtime_takes_its_part_of_every_gpu(more):
+    """1.6 GiB of 16 are a tenth: what fits is that of a tenth less of the memory, and the check agrees."""
+    served = {"models": [{"model": "mistral-7b"}], "requests": {"rows": {
+        "arrival_s": [0.0, 1.0, 2.0], "output_tokens": [200, 300, 400], "prompt_tokens": [100, 900, 300],
+        "slo_factor": [3.0, 3.0, 3.0]}}}  # fmt: skip
+    given, less = (
+        load(two_models(4, **served, **more, memory=m)) for m in ({"runtime_gib": 1.6}, {"vram_usable": 0.8})
+    )
+    a, b = build_tables(given), build_tables(less)
+    assert [d.reason for d in a.discarded] == [d.reason for d in b.discarded]
+    assert len(a.discarded) > len(build_tables(load(two_models(4, **served, **more))).discarded)
+    if "serving" in more:
+        assert [x.engine.kv_tokens for x in a.configurations] == pytest.approx([
+            x.engine.kv_tokens for x in b.configurations
+        ])  # fmt: skip
+    plan = optmodels.solve(given)
+    assert plan.check.ok

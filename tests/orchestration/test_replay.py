@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import warnings
 
+import numpy as np
 import pytest
+from orchestration_cases import two_models
 
 import optmodels
 from formulations.orchestration.replay import replay
@@ -93,3 +97,30 @@ def test_shares_that_are_no_numbers_of_requests(planned, value):
         warnings.simplefilter("error")
         with pytest.raises(InputError, match=r"shares\.admitted"):
             replay(problem, plan | {"shares": shares})
+
+
+def test_a_written_plan_replays_as_right_after_solve(tmp_path):
+    """Shared prompts and predicted lengths of a trace are in the plan's document, too; they change what is replayed."""
+    rng = np.random.default_rng(0)
+    n, head = 120, 1024
+    lines = [
+        {"timestamp": int(1000 * t), "input_length": head + 512, "output_length": int(o), "hash_ids": [1, 2, 10 + i],
+         "predicted_output_tokens": int(o) * 2}
+        for i, (t, o) in enumerate(zip(np.sort(rng.uniform(0, 20, n)), rng.integers(20, 200, n), strict=True))
+    ]  # fmt: skip
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    base = two_models(4)
+    instance = base | {
+        "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]}, "models": [{"model": "llama-3.1-8b"}],
+        "serving": "continuous", "latency": {"model": "roofline"}, "slo": {"factor": 8.0},
+        "candidates": {"tp": [1], "batch": [2, 16]}, "requests": {"trace": {"file": "t.jsonl"}},
+    }  # fmt: skip
+    (tmp_path / "i.json").write_text(json.dumps(instance))
+    result = optmodels.solve(tmp_path / "i.json", time_limit=20)
+    own = optmodels.load(tmp_path / "i.json").own_trace()
+    assert own.prefixes is not None and own.predicted_output_tokens is not None
+    again = optmodels.replay(json.loads(result.to_json()))["report"]
+    assert again["policies"] == result.report["replay"]["policies"]
+    alone = optmodels.replay(result, dataclasses.replace(own, prefixes=None))["report"]
+    policy = again["policy"]
+    assert again["policies"][policy]["ttft_s"]["mean"] < alone["policies"][policy]["ttft_s"]["mean"]

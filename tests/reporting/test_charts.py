@@ -18,6 +18,7 @@ from optmodels.reporting.charts.comparison import charts as comparison_charts
 from optmodels.reporting.charts.sweep import BEATEN, INFEASIBLE, NONE_FOUND, OPEN, PROVED
 from optmodels.reporting.charts.sweep import charts as sweep_charts
 from optmodels.reporting.colours import SERIES
+from optmodels.reporting.quantities import title
 
 vl_convert = pytest.importorskip("vl_convert")
 
@@ -183,3 +184,11 @@ def test_the_gap_over_time_never_shows_bounds_of_parts():
         (0.2, pytest.approx(8 / 12, rel=1e-5)), (0.3, pytest.approx(7 / 12, rel=1e-5)),
         (0.4, pytest.approx(6 / 11, rel=1e-5)), (0.5, 0.2),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "said"), [
+    ("slo.ttft_s", "SLO TTFT, s"), ("workload.batch", "Workload batch"), ("slo.tps", "SLO throughput, tokens/s"),
+    ("usd_per_hour", "Cost, USD/h"), ("workloads[name=chat].requests_per_s", "Workloads[name=chat], requests/s"),
+])  # fmt: skip
+def test_axes_are_named_in_words(path, said):
+    assert title(path) == said

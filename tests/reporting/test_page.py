@@ -68,6 +68,20 @@ class Outline(HTMLParser):
             self.headings.append(int(tag[1]))
 
 
+# Words of table headers that stand on more than one line.
+BROKEN_WORDS = """[...document.querySelectorAll('th')].flatMap(th => {
+  const found = [], walk = document.createTreeWalker(th, NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode())
+    for (const word of node.data.matchAll(/[A-Za-z]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (range.getClientRects().length > 1) found.push(word[0]);
+    }
+  return found;
+})"""
+
+
 @pytest.mark.parametrize("name", ["cost", "infeasible", "fleet", "week", "compare"])
 def test_page_is_complete_without_a_network(written, visit, name):
     path = written / f"{name}.html"
@@ -91,6 +105,9 @@ def test_page_fits_a_phone(written, visit, name):
         "[...document.querySelectorAll('svg')].filter(e => e.getBoundingClientRect().width > 390).length"
     )
     assert wide == 0
+    wide = "[...document.querySelectorAll('caption')].filter(c => c.getBoundingClientRect().width > 390).length"
+    assert opened.page.evaluate(wide) == 0
+    assert opened.page.evaluate(BROKEN_WORDS) == []
 
 
 def test_page_prints(written, visit, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, shortened
 from optmodels.reporting.colours import ALARM, REST, SERIES
+from optmodels.reporting.quantities import title
 
 LINES, CELLS = 12, 2000
 BEATEN = "beaten by another plan"
@@ -96,11 +97,11 @@ def _frontier(document: Mapping[str, Any]) -> Chart | None:
 
 
 def _title(aim: Mapping[str, Any]) -> str:
-    return f"{aim['column']} ({'less' if aim['direction'] == 'min' else 'more'} is better)"
+    return f"{title(aim['column'])} ({'less' if aim['direction'] == 'min' else 'more'} is better)"
 
 
 def _point(varied: Mapping[str, Any]) -> str:
-    words = [f"{k} = {v:.5g}" if isinstance(v, float) else f"{k} = {v}" for k, v in varied.items()]
+    words = [f"{title(k)} = {v:.5g}" if isinstance(v, float) else f"{title(k)} = {v}" for k, v in varied.items()]
     return shortened(", ".join(words), 90)
 
 
@@ -122,15 +123,15 @@ def _objective(document: Mapping[str, Any], keys: list[str], numeric: list[str])
         for r, g in zip(rows, groups, strict=True)
     ]  # fmt: skip
     few = len(short) <= LINES
-    x: dict[str, Any] = {"field": "x", "title": shortened(across, 60)}
+    x: dict[str, Any] = {"field": "x", "title": shortened(title(across), 60)}
     x |= (
         {"type": "quantitative", "scale": _scale([r["x"] for r in data]), "axis": {"format": ",~r"}}
         if is_number
         else {"type": "nominal", "sort": None, "axis": {"labelAngle": -30, "labelLimit": 120}}
     )
     better = "less" if document.get("sense") == "min" else "more"
-    title = f"objective, {document.get('unit', '')} ({better} is better)"
-    y = {"field": "y", "type": "quantitative", "title": title, "scale": {"zero": False}, "axis": {"format": "~s"}}
+    rated = f"objective, {document.get('unit', '')} ({better} is better)"
+    y = {"field": "y", "type": "quantitative", "title": rated, "scale": {"zero": False}, "axis": {"format": "~s"}}
     colour: dict[str, Any] = {"value": SERIES[0]}
     if few and others:
         colour = coloured("group", short.values())
@@ -189,9 +190,9 @@ def _map(document: Mapping[str, Any], x: str, y: str) -> Chart | None:
     ]  # fmt: skip
     ticks = {a: [f"{v:.4g}" for v in sorted({r["varied"][k] for r in rows})] for a, k in (("x", x), ("y", y))}
     encoding = {
-        "x": {"field": "x", "type": "ordinal", "sort": ticks["x"], "title": shortened(x, 60),
+        "x": {"field": "x", "type": "ordinal", "sort": ticks["x"], "title": shortened(title(x), 60),
               "axis": {"labelAngle": 0, "labelOverlap": True}},
-        "y": {"field": "y", "type": "ordinal", "sort": ticks["y"][::-1], "title": shortened(y, 60)},
+        "y": {"field": "y", "type": "ordinal", "sort": ticks["y"][::-1], "title": shortened(title(y), 60)},
         "color": {"condition": {"test": "datum.objective === null", "value": "#dddddd"}, "field": "objective",
                   "type": "quantitative", "title": document.get("unit", ""), "scale": {"scheme": "viridis"},
                   "legend": {"orient": "right", "columns": 1}},

@@ -56,12 +56,13 @@ def _short(rows: Sequence[Mapping[str, Any]], methods: list[str]) -> str:
     means.sort()
     text = f"{len(proved)} of {total} instances are settled with proof."
     if means:
-        gap, method, count = means[0]
-        text += f" Nearest to the certified bound on average: {method} ({gap:.2%} over {count})"
-        if len(means) > 1:
-            gap, method, count = means[-1]
-            text += f"; furthest: {method} ({gap:.2%} over {count})"
-        text += "."
+        nearest, method, count = means[0]
+        furthest, last, last_count = means[-1]
+        if len(means) > 1 and f"{nearest:.2%}" == f"{furthest:.2%}":
+            text += f" All methods are {nearest:.2%} from the certified bound on average."
+        else:
+            text += f" Nearest to the certified bound on average: {method} ({nearest:.2%} over {count})"
+            text += f"; furthest: {last} ({furthest:.2%} over {last_count})." if len(means) > 1 else "."
     return printable(text, 1000)
 
 

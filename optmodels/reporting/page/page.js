@@ -34,6 +34,10 @@
 
   async function draw(place) {
     const spec = store.specs[Number(place.dataset.chart)];
+    if (narrow && spec.hconcat) {
+      spec.vconcat = spec.hconcat; // side by side they would be too small to read
+      delete spec.hconcat;
+    }
     const room = Math.min(place.clientWidth, 650) / (7 * longest({ ...spec, data: null }) + 30); // paper is 650 wide
     store.config.legend.columns = Math.max(1, Math.min(4, Math.floor(room)));
     const { view } = await window.vegaEmbed(place, spec, options);

@@ -1,0 +1,61 @@
+"""Independent check of what machines serve with continuous batching: a line's figures anew, from its step and wait."""
+
+from __future__ import annotations
+
+from formulations.reserved_capacity.plan import ReservedPlan
+from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase
+from formulations.reserved_capacity.throughput import hardware_of, on_engines
+from optmodels import catalog
+from optmodels.errors import InputError
+from optmodels.plan.engines import Kind, check_engine
+from optmodels.plan.findings import Findings
+from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.engine import engine_costs
+
+
+def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase, p: ReservedPlan) -> None:
+    """Levels that exist, keep the limits, and carry the requests that the machines of the plan are counted for."""
+    level = problem.level()
+    if level is None or level.engine is None:
+        found.require("how machines batch, with continuous batching only", not p.serving, len(p.serving), 0)
+        return
+    machines, services = [m.machine for m in problem.machines], [s.service for s in problem.services]
+    pairs = [(line.machine, line.service) for line in p.serving]
+    found.require("one line for a machine and a service", len(set(pairs)) == len(pairs), pairs, "each once")
+    for line in p.serving:
+        where = f"{line.service} on {line.machine}"
+        known = line.machine in machines and line.service in services
+        k = services.index(line.service) if known else 0
+        service = problem.services[k]
+        if not known or service.workload is None:
+            found.add(f"{where}: a machine, and a service with a workload", where, "names of the instance")
+            continue
+        i, w, slo = machines.index(line.machine), service.workload, service.slo
+        gpu, gpus, vram = hardware_of(problem.machines[i])
+        used = line.tensor_parallel * line.replicas_per_machine
+        found.require(f"{where}: TP × replicas = GPUs of the machine", used == gpus, used, gpus)
+        of = on_engines(service, level)
+        heads = of.architecture.heads
+        found.require(f"{where}: TP divides the heads", heads % line.tensor_parallel == 0, line.tensor_parallel, heads)
+        try:
+            engine = engine_costs(of, level.engine, catalog.gpus()[gpu or ""], gpu or "", line.tensor_parallel, vram)
+        except (InputError, KeyError) as error:
+            found.add(f"{where}: engines", str(error), "steps of known latency")
+            continue
+        limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TBT": seconds_and_quantile(slo.tbt_s)}
+        kind = Kind(float(w.input_tokens), float(w.output_tokens), w.cached_input_share, limits["TTFT"][1],
+                    limits["TBT"][1])  # fmt: skip
+        rate = line.requests_per_second / line.replicas_per_machine
+        seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
+        if seen is None:
+            continue
+        counted = float(case.requests_per_second[i, k])
+        for what, stated, true, unit in (
+            ("TTFT without waiting", line.ttft_s, seen.first_s, "s"), ("wait", line.wait_s, seen.waiting_s, "s"),
+            ("TPOT", line.tpot_s, seen.tpot_s, "s"), ("E2E", line.e2e_s, seen.e2e_s, "s"),
+            ("requests/s that machines are counted for", counted, line.requests_per_second, "1/s"),
+            ("TTFT that reach is counted with", float(case.prefill_s[i, k]), line.ttft_s, "s"),
+        ):  # fmt: skip
+            found.close(f"{where}: {what}", stated, true, unit)
+        found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
+        found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TBT"][0], "s")

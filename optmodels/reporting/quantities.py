@@ -1,0 +1,50 @@
+"""Names of fields as people read them: words without underscores, and the unit that a name carries."""
+
+from __future__ import annotations
+
+import re
+
+from optmodels.reporting.text import CALLED
+
+# Ending of a name → unit; the first that fits.
+UNITS: tuple[tuple[str, str], ...] = (
+    ("tps_per_usd_per_hour", "tokens/s per USD/h"), ("usd_per_million_tokens", "USD per million tokens"),
+    ("usd_per_hour", "USD/h"), ("usd_per_month", "USD/month"), ("tokens_per_usd", "tokens/USD"), ("tps", "tokens/s"),
+    ("tokens_per_s", "tokens/s"), ("requests_per_second", "requests/s"), ("requests_per_s", "requests/s"),
+    ("per_s", "/s"), ("usd", "USD"),
+    ("hours", "h"), ("_ms", "ms"), ("_s", "s"), ("share", "%"), ("probability", "%"), ("bytes", "bytes"),
+    ("gib", "GiB"),
+)  # fmt: skip
+# What is said of a number whose name is its unit alone.
+BARE = {
+    "USD/h": "Cost", "USD/month": "Cost", "USD": "Cost", "USD per million tokens": "Cost of tokens",
+    "tokens/USD": "Cost efficiency", "tokens/s per USD/h": "Cost efficiency", "tokens/s": "Throughput",
+}  # fmt: skip
+KEPT = {"share": "share", "probability": "probability", "hours": "hours", "tps": "throughput"}  # of an ending
+ACRONYMS = {"ttft": "TTFT", "tbt": "TBT", "e2e": "E2E", "ce": "CE", "ao": "AO", "slo": "SLO", "usd": "USD", "kv": "KV"}
+
+
+def unit_of(name: str) -> str:
+    """The unit that a name carries, empty for none."""
+    return next((unit for ending, unit in UNITS if name.endswith(ending)), "")
+
+
+def label(name: str) -> str:
+    """``served_share`` as ``Served share``, ``ttft_s`` as ``TTFT``: the name without its unit."""
+    for ending, _ in UNITS:
+        if name.endswith(ending):
+            name = f"{name[: -len(ending)]}_{KEPT.get(ending, '')}"
+            break
+    name = CALLED.get(name.strip("_"), name)
+    text = " ".join(ACRONYMS.get(w, w) for w in name.split("_") if w)
+    return text[:1].upper() + text[1:]
+
+
+def title(path: str) -> str:
+    """A path into an instance or a plan as the title of an axis: ``slo.ttft_s`` as ``SLO TTFT, s``."""
+    *sections, last = path.split(".")
+    unit = unit_of(last)
+    words = " ".join(w for w in (*(label(s) for s in sections), label(last)) if w)
+    words = re.sub(r" (?=[A-Z][a-z])(.)", lambda m: f" {m[1].lower()}", words)  # sections begin with capitals
+    words = words or BARE.get(unit, "")
+    return f"{words}, {unit}" if words and unit else words or unit

@@ -1,0 +1,120 @@
+"""Levels of engines that serve one kind of requests: what they carry within its limits, and how fast.
+
+A level is a step time t (`optmodels.serving.continuous`) with a wait ω. Of the waits the longest that the limits allow
+carries most requests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from optmodels.serving.continuous import (
+    LONGEST_WAIT_S,
+    MOST_OF_WAIT,
+    ROWS,
+    Classes,
+    EngineLimits,
+    LatencyLimit,
+    levels_of_loads,
+    operating_points,
+    seconds_and_quantile,
+)
+from optmodels.serving.engine import EngineCosts
+
+Array = npt.NDArray[np.float64]
+LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels: a neighbour carries at least 90 %
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Levels of engines at which requests of one kind keep their limits; shape (n,), of one engine.
+
+    Attributes:
+        engine: row of the engines.
+        step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
+        max_num_batched_tokens: what the engine is told.
+        requests_per_s: λ, the most that all its capacities carry.
+        alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps.
+        first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most.
+        tpot_s: time per output token at its quantile, at most.
+        e2e_s: of a request in the mean, waiting included, at most.
+        capacities: share of each of `ROWS` in use at that rate, (6, n).
+    """
+
+    engine: npt.NDArray[np.intp]
+    step_s: Array
+    wait_s: Array
+    most_of_wait: Array
+    max_num_batched_tokens: Array
+    requests_per_s: Array
+    alone_s: Array
+    work_s: Array
+    first_s: Array
+    waiting_s: Array
+    tpot_s: Array
+    e2e_s: Array
+    capacities: Array
+
+    @property
+    def running(self) -> Array:
+        """Requests in flight at that rate while none waits, λ·steps·t̄ with t̄ = a₀/(1 − λ·W): Little's law."""
+        return self.requests_per_s * self.alone_s / (1.0 - self.requests_per_s * self.work_s)
+
+    def rate_of(self, row: int, in_flight: float) -> float:
+        """The requests/s of a closed loop that keeps so many in flight, at most: those that wait are served later."""
+        return float(in_flight / (self.alone_s[row] + in_flight * self.work_s[row]))
+
+    def __len__(self) -> int:
+        return len(self.engine)
+
+
+def levels(
+    engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
+    tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,),
+) -> Levels:  # fmt: skip
+    """All of them.
+
+    Args:
+        engines: whose caches hold something.
+        limits: of each engine.
+        kind: one class.
+        ttft: limit, waiting included.
+        tpot: limit.
+        waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
+        shares: of the longest wait: a shorter one promises more, and carries less where waiting is what binds.
+    """
+    assert len(kind) == 1
+    if not engines:
+        z = np.zeros(0)
+        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+    costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
+    points = operating_points(
+        costs, np.array([e.kv_tokens for e in engines]), limits, kind, levels_of_loads(costs, LOADS)
+    )
+    (at_ttft, q_ttft), (at_tpot, q_tpot) = seconds_and_quantile(ttft), seconds_and_quantile(tpot)
+    each, decoding = points.tpot_s(q_tpot)[..., 0], points.decoding_s(None)[..., 0]
+    work, steps = points.work_s[..., 0], points.steps[..., 0]
+    parts = []
+    for most, share in product(MOST_OF_WAIT, shares):
+        (base, per), (mean, per_mean) = points.ttft_s(q_ttft, most), points.ttft_s(None, most)
+        first, each_wait = base[..., 0] * slower, per * slower
+        wait = share * np.minimum(np.minimum(at_ttft - first, waiting_s) / each_wait, LONGEST_WAIT_S)
+        able = points.exists & (each <= at_tpot) & (wait > 0)
+        wait = np.where(able, wait, 1.0)
+        loads = np.concatenate([points.load[..., 0], points.waiting(wait[..., None], most)[None, :, :, 0, 0]])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = 1.0 / loads.max(axis=0)
+        e, level = np.nonzero(able & (rate > 0))
+        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding
+        columns = (
+            points.step_s, wait, np.full_like(wait, most), points.max_num_batched_tokens.astype(float), rate,
+            steps * points.fixed_s, work, first, each_wait * wait, each, e2e,
+        )  # fmt: skip
+        parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
+    return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))

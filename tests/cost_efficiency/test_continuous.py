@@ -1,0 +1,127 @@
+"""Cost efficiency with continuous batching: brute force over engines, the check's verdict, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import pytest
+
+import optmodels
+from formulations.cost_efficiency.check import check
+from formulations.cost_efficiency.points import WAITS, build_tables
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.errors import InputError
+from optmodels.plan.engines import Request, at_level, capacities, latencies
+from optmodels.serving.engine import engine_costs
+from optmodels.serving.levels import LOADS
+
+TTFT, TPOT = {"at_most": 3.0, "percentile": 0.9}, {"at_most": 0.12, "percentile": 0.9}
+
+
+def instance(**changes: Any) -> CostEfficiency:
+    data: dict[str, Any] = {
+        "formulation": "cost_efficiency", "schema": 1, "name": "loop", "model": "llama-3.1-8b",
+        "workload": {"batch": 60, "input_tokens": 500, "output_tokens": 120},
+        "slo": {"kind": "real_time", "tps": 200, "ttft_s": TTFT, "tbt_s": TPOT},
+        "pool": {"machines": [
+            {"machine": "small", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "prices": {"on_demand": 0.8}},
+            {"machine": "large", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 1.9}},
+            {"machine": "pair", "gpu": "l4", "gpu_count": 2, "vram_gib": 48, "prices": {"on_demand": 1.5}},
+        ]},
+        "markets": {"main": ["on_demand"]}, "serving": "continuous", "latency": {"model": "roofline"},
+        "strategies": {"families": ["high_end"], "tensor_parallel": [1, 2]},
+    }  # fmt: skip
+    return CostEfficiency.model_validate(data | changes)
+
+
+def cheapest(problem: CostEfficiency) -> tuple[float, float]:
+    """USD/h and mean E2E of the best deployment, level by level in plain numbers: the first beats the second."""
+    case, w, slo = problem.resolve(), problem.workload, problem.slo
+    best = (math.inf, math.inf)
+    assert slo.kind == "real_time"
+    for m in case.machines:
+        for tp in (t for t in problem.strategies.tensor_parallel if m.gpu_count % t == 0):
+            of, limits = problem.engines(case), problem.engine
+            e = engine_costs(of, limits, case.gpus[m.gpu or ""], m.gpu or "", tp, m.vram_gib / m.gpu_count)
+            request = Request(w.input_tokens, w.input_tokens, w.output_tokens, 1.0)
+            fixed = e.costs.fixed_s + e.costs.prompt_step_s + (e.costs.experts.all_s if e.costs.experts else 0.0)
+            for load in LOADS:
+                t = fixed / (1 - load)
+                level = at_level(limits, e.costs, e.kv_tokens, {"": request}, t)
+                if level is None:
+                    continue
+                r = level.requests[""]
+                for most in (4.0, None):
+                    seen = [latencies(level, r, t, wait, most, limits.max_num_seqs, e.slower, e.costs.request_s,
+                                      (0.9, 0.9, None)) for wait in (0.0, 1.0)]  # fmt: skip
+                    longest = min((3.0 - seen[0][0]) / (seen[1][0] - seen[0][0]), 30.0)
+                    if seen[0][1] > 0.12 or longest <= 0:
+                        continue
+                    for share in WAITS:
+                        wait = share * longest
+                        rate = 1 / max(capacities(level, t, wait, most, limits.max_num_seqs)[""].values())
+                        running = math.floor(rate * r.steps * level.fixed / (1 - rate * r.work) + 1e-9)
+                        count = next((n for n in range(1, 61) if n * (m.gpu_count // tp) * running >= w.batch), None)
+                        e2e = seen[0][2] + wait * (seen[1][2] - seen[0][2])
+                        if count and w.batch * (w.input_tokens + w.output_tokens) / e2e >= slo.tps:
+                            price = m.prices.on_demand
+                            assert price is not None
+                            best = min(best, (count * price, e2e))
+    return best
+
+
+def test_exact_is_the_cheapest_by_brute_force() -> None:
+    problem = instance()
+    found = optmodels.solve(problem)
+    assert found.plan is not None
+    assert found.check is not None and found.check.ok
+    usd, e2e = cheapest(problem)
+    assert found.plan["usd_per_hour"] == pytest.approx(usd)
+    assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])
+def test_other_methods_know_the_same_candidates(method: str) -> None:
+    problem = instance()
+    assert optmodels.solve(problem, method=method).objective == pytest.approx(optmodels.solve(problem).objective)
+
+
+def test_no_static_technique_is_offered() -> None:
+    problem = instance(strategies={"families": ["high_end", "multi_pass", "kvo_ram", "ao"]})
+    assert set(build_tables(problem).configurations.family.tolist()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("step_s", 1.02), ("wait_s", 1.5), ("kv_tokens", 1.1), ("max_num_batched_tokens", 2), ("max_num_seqs", 2)],
+)
+def test_the_check_recomputes_the_engine(path: str, value: float) -> None:
+    problem = instance()
+    found = optmodels.solve(problem)
+    assert found.plan is not None
+    plan = copy.deepcopy(found.plan)
+    plan["engine"][path] = type(plan["engine"][path])(plan["engine"][path] * value)
+    assert not check(problem, plan).ok
+
+
+def test_more_in_flight_than_the_level_takes_is_noticed() -> None:
+    found = optmodels.solve(instance())
+    assert found.plan is not None
+    report = check(instance(workload={"batch": 600, "input_tokens": 500, "output_tokens": 120}),
+                             found.plan | {"batch_split": [600]})  # fmt: skip
+    assert any("what there is" in v.requirement for v in report.violations)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"latency": {}}, "latency.model"),
+        ({"serving": "static"}, "slo.ttft_s"),
+        ({"strategies": {"families": ["kvo_ram"]}}, "strategies.families"),
+    ],
+)
+def test_what_says_nothing_is_refused(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(InputError, match=path.replace(".", r"\.")):
+        instance(**changes).resolve()

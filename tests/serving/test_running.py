@@ -1,0 +1,71 @@
+"""Engines at the rates they have: against the step simulator, and dispatchers' shares worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import Classes, EngineLimits
+from optmodels.serving.running import running, shares
+from optmodels.simulation.continuous import Arrivals, Engine, simulate
+
+COSTS = StepCosts(
+    fixed_s=0.02, prompt_step_s=0.001, prompt_token_s=2e-5, prompt_pair_s=0.0, prompt_context_s=0.0,
+    decode_request_s=2e-4, context_s=1e-7, mixed_context_s=1e-7, request_s=0.0,
+)  # fmt: skip
+CLASSES = Classes.of([500.0, 2000.0], [200.0, 100.0])
+
+
+def simulated(rates, kv_tokens, limits, n=20_000):
+    rng = np.random.default_rng(0)
+    kind = rng.choice(2, n, p=rates / rates.sum())
+    arrivals = Arrivals.of(
+        np.cumsum(rng.exponential(1 / rates.sum(), n)), np.array([500, 2000])[kind], np.array([200, 100])[kind]
+    )  # fmt: skip
+    one = Engine(COSTS, int(kv_tokens), limits.max_num_seqs, limits.max_num_batched_tokens)
+    return simulate(arrivals, [one]), kind
+
+
+@pytest.mark.parametrize("max_num_seqs", [256, 24])
+@pytest.mark.parametrize("total", [2.0, 4.0])
+def test_the_share_within_a_limit_is_that_of_the_simulation(total, max_num_seqs):
+    """With slots to spare, and with so few that a share of the requests waits for one."""
+    rates = np.array([0.7, 0.3]) * total
+    limits = EngineLimits(max_num_seqs=max_num_seqs)
+    found = running(COSTS, 1.0, CLASSES, rates, 1e7, limits)
+    seen, kind = simulated(rates, 1e7, limits)
+    assert found.step_s == pytest.approx(float(seen.busy_s[0] / seen.steps[0]), rel=0.05)
+    for klass in range(2):
+        mine = kind == klass
+        for what, limit in (("ttft_s", 0.5), ("e2e_s", 8.0), ("tpot_s", 0.04)):
+            inside = float((getattr(seen, what)[mine] <= limit).mean())
+            assert found.within(what, klass, limit) == pytest.approx(inside, abs=0.08), what
+
+
+def test_what_never_fits_or_never_ends_is_overloaded():
+    limits = EngineLimits()
+    assert running(COSTS, 1.0, CLASSES, np.array([200.0, 200.0]), 1e7, limits).load == 1.0  # time
+    assert running(COSTS, 1.0, CLASSES, np.array([3.0, 1.0]), 3000.0, limits).load == 1.0  # one request at a time
+    assert running(COSTS, 1.0, CLASSES, np.array([3.0, 1.0]), 2000.0, limits).within("e2e_s", 0, 1e9) == 0.0
+    few = replace(CLASSES)
+    assert running(COSTS, 1.0, few, np.array([3.0, 1.0]), 1e7, EngineLimits(max_num_seqs=4)).load == 1.0  # slots
+
+
+def test_shares_even_out_what_the_dispatcher_looks_at():
+    """KV 0.2·s and 0.6·s of a group: a part of 3 to 1 for each engine; two of the first: 3/7, 3/7, 1/7."""
+
+    def engine(kv, first_s):
+        return lambda s: SimpleNamespace(
+            kv=kv * s, running=10 * kv * s, e2e_s={None: np.array([first_s + 4 * kv * s])}
+        )  # fmt: skip
+
+    engines = [engine(0.2, 1.0), engine(0.6, 1.0)]
+    for dispatcher in ("least_kv", "shortest_queue", "earliest_finish", "prefix_affine"):
+        assert shares(dispatcher, engines, [2, 1]) == pytest.approx([3 / 7, 1 / 7], rel=1e-3), dispatcher
+    assert shares("round_robin", engines, [2, 1]) == pytest.approx([1 / 3, 1 / 3])
+    # An engine that is slower empty than the other one full gets nothing of earliest finish.
+    assert shares("earliest_finish", [engine(0.2, 1.0), engine(0.6, 2.0)], [1, 1]) == pytest.approx([1.0, 0.0])
