@@ -59,6 +59,7 @@ study: setup  ## the papers' tables and figures recomputed, into results/
 	$(BIN)/python -m papers.maaso
 
 bench: setup  ## timings and ratios, each benchmark's docstring says of what
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/cost_efficiency.py
 	$(BIN)/python benchmarks/fleet.py
 	$(BIN)/python benchmarks/reserved_capacity.py

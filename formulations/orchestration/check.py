@@ -134,17 +134,18 @@ def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None
             found.add("instance names differ", name, "once")
     for i in p.instances:
         line = p.configurations[i.configuration]
-        found.require(f"sub-cluster of {i.name}", i.subcluster in (-1, 0, 1), i.subcluster, "-1, 0 or 1")
+        if i.subcluster not in (-1, 0, 1):
+            found.add(f"sub-cluster of {i.name}", i.subcluster, "-1, 0 or 1")
         total = sum(len(g) for g in i.placement.values())
-        found.equal(f"GPUs of {i.name}", float(total), float(line.tp * line.pp * line.dp))
+        if total != line.tp * line.pp * line.dp:
+            found.add(f"GPUs of {i.name}", total, line.tp * line.pp * line.dp)
         together = 1 if c.tensor_groups_cross_servers else line.tp * (1 if c.pipelines_cross_servers else line.pp)
         for server, gpus in i.placement.items():
             if server not in kind:
                 found.add(f"server of {i.name}", server, "a server of the cluster")
                 continue
-            found.require(
-                f"GPU type of {server} for {i.name}", kind[server].gpu == line.gpu, kind[server].gpu, line.gpu
-            )
+            if kind[server].gpu != line.gpu:
+                found.add(f"GPU type of {server} for {i.name}", kind[server].gpu, line.gpu)
             if len(gpus) % together:
                 found.add(f"{i.name} on {server}: groups of {together} GPUs", len(gpus), f"a multiple of {together}")
             for g in gpus:

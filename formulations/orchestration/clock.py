@@ -13,6 +13,11 @@ LEAST_S = 0.05  # of a solve that is begun, also when the time is up: small ones
 
 
 @dataclass(frozen=True)
+class Counted(Options):
+    """Options of a method whose plan need not have its instances by name."""
+
+
+@dataclass(frozen=True)
 class Clock:
     """The time of one method, or of one part of it.
 
@@ -68,7 +73,11 @@ class Clock:
         return Settings(max(LEAST_S, self.left) if self.limited else None, self.options.gap, self.options.seed)
 
     def given(self) -> Options:
-        """Options of another method within this time, of whose answer only the instances count."""
-        return replace(
-            self.options, time_limit=max(LEAST_S, self.left) if self.limited else None, on_event=None, answer_only=True
-        )
+        """Options of another method within this time, of whose answer only the numbers of instances count."""
+        o = self.options
+        return Counted(o.seed, max(LEAST_S, self.left) if self.limited else None, o.gap, answer_only=True)
+
+    @property
+    def on_servers(self) -> bool:
+        """Whether the plan is to say on which GPUs its instances run."""
+        return not isinstance(self.options, Counted)

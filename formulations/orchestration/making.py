@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,13 +23,22 @@ from formulations.orchestration.plan import (
 from formulations.orchestration.points import Configuration, OrchestrationTables
 
 Ints = npt.NDArray[np.int64]
+BOTH = -1  # sub-clusters, or none
 
 
-def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None:
-    """The plan with `a.counts` instances of every configuration and its shares; None if they do not fit the servers."""
-    placed = place(t, a.counts)
-    if placed is None:
-        return None
+def make_plan(
+    t: OrchestrationTables, a: Assignment, subclusters: Mapping[int, Sequence[int]] | None = None, *,
+    on_servers: bool = True,
+) -> OrchestrationPlan | None:  # fmt: skip
+    """The plan with `a.counts` instances of every configuration and its shares; None if they do not fit the servers.
+
+    Args:
+        t: the tables.
+        a: instances and what they serve.
+        subclusters: of every used configuration, the sub-cluster of each of its instances.
+        on_servers: False leaves out the instances by name (`with_instances` adds them): of tens of thousands they take
+            longer than all else.
+    """
     used = np.flatnonzero(a.counts)
     position = {int(c): i for i, c in enumerate(used)}
     m, running = metrics(t, a), np.zeros(len(a.counts)) if t.taken is None else most_running(t, a)
@@ -38,10 +49,6 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
             requests=float(a.admitted[a.configuration == c].sum()), engine=_engine(x, float(running[c])),
         ) for c in used for x in [t.configurations[c]]
     ]  # fmt: skip
-    instances = [
-        InstanceLine(name=i.name, configuration=position[i.configuration], placement=i.placement, kept=i.kept)
-        for i in placed.instances
-    ]
     in_time = np.zeros(len(t.classes))
     np.add.at(in_time, a.request_class, a.admitted.sum(axis=1))
     classes = [
@@ -51,13 +58,32 @@ def make_plan(t: OrchestrationTables, a: Assignment) -> OrchestrationPlan | None
             in_time=float(in_time[k]),
         ) for k in range(len(t.classes))
     ]  # fmt: skip
-    return OrchestrationPlan(
-        name=t.case.problem.name, bin_s=t.bin_s, bins=t.bins, configurations=lines, instances=instances,
+    plan = OrchestrationPlan(
+        name=t.case.problem.name, bin_s=t.bin_s, bins=t.bins, configurations=lines, instances=[],
         classes=classes, shares=_shares(a, position), prediction=_prediction(t, a, m),
         score=ScoreLines(satisfaction=m.satisfaction, throughput=m.throughput, latency=m.latency, changes=m.changes,
                          shortfall=m.shortfall_penalty, total=m.total),
-        shortfalls=m.shortfalls, started=m.started, stopped=m.stopped, moved=placed.moved,
+        shortfalls=m.shortfalls, started=m.started, stopped=m.stopped,
     )  # fmt: skip
+    return with_instances(t, plan, subclusters) if on_servers else plan
+
+
+def with_instances(
+    t: OrchestrationTables, plan: OrchestrationPlan, subclusters: Mapping[int, Sequence[int]] | None = None
+) -> OrchestrationPlan | None:
+    """The plan with its instances on GPUs of servers; None if they do not fit."""
+    placed = place(t, counts_of(t, plan))
+    if placed is None:
+        return None
+    rows = rows_of(t, plan)
+    position = {c: i for i, c in enumerate(rows)}
+    sides = [s for c in rows for s in subclusters[c]] if subclusters else [BOTH] * len(placed.instances)
+    instances = [
+        InstanceLine(
+            name=i.name, configuration=position[i.configuration], placement=i.placement, kept=i.kept, subcluster=side
+        ) for i, side in zip(placed.instances, sides, strict=True)
+    ]  # fmt: skip
+    return plan.model_copy(update={"instances": instances, "moved": placed.moved})
 
 
 def _engine(x: Configuration, running: float) -> EngineLine | None:

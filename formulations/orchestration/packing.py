@@ -142,7 +142,7 @@ class _Servers:
         if at not in self.lists:
             line = self.lines[at]
             used = self.taken.get(line.name, ())
-            self.lists[at] = [g for g in line.free if g not in used]
+            self.lists[at] = sorted(g for g in line.free if g not in used)
         return self.lists[at]
 
     def take(self, at: int, size: int) -> Placement:
@@ -156,15 +156,14 @@ class _Servers:
 def _first_fit(servers: _Servers, units: Sequence[int]) -> list[Placement] | None:
     """The largest first."""
     placed: list[Placement] = [{} for _ in units]
-    at, size = 0, -1
-    for i in sorted(range(len(units)), key=lambda i: -units[i]):
-        if units[i] != size:
-            at, size = 0, units[i]
-        while at < len(servers.lines) and len(servers.free(at)) < size:
-            at += 1
-        if at == len(servers.lines):
-            return None
-        placed[i] = servers.take(at, size)
+    for size in sorted(set(units), reverse=True):
+        at = 0
+        for i in np.flatnonzero(np.asarray(units) == size).tolist():
+            while at < len(servers.lines) and len(servers.free(at)) < size:
+                at += 1
+            if at == len(servers.lines):
+                return None
+            placed[i] = servers.take(at, size)
     return placed
 
 

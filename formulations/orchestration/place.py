@@ -80,18 +80,18 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
         placed = _place_rest(t, counts, stay)
     if placed is None:
         return None
-    number: dict[int, int] = {}
+    of: dict[int, list[tuple[Placement, bool]]] = {}
+    for c, placement in stay:
+        of.setdefault(c, []).append((placement, True))
+    for c, placement in placed:
+        of.setdefault(c, []).append((placement, False))
     instances = []
-    for c, placement, kept in [(c, p, True) for c, p in stay] + [(c, p, False) for c, p in placed]:
-        number[c] = number.get(c, 0) + 1
+    for c in sorted(of):
         x = t.configurations[c]
         gpu = f"-{t.case.gpu_types[x.gpu]}" if len(t.case.gpu_types) > 1 else ""
-        name = (
-            f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}-{number[c]}"
-        )
-        instances.append(Placed(name, c, placement, kept))
-    order = sorted(range(len(instances)), key=lambda i: instances[i].configuration)
-    return Placements(tuple(instances[i] for i in order), moved)
+        name = f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}"
+        instances += [Placed(f"{name}-{n}", c, placement, kept) for n, (placement, kept) in enumerate(of[c], 1)]
+    return Placements(tuple(instances), moved)
 
 
 def _place_rest(
@@ -108,6 +108,9 @@ def _place_rest(
         where = pack(t.case, g, units, kept)
         if where is None:
             return None
+        if len(where) == len(owner):  # a unit each
+            placed += zip(owner, where, strict=True)
+            continue
         at = 0
         for c in owner:
             joined: Placement = {}

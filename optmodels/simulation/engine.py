@@ -69,8 +69,9 @@ class State(NamedTuple):
 
 
 def compiled(function):  # type: ignore[no-untyped-def]
-    """A part of the loop, put in place of every call."""
-    return njit(cache=True, _nrt=False, forceinline=True, error_model="numpy")(function)
+    """A part of the loop, put in place of every call and called by nothing else: Python needs no way into it."""
+    options = {"forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(cache=True, _nrt=False, error_model="numpy", **options)(function)
 
 
 @compiled

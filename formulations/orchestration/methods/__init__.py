@@ -2,13 +2,24 @@
 
 from functools import partial
 
-from formulations.orchestration.literal import literal
 from formulations.orchestration.methods import exact
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
 from formulations.orchestration.methods.greedy_dp import greedy_dp, maaso_printed, maaso_star
 from formulations.orchestration.methods.relaxed import config_tree, lp_rounding
-from optmodels.formulation import Method
+from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.points import OrchestrationTables
+from formulations.orchestration.problem import Orchestration
+from optmodels.formulation import Method, Options
+from optmodels.plan.outcome import Outcome
+
+
+def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """`formulations.orchestration.literal`, which takes all of Pyomo: imported when it is run."""
+    from formulations.orchestration.literal import literal as run
+
+    return run(problem, tables, options)
+
 
 METHODS: dict[str, Method] = {
     "exact": exact.exact, "literal": literal, "greedy_dp": greedy_dp,

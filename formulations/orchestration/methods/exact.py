@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, metrics
-from formulations.orchestration.making import counts_of, make_plan
+from formulations.orchestration.making import counts_of, make_plan, with_instances
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
@@ -71,7 +71,7 @@ class _Search:
     Attributes:
         found: the best.
         others: all known.
-        heuristic: the best plan of a heuristic.
+        heuristic: the best plan of a heuristic, its instances not yet on servers.
         ran: the heuristics so far.
         status: where nothing was found.
     """
@@ -205,7 +205,8 @@ def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
     best = dispatched(t, plans, clock.options.seed, clock) if plans else None
     kept = search.heuristic
     if kept is not None and (best is None or best.score.total < kept.score.total - PROVED * abs(kept.score.total)):
-        return kept  # its instances could not be scheduled as well in the time that was left
+        kept = with_instances(t, kept)  # its instances could not be scheduled as well in the time that was left
+        return best if kept is None else dispatched(t, [kept], clock.options.seed, clock)
     return best
 
 

@@ -55,16 +55,18 @@ class Deployment:
             counts[g.configuration] += g.count
         return counts
 
-    def label(self, t: OrchestrationTables, plan: OrchestrationPlan) -> OrchestrationPlan:
-        """The plan with its dispatcher: policy, the split θ, and every instance's sub-cluster."""
-        used = np.flatnonzero(self.counts(t))
-        sides = {int(c): [g.side for g in self.groups if g.configuration == c for _ in range(g.count)] for c in used}
-        instances = [
-            x.model_copy(update={"subcluster": sides[int(used[x.configuration])].pop()}) for x in plan.instances
-        ]
+    def subclusters(self) -> dict[int, list[int]]:
+        """Of every configuration, the sub-cluster of each of its instances."""
+        sides: dict[int, list[int]] = {}
+        for g in reversed(self.groups):
+            sides.setdefault(g.configuration, []).extend([g.side] * g.count)
+        return sides
+
+    def label(self, plan: OrchestrationPlan) -> OrchestrationPlan:
+        """The plan with its dispatcher: policy and the split θ."""
         dispatcher = Dispatcher(policy=self.policy, overflow_protection=self.protect,
                                 strict_slo_factor=self.strict_slo_factor)  # fmt: skip
-        return plan.model_copy(update={"instances": instances, "dispatcher": dispatcher})
+        return plan.model_copy(update={"dispatcher": dispatcher})
 
 
 def greedy_dp(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -165,14 +167,15 @@ def finish(
     for m, served in enumerate(p.models):
         if int(counts[t.model_of == m].sum()) < served.minimum_instances:
             assignment, why = None, f"{served.model}: no room for {served.minimum_instances} instances"
-    plan = None if assignment is None else make_plan(t, assignment)
+    sides = found.subclusters() if t.taken is None else None
+    plan = None if assignment is None else make_plan(t, assignment, sides, on_servers=clock.on_servers)
     seconds |= {"assign": time.perf_counter() - at, "solve": clock.seconds}
     limit = clock.stopped
     if plan is None:
         log["reason"] = why or "the instances do not fit the servers"
         return Outcome("no_solution_found", None, limit=limit, seconds=seconds, log=log)
     if t.taken is None:
-        plan = found.label(t, plan)
+        plan = found.label(plan)
     elif not clock.options.answer_only:  # MaaSO's dispatchers send to slots
         plan = dispatched(t, [plan], clock.options.seed, clock)
     return Outcome("feasible", plan, limit=limit, seconds=seconds, log=log)

@@ -62,7 +62,7 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
     bound, x, _ = relaxation(model, clock.settings())
     seconds = {"relax": clock.seconds}
     found = None if x is None else rounded(tables, flow.n.of(x), clock)
-    plan = None if found is None else make_plan(tables, found.assignment)
+    plan = None if found is None else make_plan(tables, found.assignment, on_servers=clock.on_servers)
     if plan is not None and not options.answer_only:
         plan = dispatched(tables, [plan], options.seed, clock)
     seconds |= {"solve": clock.seconds}
