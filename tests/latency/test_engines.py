@@ -323,3 +323,11 @@ def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     assert (tmp_path / "points.csv").is_file()
     done = subprocess.run([*command, "--engine", "vlm", "--gpu", "h100"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "--engine" in done.stderr and "--llm" in done.stderr
+
+
+def test_a_file_of_coefficients_says_how_wrong_they_were_of_whatever_was_left_out():
+    target = read_engine_model().targets["tpot_s"]
+    document = target.model_dump(by_alias=True)
+    document["residual_quantiles"] = {k: v for k, v in document["residual_quantiles"].items() if k != "gpu"}
+    with pytest.raises(ValueError, match="gpu is missing"):
+        type(target).model_validate(document)

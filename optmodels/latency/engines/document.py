@@ -13,7 +13,7 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
@@ -47,6 +47,13 @@ class EngineTarget(Entry):
     spread: dict[str, float] = Field(
         default={}, description="engine|llm → how far its ratios of unseen workloads lie apart, in multiples of all"
     )
+
+    @model_validator(mode="after")
+    def _how_wrong_it_may_be(self) -> EngineTarget:
+        for what in ("workload", "llm", "gpu", "engine"):
+            if what not in self.residual_quantiles:
+                raise ValueError(f"residual_quantiles of every kind of row left out: {what} is missing")
+        return self
 
     def of(self, deployment: Deployment) -> EngineTarget:
         """With the quantiles of unseen workloads as far apart as those of this engine and LLM were."""
