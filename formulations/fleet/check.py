@@ -540,8 +540,9 @@ def _reserve(found: Findings, problem: Fleet, models: Mapping[str, str], q: Peri
     if r is None:
         return
     pools = _pools(models, q, r.machines == "spot")
-    if r.survive_probability is not None:
-        found.at_most(f"{q.name}: pools on spot", len(pools), r.pools)
+    if r.survive_probability is not None:  # pools without load lose nothing
+        loaded = sum(_needed(members, r.load_after_loss) > 0 for _, members in pools.values())
+        found.at_most(f"{q.name}: pools on spot with load", loaded, r.pools)
     for machines, members in pools.values():
         count = sum(d.count for d in members)
         needed = _needed(members, r.load_after_loss)

@@ -114,7 +114,8 @@ class FleetModel(Parameters):
         self.x = self.variable("x", ("t", "w", "p"), np.nonzero(wanted[:, :, None] & possible[None]), upper=1.0)
         self.s = self.variable("s", ("t", "w"), np.nonzero(wanted), upper=1.0 - self.served[None, :])
         self.y = self.variable("y", ("t", "j", "k"), (t, pool, k), upper=1.0, integer=True)
-        idle_pools = np.unique(levels[:, 0])[: None if changing or least.any() else 0]
+        kept = changing or least.any() or problem.objective == "max_ce"  # where deployments without load may run
+        idle_pools = np.unique(levels[:, 0])[: None if kept else 0]
         at, j = np.divmod(np.arange(self.T * len(idle_pools)), max(len(idle_pools), 1))
         self.idle = self.variable("idle", ("t", "j"), (at, idle_pools[j]), integer=True)
         t, w, p = self.x.labels

@@ -529,13 +529,8 @@ def _levels(
     if q.model == "none":
         levels = [(case.problem.max_load, np.full(n, np.inf))]
     else:
-        ranked = np.sort(np.where(np.isfinite(e2e), e2e, -1.0), axis=0)  # (D, n), impossible ones first
-        possible = (ranked >= 0).sum(axis=0)
-        caps = []
-        for k in range(1, q.service_classes + 1):
-            which = np.maximum(np.ceil(possible * k / q.service_classes).astype(int) - 1, 0)
-            caps.append(ranked[np.minimum(len(demands) - possible + which, len(demands) - 1), np.arange(n)])
-        levels = [(rho, cap) for rho in sorted(set(q.load_levels)) if rho < 1 for cap in _distinct(caps)]
+        caps = _distinct(_longest_services(e2e, q.service_classes))
+        levels = [(rho, cap) for rho in sorted(set(q.load_levels)) if rho < 1 for cap in caps]
     for rho, cap in levels:
         factor = variability(q.model, q.arrival_scv, q.service_scv, batch, rho)
         load, penalty = np.full((len(demands), n), np.inf), np.zeros((len(demands), n))
@@ -560,6 +555,23 @@ def _levels(
             np.full(n, block, dtype=np.intp), np.arange(n), np.full(n, batch, dtype=np.intp), np.full(n, rho),
             cap, load, penalty, latencies, np.full((n, len(LEVEL)), np.nan),
         )  # fmt: skip
+
+
+def _longest_services(service: Array, classes: int) -> list[Array]:
+    """Longest service times that waiting is planned for, (n,) by class: quantiles of the distinct ones, (D, n).
+
+    Every one where there are no more than `classes`; the longest of all is always the last.
+    """
+    ranked = np.sort(np.where(np.isfinite(service), service, -1.0), axis=0)  # impossible ones first
+    again = np.diff(ranked, axis=0, append=np.inf) <= 0  # stands in the next row, too
+    ranked = np.sort(np.where(again, -1.0, ranked), axis=0)
+    D, n = ranked.shape
+    possible = (ranked >= 0).sum(axis=0)
+    found = []
+    for k in range(1, classes + 1):
+        which = np.maximum(np.ceil(possible * k / classes).astype(int) - 1, 0)
+        found.append(np.maximum(ranked[np.minimum(D - possible + which, D - 1), np.arange(n)], 0.0))
+    return found
 
 
 def _distinct(caps: list[Array]) -> list[Array]:
@@ -800,11 +812,7 @@ def _measured(case: FleetCase) -> FleetTables:
             rhos.append(np.full(n, rho))
             continue
         service = busy * slots  # seconds in a slot
-        for k in range(1, q.service_classes + 1):
-            cap = np.array([
-                np.quantile(col[np.isfinite(col)], k / q.service_classes, method="inverted_cdf")
-                if np.isfinite(col).any() else 0.0 for col in service.T
-            ])  # fmt: skip
+        for cap in _longest_services(service, q.service_classes):
             load = busy / rho
             load[service > cap * (1 + 1e-12)] = np.inf
             for i, d in enumerate(case.demands):

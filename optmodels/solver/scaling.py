@@ -26,6 +26,7 @@ COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exce
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
 REFUSED = 1e12  # HiGHS refuses coefficients above 10¹⁵: no row is scaled up to near there
+SPREAD = 1e10  # of a MIP's coefficients: over 12 orders HiGHS 1.15.1 has proved a false optimum, with rows of 8
 NARROW = 1e-4  # a continuous column of such a size is extreme: a hundredth of it is the tolerance of its bounds
 NEGLIGIBLE = 1e-7  # a term that is never a larger part of its row's right-hand side matters to no tolerance
 NOISE = 1e-12  # of rows without one: a term that is never a larger part of the largest is rounding
@@ -177,6 +178,9 @@ def extremes(model: Compiled) -> str | None:
                 f"{model.row_names[i[worst]]} has coefficients {a[worst]:.2g}, of {model.column_names[j[worst]]}, and"
                 f" {most[i[worst]]:.2g}"
             )
+        counted = a[counts]
+        if len(counted) and model.integer.any() and counted.max() > SPREAD * counted.min():
+            return f"coefficients reach from {counted.min():.2g} to {counted.max():.2g}"
         # A continuous column is as large as it takes to fill a row, or as its bounds allow.
         large = np.minimum(span, _row_sizes(model, i, j, a, np.ones(len(model.lower)))[i] / a)
         narrow = np.flatnonzero(counts & ~model.integer[j] & (large < NARROW))
