@@ -876,7 +876,10 @@ def simulate(
     began = time.perf_counter()
     one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
     costs, provenance = one.costs(model, float(requests.prompt_tokens.mean()))
-    room = one.kv_tokens(max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
+    room = kv_tokens
+    if room is None:
+        mean = float((requests.prompt_tokens + requests.output_tokens).mean())
+        room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
     report, columns = serve(
         requests, limits, instances, dispatcher, refuse,  # type: ignore[arg-type]

@@ -304,7 +304,7 @@ def operating_points(
         str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="With default: fp16 (unless rows of your own say else), fp8, fp4 or int4 weights.")
+        str | None, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights; else your rows' own, or fp16.")
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     where: Where = None,
