@@ -289,3 +289,17 @@ def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
     script = next(text for name, text in export(made).files.items() if name.endswith(".sh"))
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script
+
+
+def test_engines_that_run_today_do_both_stages_beside_an_optimum_that_parts_them():
+    """What runs is the same with stages allowed; the plan it is compared with is the instance's, and saves more."""
+    today = {"schema": 1, "deployments": [
+        {"workloads": ["chat"], "machine": "p5.48xlarge", "machines": 2, "tensor_parallel": 4}]}  # fmt: skip
+    apart, together = (optmodels.evaluate(today, instance=APART | {"deployment": {"stages": stages}})
+                       for stages in (["both", "prefill", "decode"], ["both"]))  # fmt: skip
+    assert apart["report"] == together["report"]
+    best = apart["best"]
+    assert {d["stage"] for d in best["plan"]["periods"][0]["deployments"]} == {"prefill", "decode"}
+    assert best["objective"] == pytest.approx(optmodels.solve(APART).objective)
+    assert apart["saving"]["share"] == pytest.approx(1 - best["objective"] / apart["today"]["objective"])
+    assert apart["saving"]["share"] > together["saving"]["share"]
