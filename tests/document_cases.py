@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conftest import tiny_problem
-from fleet_cases import CONTINUOUS, DAY, MEASURED, SCARCE
+from fleet_cases import APART, CONTINUOUS, DAY, MEASURED, SCARCE
 from orchestration_cases import two_models
 from reserved import machine, service, two_regions
 
@@ -57,6 +57,11 @@ CERTIFIED = BATCHING | {
         "ttft_s": {"at_most": 0.13, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 8.0},
 }  # fmt: skip
+# One deployment does both stages, and of those apart only such as have one degree exchange caches.
+STAGES = APART | {
+    "latency": {"model": "roofline"},
+    "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
+}  # fmt: skip
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
@@ -84,6 +89,7 @@ CASES = {
         "measured": (MEASURED, "exact"),
         "continuous batching": (BATCHING, "exact"),
         "certified": (CERTIFIED, "exact"),
+        "stages apart": (STAGES, "exact"),
     },
     "orchestration": {
         "shortfalls": (

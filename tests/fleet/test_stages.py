@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleet.test_continuous import BUSY
-from fleet_cases import fleet
+from fleet_cases import APART, BUSY, fleet
 from scipy.optimize import linprog
 
 import optmodels
@@ -29,19 +28,6 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import solve_compiled
 from optmodels.targets.vllm import arguments, export
 from optmodels.traces.types import Trace
-
-# 70B on unlike machines: what prefills fast is dear for decoding, and the deadline leaves not every pair.
-APART = BUSY | {
-    "deployment": {"stages": ["both", "prefill", "decode"]},
-    "pool": {"catalog": "aws", "include": ["p4de.24xlarge", "p5.48xlarge"]},
-    "workloads": [{
-        "name": "chat", "model": "llama-3.1-70b", "requests_per_s": 12.0,
-        "buckets": [{"input_tokens": 4096, "output_tokens": 256, "share": 0.5},
-                    {"input_tokens": 1024, "output_tokens": 512, "share": 0.5}],
-        "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": {"at_most": 0.08, "percentile": 0.95},
-                "deadline_s": 40},
-    }],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
