@@ -412,9 +412,9 @@ def _predictor(
     if not table and is_engine_model(model):
         coefficients = read_engine_model(model)
         known = coefficients.own_deployment
-        asked = [given or known.get(what) for what, given in (("engine", engine), ("gpu", gpu), ("llm", llm))]
-        weights = precision or (known.get("precision") if asked[2] == known.get("llm") else None) or "fp16"
-        return deployed(*asked, weights, tp, attention_ranks, coefficients)
+        engine, gpu, llm = engine or known.get("engine"), gpu or known.get("gpu"), llm or known.get("llm")
+        weights = precision or (known.get("precision") if llm == known.get("llm") else None) or "fp16"
+        return deployed(engine, gpu, llm, weights, tp, attention_ranks, coefficients)
     if engine is not None:
         expected = "only with default, or a file of calibrate --model default"
         raise InputError(Mistake(None, "--engine", engine, expected))

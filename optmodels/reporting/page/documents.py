@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optmodels.errors import InputError, Mistake, printable
-from optmodels.io.read import parsed_json, read_text, refuse_strange
+from optmodels.io.read import parsed_json, read_text, refuse_strange, validate
 from optmodels.plan.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
@@ -20,6 +20,7 @@ from optmodels.reporting.page.sweep import of_sweep
 
 FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # what a folder of results may hold
 EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
+AS_WRITTEN = f"{EXPECTED}, as optmodels wrote it"
 
 
 def articles(given: Iterable[Any]) -> list[Article]:
@@ -55,12 +56,15 @@ def _shown(item: Any, name: str | None) -> Article:
         return of_sweep(item)
     if not isinstance(item, Mapping) or "formulation" not in item or "status" not in item:
         raise InputError(Mistake(name, "", item, EXPECTED))
+    result = validate(Result, item, name)
     try:
-        return of_result(Result.model_validate(item).model_dump(mode="json", by_alias=True))
-    except ValidationError as error:
+        return of_result(result.model_dump(mode="json", by_alias=True))
+    except ValidationError as error:  # of the plan, or of one in what the formulation reports
+        _refuse_by_schema(item, name)
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(Mistake(name, where, first["input"], printable(first["msg"], 200))) from None
+        where = "report … " + ".".join(map(str, first["loc"]))
+        value = None if first["type"] == "missing" else first["input"]
+        raise InputError(Mistake(name, where, value, AS_WRITTEN)) from None
 
 
 def _is_comparison(item: Any) -> bool:
@@ -87,13 +91,37 @@ def _read(path: Path) -> Any:
 def as_written(name: str) -> Iterator[None]:
     """Say of a file that lacks something, or has something else in its place, that it is not as it was written.
 
-    What a formulation reports has no schema: whoever shows it finds out.
-
     Raises:
-        InputError: whatever was found wrong inside.
+        InputError: with the places inside the file where they are known.
     """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        said = printable(f"{type(error).__name__}: {error}".partition("\n")[0], 200)
-        raise InputError(Mistake(name, "", said, f"{EXPECTED}, as optmodels wrote it")) from error
+        _refuse_by_schema(_read(_file(Path(name))), name)
+        # What a formulation reports has no schema: whoever shows it finds out.
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+            raise InputError(Mistake(name, error.args[0], None, AS_WRITTEN)) from error
+        said = printable(str(error).partition("\n")[0], 200)
+        raise InputError(Mistake(name, "", f"a part that cannot be shown: {said}", AS_WRITTEN)) from error
+
+
+def _refuse_by_schema(item: Any, name: str | None) -> None:
+    """Refuse a document that is not as its schema says, with the places.
+
+    Only one that cannot be shown is asked this: those of earlier versions may lack what is new.
+    """
+    from optmodels import formulation as registry
+    from optmodels.study import documents
+    from optmodels.study.explanation.document import Explanation
+
+    if isinstance(item, list):
+        for i, row in enumerate(item):
+            validate(documents.Comparison, row, name, prefix=f"[{i}]")
+    elif item.get("kind") == "explanation":
+        validate(Explanation, item, name)
+    elif "keys" in item:
+        validate(documents.SweepDocument, item, name)
+    elif item.get("plan") is not None and item.get("formulation") in registry.names():
+        schema = registry.get(item["formulation"]).plan
+        if schema is not None:
+            validate(schema, item["plan"], name, prefix="plan")
