@@ -1,28 +1,29 @@
-"""JSON Schema of the documents: instances by formulation, results with their plans, and what the other verbs write."""
+"""JSON Schema of the documents: instances by formulation, what runs today, results with plans, what other verbs write."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 from optmodels import formulation
 from optmodels.errors import one_of
 from optmodels.plan.outcome import Result
 
 PLAN = "plan"
+CURRENT = "current"
 WRITTEN = (PLAN, "explanation", "compare", "sweep", "replay")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def names() -> list[str]:
-    """What there is a schema of: every formulation's instances, and every document that is written."""
-    return [*formulation.names(), *WRITTEN]
+    """What there is a schema of: every formulation's instances, what `evaluate` reads, and what is written."""
+    return [*formulation.names(), CURRENT, *WRITTEN]
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of instance files of a formulation, or of a document that is written.
+    """The JSON Schema (2020-12) of instance files of a formulation, or of another document that is read or written.
 
-    ``plan`` is the plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``,
-    ``replay``.
+    ``current`` is what runs today, as `evaluate` reads it, of every formulation that can be evaluated; ``plan`` is the
+    plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``, ``replay``.
 
     A schema says what a document looks like; what it refers to (catalogue names, files beside it) and whether its parts
     fit together is for `optmodels.load` to say.
@@ -32,10 +33,21 @@ def schema(name: str) -> dict[str, Any]:
     """
     if name in WRITTEN:
         return _written(name)
+    if name == CURRENT:
+        return _current()
     one_of("schema", name, names(), hint=True)
     form = formulation.get(name)
     body = form.problem.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT} | body | {"title": f"optmodels instance: {form.title}"}
+
+
+def _current() -> dict[str, Any]:
+    """What runs today."""
+    from pydantic import TypeAdapter
+
+    known = tuple(form.current for n in formulation.names() if (form := formulation.get(n)).current is not None)
+    body = TypeAdapter(Union[known]).json_schema(by_alias=True, mode="validation")  # noqa: UP007 - of a tuple
+    return {"$schema": DIALECT} | body | {"title": "optmodels current: what runs today"}
 
 
 def _written(name: str) -> dict[str, Any]:
