@@ -1,4 +1,4 @@
-"""JSON Schema of the documents: instances by formulation, what runs today, results with plans, what other verbs write."""
+"""JSON Schema of the documents: instances by formulation, what runs today, results with plans, what verbs write."""
 
 from __future__ import annotations
 

@@ -338,9 +338,7 @@ def new(
 def schema(
     name: Annotated[
         str,
-        typer.Argument(
-            help="A formulation (its instance files), or current, plan, explanation, compare, sweep, replay."
-        ),
+        typer.Argument(help="A formulation (instance files), or current, plan, explanation, compare, sweep, replay."),
     ],
 ) -> int:
     """JSON Schema of instance files, of what evaluate reads (current), or of what the verbs write (plan and others)."""
