@@ -6,6 +6,7 @@ from typing import Any, Union
 
 from optmodels import formulation
 from optmodels.errors import one_of
+from optmodels.io.read import validate
 from optmodels.plan.outcome import Result
 
 PLAN = "plan"
@@ -45,9 +46,34 @@ def _current() -> dict[str, Any]:
     """What runs today."""
     from pydantic import TypeAdapter
 
-    known = tuple(form.current for n in formulation.names() if (form := formulation.get(n)).current is not None)
-    body = TypeAdapter(Union[known]).json_schema(by_alias=True, mode="validation")  # noqa: UP007 - of a tuple
+    known = [form.current for n in formulation.names() if (form := formulation.get(n)).current is not None]
+    whole: Any = Union[tuple(known)]  # noqa: UP007 - of a list
+    body = TypeAdapter(whole).json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT} | body | {"title": "optmodels current: what runs today"}
+
+
+def refuse_damaged(item: Any, name: str | None) -> None:
+    """Refuse a document that cannot be shown and is not as its schema says, with the places.
+
+    Only such a one is asked this: documents of earlier versions may lack what is new.
+
+    Raises:
+        InputError: with the file's `name`.
+    """
+    from optmodels.study import documents
+    from optmodels.study.explanation.document import Explanation
+
+    if isinstance(item, list):
+        for i, row in enumerate(item):
+            validate(documents.Comparison, row, name, prefix=f"[{i}]")
+    elif item.get("kind") == "explanation":
+        validate(Explanation, item, name)
+    elif "keys" in item:
+        validate(documents.SweepDocument, item, name)
+    elif item.get("plan") is not None and item.get("formulation") in formulation.names():
+        plan = formulation.get(item["formulation"]).plan
+        if plan is not None:
+            validate(plan, item["plan"], name, prefix="plan")
 
 
 def _written(name: str) -> dict[str, Any]:

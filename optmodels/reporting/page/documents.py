@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -20,33 +20,38 @@ from optmodels.reporting.page.sweep import of_sweep
 
 FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # what a folder of results may hold
 EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
+Refuse = Callable[[Any, str | None], None]
 AS_WRITTEN = f"{EXPECTED}, as optmodels wrote it"
 
 
-def articles(given: Iterable[Any]) -> list[Article]:
+def articles(given: Iterable[Any], refuse: Refuse | None = None) -> list[Article]:
     """An article for every document; the rows of one comparison are one document.
+
+    Args:
+        given: documents, files or folders of them.
+        refuse: says what is wrong with a document that cannot be shown, by its schema.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
     """
     items = list(given)
-    found = [of_comparison(items)] if _is_comparison(items) else [_article(item) for item in items]
+    found = [of_comparison(items)] if _is_comparison(items) else [_article(item, refuse) for item in items]
     if not found:
         raise InputError(Mistake(None, "results", [], EXPECTED))
     return found
 
 
-def _article(item: Any) -> Article:
+def _article(item: Any, refuse: Refuse | None) -> Article:
     if isinstance(item, Result):
         return of_result(item.document())
     if isinstance(item, str | PathLike):
         path = _file(Path(item))
-        with as_written(str(path)):
-            return _shown(_read(path), str(path))
-    return _shown(item, None)
+        with as_written(str(path), refuse):
+            return _shown(_read(path), str(path), refuse)
+    return _shown(item, None, refuse)
 
 
-def _shown(item: Any, name: str | None) -> Article:
+def _shown(item: Any, name: str | None, refuse: Refuse | None) -> Article:
     """The article of a document that was read."""
     if _is_comparison(item):
         return of_comparison(item)
@@ -60,7 +65,8 @@ def _shown(item: Any, name: str | None) -> Article:
     try:
         return of_result(result.model_dump(mode="json", by_alias=True))
     except ValidationError as error:  # of the plan, or of one in what the formulation reports
-        _refuse_by_schema(item, name)
+        if refuse is not None:
+            refuse(item, name)
         first = error.errors()[0]
         where = "report … " + ".".join(map(str, first["loc"]))
         value = None if first["type"] == "missing" else first["input"]
@@ -88,7 +94,7 @@ def _read(path: Path) -> Any:
 
 
 @contextmanager
-def as_written(name: str) -> Iterator[None]:
+def as_written(name: str, refuse: Refuse | None = None) -> Iterator[None]:
     """Say of a file that lacks something, or has something else in its place, that it is not as it was written.
 
     Raises:
@@ -97,31 +103,10 @@ def as_written(name: str) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        _refuse_by_schema(_read(_file(Path(name))), name)
+        if refuse is not None:
+            refuse(_read(_file(Path(name))), name)
         # What a formulation reports has no schema: whoever shows it finds out.
         if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
             raise InputError(Mistake(name, error.args[0], None, AS_WRITTEN)) from error
         said = printable(str(error).partition("\n")[0], 200)
         raise InputError(Mistake(name, "", f"a part that cannot be shown: {said}", AS_WRITTEN)) from error
-
-
-def _refuse_by_schema(item: Any, name: str | None) -> None:
-    """Refuse a document that is not as its schema says, with the places.
-
-    Only one that cannot be shown is asked this: those of earlier versions may lack what is new.
-    """
-    from optmodels import formulation as registry
-    from optmodels.study import documents
-    from optmodels.study.explanation.document import Explanation
-
-    if isinstance(item, list):
-        for i, row in enumerate(item):
-            validate(documents.Comparison, row, name, prefix=f"[{i}]")
-    elif item.get("kind") == "explanation":
-        validate(Explanation, item, name)
-    elif "keys" in item:
-        validate(documents.SweepDocument, item, name)
-    elif item.get("plan") is not None and item.get("formulation") in registry.names():
-        schema = registry.get(item["formulation"]).plan
-        if schema is not None:
-            validate(schema, item["plan"], name, prefix="plan")
