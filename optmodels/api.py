@@ -202,12 +202,13 @@ def report(
     """
     from optmodels.reporting import page
     from optmodels.reporting.charts import FORMATS, save_chart
+    from optmodels.schemas import refuse_damaged
 
     given = [results] if isinstance(results, str | PathLike | Mapping | Result) else list(results)
-    found = page.articles(given)
+    found = page.articles(given, refuse_damaged)
     one_of("kind", kind, FORMATS)
     files = [str(g) for g in given if isinstance(g, str | PathLike)]
-    with page.as_written(files[0]) if files else contextlib.nullcontext():
+    with page.as_written(files[0], refuse_damaged) if files else contextlib.nullcontext():
         text = page.render(found, title)
         if figures is not None:
             for number, (article, picture) in enumerate(((a, c) for a in found for c in a.charts()), 1):
@@ -876,7 +877,10 @@ def simulate(
     began = time.perf_counter()
     one = Deployment(llm, gpu, tp, precision, kv_precision, engine)
     costs, provenance = one.costs(model, float(requests.prompt_tokens.mean()))
-    room = one.kv_tokens(max_num_seqs, max_num_batched_tokens) if kv_tokens is None else kv_tokens
+    room = kv_tokens
+    if room is None:
+        mean = float((requests.prompt_tokens + requests.output_tokens).mean())
+        room = one.kv_tokens(max_num_seqs, max_num_batched_tokens, mean)
     limits = Engine(costs, int(room), max_num_seqs, max_num_batched_tokens, chunk_tokens, overlap=True)
     report, columns = serve(
         requests, limits, instances, dispatcher, refuse,  # type: ignore[arg-type]

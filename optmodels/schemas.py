@@ -1,28 +1,30 @@
-"""JSON Schema of the documents: instances by formulation, results with their plans, and what the other verbs write."""
+"""JSON Schema of the documents: instances by formulation, what runs today, results with plans, what verbs write."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
 from optmodels import formulation
 from optmodels.errors import one_of
+from optmodels.io.read import validate
 from optmodels.plan.outcome import Result
 
 PLAN = "plan"
+CURRENT = "current"
 WRITTEN = (PLAN, "explanation", "compare", "sweep", "replay")
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def names() -> list[str]:
-    """What there is a schema of: every formulation's instances, and every document that is written."""
-    return [*formulation.names(), *WRITTEN]
+    """What there is a schema of: every formulation's instances, what `evaluate` reads, and what is written."""
+    return [*formulation.names(), CURRENT, *WRITTEN]
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of instance files of a formulation, or of a document that is written.
+    """The JSON Schema (2020-12) of instance files of a formulation, or of another document that is read or written.
 
-    ``plan`` is the plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``,
-    ``replay``.
+    ``current`` is what runs today, as `evaluate` reads it, of every formulation that can be evaluated; ``plan`` is the
+    plan.json of results, the others are what the verbs write: ``explanation``, ``compare``, ``sweep``, ``replay``.
 
     A schema says what a document looks like; what it refers to (catalogue names, files beside it) and whether its parts
     fit together is for `optmodels.load` to say.
@@ -32,10 +34,46 @@ def schema(name: str) -> dict[str, Any]:
     """
     if name in WRITTEN:
         return _written(name)
+    if name == CURRENT:
+        return _current()
     one_of("schema", name, names(), hint=True)
     form = formulation.get(name)
     body = form.problem.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT} | body | {"title": f"optmodels instance: {form.title}"}
+
+
+def _current() -> dict[str, Any]:
+    """What runs today."""
+    from pydantic import TypeAdapter
+
+    known = [form.current for n in formulation.names() if (form := formulation.get(n)).current is not None]
+    whole: Any = Union[tuple(known)]  # noqa: UP007 - of a list
+    body = TypeAdapter(whole).json_schema(by_alias=True, mode="validation")
+    return {"$schema": DIALECT} | body | {"title": "optmodels current: what runs today"}
+
+
+def refuse_damaged(item: Any, name: str | None) -> None:
+    """Refuse a document that cannot be shown and is not as its schema says, with the places.
+
+    Only such a one is asked this: documents of earlier versions may lack what is new.
+
+    Raises:
+        InputError: with the file's `name`.
+    """
+    from optmodels.study import documents
+    from optmodels.study.explanation.document import Explanation
+
+    if isinstance(item, list):
+        for i, row in enumerate(item):
+            validate(documents.Comparison, row, name, prefix=f"[{i}]")
+    elif item.get("kind") == "explanation":
+        validate(Explanation, item, name)
+    elif "keys" in item:
+        validate(documents.SweepDocument, item, name)
+    elif item.get("plan") is not None and item.get("formulation") in formulation.names():
+        plan = formulation.get(item["formulation"]).plan
+        if plan is not None:
+            validate(plan, item["plan"], name, prefix="plan")
 
 
 def _written(name: str) -> dict[str, Any]:

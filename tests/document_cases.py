@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conftest import tiny_problem
-from fleet_cases import CONTINUOUS, DAY, MEASURED, SCARCE
+from fleet_cases import APART, CONTINUOUS, DAY, MEASURED, SCARCE
 from orchestration_cases import two_models
 from reserved import machine, service, two_regions
 
@@ -70,6 +70,11 @@ CERTIFIED = BATCHING | {
         "ttft_s": {"at_most": 0.13, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 8.0},
 }  # fmt: skip
+# One deployment does both stages, and of those apart only such as have one degree exchange caches.
+STAGES = APART | {
+    "latency": {"model": "roofline"},
+    "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
+}  # fmt: skip
 IN_FLIGHT = _cost("high_end") | {
     "model": "llama-3.1-8b", "workload": {"batch": 20, "input_tokens": 500, "output_tokens": 120},
     "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 3.0, "percentile": 0.99}, "tbt_s": 0.2},
@@ -106,6 +111,7 @@ CASES = {
         "measured": (MEASURED, "exact"),
         "continuous batching": (BATCHING, "exact"),
         "certified": (CERTIFIED, "exact"),
+        "stages apart": (STAGES, "exact"),
     },
     "orchestration": {
         "shortfalls": (

@@ -110,6 +110,29 @@ BASE = CONTINUOUS | {
         CONTINUOUS["workloads"][1],
     ],
 }  # fmt: skip
+# Long prompts that fill memory, short ones that fill steps: no single capacity is the scarcest of all mixtures.
+BUSY = CONTINUOUS | {
+    "reserve": None, "quota": [], "stock": [], "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
+    "pool": {"catalog": "aws", "include": ["g6e.xlarge", "p5.4xlarge"]},
+    "workloads": [
+        CONTINUOUS["workloads"][0] | {"requests_per_s": 40.0},
+        {"name": "documents", "model": "llama-3.1-8b", "prefix_hit_share": 0.25,
+         "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 1.5}],
+         "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08}},
+    ],
+}  # fmt: skip
+# 70B on unlike machines: what prefills fast is dear for decoding, and the deadline leaves not every pair.
+APART = BUSY | {
+    "deployment": {"stages": ["both", "prefill", "decode"]},
+    "pool": {"catalog": "aws", "include": ["p4de.24xlarge", "p5.48xlarge"]},
+    "workloads": [{
+        "name": "chat", "model": "llama-3.1-70b", "requests_per_s": 12.0,
+        "buckets": [{"input_tokens": 4096, "output_tokens": 256, "share": 0.5},
+                    {"input_tokens": 1024, "output_tokens": 512, "share": 0.5}],
+        "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": {"at_most": 0.08, "percentile": 0.95},
+                "deadline_s": 40},
+    }],
+}  # fmt: skip
 DAY = BASE | {
     "reserve": {"lost": 1, "machines": "spot"},
     "budget_usd_per_hour": 3.0, "quota": [{"machine": "*", "at_most": 8, "unit": "gpus"}],

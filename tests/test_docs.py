@@ -11,7 +11,9 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
 
+from optmodels.cli import app
 from optmodels.model.document import written
 
 ROOT = Path(__file__).parent.parent
@@ -66,3 +68,16 @@ def test_tables_of_families_are_current(folder: str) -> None:
     readme = ROOT / "formulations" / folder / "README.md"
     families = import_module(f"formulations.{folder}.model").FAMILIES
     assert readme.read_text(encoding="utf-8") == written(readme.read_text(encoding="utf-8"), families, str(readme))
+
+
+def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -> None:
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (p.name for p in (ROOT / "docs").glob("*.md")):
+        assert page == "index.md" or f"]({page})" in index, page
+        assert f"- {page}\n" in site, page
+    rows = re.findall(r"^\| (`.*`) \| \[.*\]\((.*)\) \|$", index, flags=re.M)
+    explained = {verb: page for verbs, page in rows for verb in re.findall(r"`([\w-]+)`", verbs)}
+    assert set(explained) == set(get_group(app).commands)
+    for verb, page in explained.items():
+        assert f"optmodels {verb}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), verb

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import jsonschema
@@ -131,6 +132,21 @@ def test_comparisons_sweeps_and_replays_fit_and_others_do_not(cli, tmp_path):
     (file,) = (tmp_path / "replayed").rglob("replay.json")
     check.validate(json.loads(file.read_text()))
     assert all(not check.is_valid(d) for d in spoilt(document))
+
+
+def test_what_runs_today_fits_and_mistakes_do_not():
+    """The example of the guide, and what `evaluate` refuses for its form."""
+    check = validator("current")
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/evaluate.md").read_text(encoding="utf-8"), flags=re.S)
+    today = plain(text)
+    check.validate(today)
+    first = today["deployments"][0]
+    nothing, nobody = first | {"replicas": 0}, first | {"workloads": []}
+    for wrong in ({"not_a_key": 1}, {"dispatcher": "fifo"}, {"schema": 2}, {"deployments": []},
+                  {"deployments": [nothing]}, {"deployments": [nobody]}):  # fmt: skip
+        assert not check.is_valid(today | wrong), wrong
+        with pytest.raises(InputError):
+            optmodels.evaluate(today | wrong, instance=ROOT / "instances/fleet/day-and-night.yaml")
 
 
 def test_quantities_may_carry_a_unit_and_must_be_in_range():

@@ -741,8 +741,6 @@ def _apart(
     stages = list(p.deployment.stages)
     if not p.continuous:
         wrong.add("deployment.stages", stages, "[both] with serving: static, whose batches are prefilled and decoded")
-    if p.certify != "none":
-        wrong.add("certify", p.certify, "none with prefill and decode apart: one engine is simulated at a time")
     if machines and p.deployment.link.net_gbps is None and all(m.net_gbps is None for m in machines):
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):

@@ -151,8 +151,11 @@ class OrchestrationPlan(Document):
         """One line: what runs and what it attains."""
         p = self.prediction
         kinds = len({c.model for c in self.configurations})
+        first = f"first token after {p.mean_latency_s:.3g} s"
+        if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine
+            first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token in time"
         return (
             f"{len(self.instances):,} instances of {kinds} models on {p.gpus_used:,} of {p.gpus:,} GPUs;"
             f" {p.attainment:.2%} of {p.requests:,.0f} requests in time, {p.throughput_tokens_per_s:,.0f} tokens/s,"
-            f" first token after {p.mean_latency_s:.3g} s"
+            f" {first}"
         )

@@ -296,12 +296,16 @@ def operating_points(
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
     capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
-    engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="With default: vllm, sglang or trtllm; with rows of your own: theirs.")
+    ] = None,
     gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue; measured: of the row.")] = None,
     llm: Annotated[
         str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights.")] = "fp16",
+    precision: Annotated[
+        str | None, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights; else your rows' own, or fp16.")
+    ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     where: Where = None,
     out: OutFile = None,
@@ -392,20 +396,28 @@ def _demands(items: list[str] | None, w: Workload) -> dict[str, Workload]:
 
 
 def _predictor(
-    model: Path, engine: str | None, gpu: str | None, llm: str | None, precision: str, tp: int, attention_ranks: int,
-    where: dict[str, str],
+    model: Path, engine: str | None, gpu: str | None, llm: str | None, precision: str | None, tp: int,
+    attention_ranks: int, where: dict[str, str],
 ) -> Predictor:  # fmt: skip
     """What the argument names."""
-    from optmodels.latency.engines.document import deployed, read_engine_model
+    from optmodels.latency.engines.document import deployed, is_engine_model, read_engine_model
     from optmodels.latency.fit import operating, read_measurements
     from optmodels.latency.fit.document import read_latency_model
 
     table = model.suffix == ".parquet" or ".csv" in model.suffixes
     if where and not table:
         raise InputError(Mistake(None, "--where", where, "only with a table of measurements"))
-    if str(model) == "default" or engine is not None:
-        coefficients = read_engine_model("default" if str(model) == "default" else model)
-        return deployed(engine, gpu, llm, precision, tp, attention_ranks, coefficients)
+    if str(model) == "default":
+        return deployed(engine, gpu, llm, precision or "fp16", tp, attention_ranks)
+    if not table and is_engine_model(model):
+        coefficients = read_engine_model(model)
+        known = coefficients.own_deployment
+        engine, gpu, llm = engine or known.get("engine"), gpu or known.get("gpu"), llm or known.get("llm")
+        weights = precision or (known.get("precision") if llm == known.get("llm") else None) or "fp16"
+        return deployed(engine, gpu, llm, weights, tp, attention_ranks, coefficients)
+    if engine is not None:
+        expected = "only with default, or a file of calibrate --model default"
+        raise InputError(Mistake(None, "--engine", engine, expected))
     if table:
         found = read_measurements(model, kind="served", where=where)
         if "mixes" in found.source:

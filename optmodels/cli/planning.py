@@ -337,10 +337,11 @@ def new(
 
 def schema(
     name: Annotated[
-        str, typer.Argument(help="A formulation (its instance files), or plan, explanation, compare, sweep, replay.")
+        str,
+        typer.Argument(help="A formulation (instance files), or current, plan, explanation, compare, sweep, replay."),
     ],
 ) -> int:
-    """JSON Schema of instance files, or of what solve (plan.json) and the other verbs write."""
+    """JSON Schema of instance files, of what evaluate reads (current), or of what the verbs write (plan and others)."""
     import json
 
     from optmodels.schemas import schema as found

@@ -325,7 +325,7 @@ def check_engine(
 
 def check_batched_tokens(found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits) -> None:
     """The engine is told as many tokens a step as the level has room for."""
-    batched = math.ceil(level.room - 1e-9) + limits.max_num_seqs
-    near = abs(level.room - round(level.room)) < SLACK
-    right = e.max_num_batched_tokens == batched or (near and abs(e.max_num_batched_tokens - batched) <= 1)
-    found.require(f"{where}: max_num_batched_tokens", right, e.max_num_batched_tokens, batched)
+    slots, most = limits.max_num_seqs, limits.max_num_batched_tokens
+    low, high = (min(math.ceil(level.room + x) + slots, most) for x in (-SLACK, SLACK))  # apart next to whole numbers
+    found.require(f"{where}: max_num_batched_tokens", low <= e.max_num_batched_tokens <= high,
+                  e.max_num_batched_tokens, high)  # fmt: skip

@@ -81,15 +81,22 @@ class Deployment:
         )  # fmt: skip
         return resolve(source, d, prompt_tokens)
 
-    def kv_tokens(self, max_num_seqs: int, max_num_batched_tokens: int) -> float:
+    def kv_tokens(self, max_num_seqs: int, max_num_batched_tokens: int, request_tokens: float) -> float:
         """Tokens of KV cache that weights and a pass leave on the GPUs.
+
+        Args:
+            max_num_seqs, max_num_batched_tokens: of a pass.
+            request_tokens: mean length of the requests; layers with a window or a recurrent state hold by it.
 
         Raises:
             InputError: not even one.
         """
         work = layer_work(catalog.llms()[self.llm], self.precision, self.kv_precision)  # type: ignore[arg-type]
         vram = float(catalog.gpus()[self.gpu].vram_gib) * GIB
-        room = kv_tokens(work, vram, self.tp, chunk_tokens=max_num_batched_tokens, max_requests=max_num_seqs)
+        room = kv_tokens(
+            work, vram, self.tp, chunk_tokens=max_num_batched_tokens, max_requests=max_num_seqs,
+            request_tokens=request_tokens,
+        )  # fmt: skip
         if room < 1:
             expected = f"GPUs enough for the weights of {self.llm} ({self.precision})"
             raise InputError(Mistake(None, "tp", self.tp, expected))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,6 +41,51 @@ def aims(text: str, columns: Sequence[str]) -> tuple[Aim, ...]:
         found.append(Aim(matches[0], direction))
     wrong.raise_any()
     return tuple(found)
+
+
+def plan_columns(schema: Mapping[str, Any], node: Mapping[str, Any] | None = None, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the numbers that a plan of this JSON Schema may have outside of lists; ``*`` for any key."""
+    node = schema if node is None else node
+    if "$ref" in node:
+        node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+    for inner in (c for key in ("anyOf", "allOf") for c in node.get(key, ())):
+        yield from plan_columns(schema, inner, prefix)
+    for name, inner in node.get("properties", {}).items():
+        yield from plan_columns(schema, inner, f"{prefix}.{name}" if prefix else name)
+    if isinstance(more := node.get("additionalProperties"), Mapping):
+        yield from plan_columns(schema, more, f"{prefix}.*")
+    if node.get("type") in ("number", "integer", "boolean") and prefix:
+        yield prefix
+
+
+def refuse_unknown(text: str, keys: Sequence[str], schema: Mapping[str, Any]) -> None:
+    """Refuse ``X:min,Y:max`` before there is a plan where no plan has such a column.
+
+    Args:
+        text: the aims.
+        keys: the fields that are varied.
+        schema: JSON Schema of the plans.
+
+    Raises:
+        InputError: a column that is none, with all that there are; what `aim_texts` refuses.
+    """
+    known = [*keys, "objective", "bound", *dict.fromkeys(plan_columns(schema))]
+    wrong = Mistakes()
+    for name, _ in aim_texts(text):
+        if name in keys or any(k.endswith(("." + name, "]" + name)) for k in keys):
+            continue
+        if not any(_names(name.removeprefix("plan."), c) for c in known):
+            wrong.add("--pareto", name, f"one of {', '.join(known)}", hint=did_you_mean(name, known, 0.4, most=3))
+    wrong.raise_any()
+
+
+def _names(name: str, column: str) -> bool:
+    """Whether a name is a column or an ending of it; no ending begins with the key of a mapping."""
+    parts = column.split(".")
+    found = (
+        r"\.".join(".+" if p == "*" else re.escape(p) for p in parts[i:]) for i in range(len(parts)) if parts[i] != "*"
+    )
+    return any(re.fullmatch(one, name) for one in found)
 
 
 def aim_texts(text: str) -> list[tuple[str, Direction]]:

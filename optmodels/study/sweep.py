@@ -29,7 +29,7 @@ from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.solver.cancel import caught_interrupt
 from optmodels.study.design import Point, Vary, axes, points
-from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier
+from optmodels.study.frontier import Aim, aim_texts, aims, on_frontier, refuse_unknown
 from optmodels.study.identity import as_document, canonical, named_file, resolved_digest, written_out
 from optmodels.study.journal import Journal
 from optmodels.study.pool import Pool, pool
@@ -389,7 +389,8 @@ def run_sweep(
     options = checked_options(seed, time_limit, gap)
     base = _Base.of(source)
     given = axes(vary)
-    registry.get(base.problem.formulation).method(method)
+    form = registry.get(base.problem.formulation)
+    form.method(method)
     if workers is not None and not 1 <= workers <= MOST_WORKERS:
         raise InputError(Mistake(None, "workers", workers, f"a number of processes from 1 to {MOST_WORKERS}"))
     places = base.places([a.key for a in given])
@@ -400,6 +401,8 @@ def run_sweep(
     task = Task(base.document, base.folder, identity, locations, method, options)
     _checked(task, base, design)
     keys = tuple(a.key for a in given)
+    if pareto is not None and form.plan is not None:
+        refuse_unknown(pareto, keys, form.plan.model_json_schema())
     wish = None if pareto is None else _Wish(pareto, keys)
     where = None if folder is None else folder()
     journal = None if where is None else _opened(where, resume)

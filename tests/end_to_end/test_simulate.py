@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 import optmodels
+from optmodels import catalog
+from optmodels.catalog.types import Window
 from optmodels.latency.fit.document import read_latency_model
 from optmodels.latency.fit.steps import HOST_REQUEST_S, step_costs
 from optmodels.latency.steps import StepCosts
@@ -35,6 +37,23 @@ def test_one_deployment_on_a_poisson_trace(cli, folder):
     assert {len(v) for v in over.values()} == {len(over["time_s"])} and max(over["kv_use"]) <= 1
     again = optmodels.simulate("llama-3.1-8b", "h100", "poisson:4:200-2000:50-400:60", ttft_limit_s=0.5)
     assert again["report"] == report
+
+
+def test_the_cache_of_layers_with_windows_holds_by_the_length_of_the_requests(monkeypatch):
+    """gpt-oss-20b: 12 of 24 layers keep 128 tokens, so a request of 200 + 56 takes 18 layers' worth, one of 64 all 24.
+
+    Where all layers have a window, the cache holds so many tokens of such requests, not infinitely many.
+    """
+
+    def held(prompt, output):
+        return optmodels.simulate("gpt-oss-20b", "h100", f"poisson:2:{prompt}:{output}:5", model="roofline",
+                                  precision="fp4")["deployment"]["kv_tokens"]  # fmt: skip
+
+    assert held(200, 56) == pytest.approx(24 / 18 * held(32, 32), rel=1e-6)
+    llms = dict(catalog.llms())
+    llms["gpt-oss-20b"] = llms["gpt-oss-20b"].model_copy(update={"window": Window(tokens=128, layers=24)})
+    monkeypatch.setattr(catalog, "llms", lambda: llms)
+    assert held(200, 56) == pytest.approx(2 * held(32, 32), rel=1e-6)
 
 
 def test_a_model_of_measured_steps_by_hand(cli, folder):

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from fleet_cases import CONTINUOUS, brute_force
+from fleet_cases import BUSY, brute_force
 
 import optmodels
 from formulations.fleet import FORMULATION
@@ -24,18 +24,6 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.options import ReplayOptions
 from optmodels.targets.vllm import arguments
-
-# Long prompts that fill memory, short ones that fill steps: no single capacity is the scarcest of all mixtures.
-BUSY = CONTINUOUS | {
-    "reserve": None, "quota": [], "stock": [], "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
-    "pool": {"catalog": "aws", "include": ["g6e.xlarge", "p5.4xlarge"]},
-    "workloads": [
-        CONTINUOUS["workloads"][0] | {"requests_per_s": 40.0},
-        {"name": "documents", "model": "llama-3.1-8b", "prefix_hit_share": 0.25,
-         "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 1.5}],
-         "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08}},
-    ],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleet.test_continuous import BUSY
-from fleet_cases import fleet
+from fleet_cases import APART, BUSY, fleet
 from scipy.optimize import linprog
 
 import optmodels
@@ -29,19 +28,6 @@ from optmodels.simulation.options import ReplayOptions
 from optmodels.solver import solve_compiled
 from optmodels.targets.vllm import arguments, export
 from optmodels.traces.types import Trace
-
-# 70B on unlike machines: what prefills fast is dear for decoding, and the deadline leaves not every pair.
-APART = BUSY | {
-    "deployment": {"stages": ["both", "prefill", "decode"]},
-    "pool": {"catalog": "aws", "include": ["p4de.24xlarge", "p5.48xlarge"]},
-    "workloads": [{
-        "name": "chat", "model": "llama-3.1-70b", "requests_per_s": 12.0,
-        "buckets": [{"input_tokens": 4096, "output_tokens": 256, "share": 0.5},
-                    {"input_tokens": 1024, "output_tokens": 512, "share": 0.5}],
-        "slo": {"ttft_s": {"at_most": 1.5, "percentile": 0.95}, "tbt_s": {"at_most": 0.08, "percentile": 0.95},
-                "deadline_s": 40},
-    }],
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -289,3 +275,17 @@ def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
     script = next(text for name, text in export(made).files.items() if name.endswith(".sh"))
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script
+
+
+def test_engines_that_run_today_do_both_stages_beside_an_optimum_that_parts_them():
+    """What runs is the same with stages allowed; the plan it is compared with is the instance's, and saves more."""
+    today = {"schema": 1, "deployments": [
+        {"workloads": ["chat"], "machine": "p5.48xlarge", "machines": 2, "tensor_parallel": 4}]}  # fmt: skip
+    apart, together = (optmodels.evaluate(today, instance=APART | {"deployment": {"stages": stages}})
+                       for stages in (["both", "prefill", "decode"], ["both"]))  # fmt: skip
+    assert apart["report"] == together["report"]
+    best = apart["best"]
+    assert {d["stage"] for d in best["plan"]["periods"][0]["deployments"]} == {"prefill", "decode"}
+    assert best["objective"] == pytest.approx(optmodels.solve(APART).objective)
+    assert apart["saving"]["share"] == pytest.approx(1 - best["objective"] / apart["today"]["objective"])
+    assert apart["saving"]["share"] > together["saving"]["share"]

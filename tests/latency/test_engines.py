@@ -11,7 +11,7 @@ import pytest
 
 from optmodels import catalog
 from optmodels.errors import InputError
-from optmodels.latency.engines.document import deployed, deployment, read_engine_model
+from optmodels.latency.engines.document import OwnRows, deployed, deployment, read_engine_model
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
 from optmodels.latency.engines.own import Served, with_own_rows
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
@@ -285,7 +285,8 @@ def test_own_rows_pull_every_machine_compared_and_narrow_the_interval():
     assert few.own[0].workloads == 1 and after.own[0].workloads == 4 and after.own[0].rows == 5
 
 
-def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path):
+def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     rows = own_rows(5, 1.4)
     lines = ["concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s"]
     columns = (*VALUES.values(), np.full(5, 4.0), rows.ttft_s, rows.tpot_s)
@@ -305,8 +306,25 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path):
     assert [f.returncode for f in found] == [0, 0], found[1].stderr
     before, after = (json.loads(f.stdout)["operating_points"][0]["tbt_s"] for f in found)
     assert 1.2 < after / before < 1.5
+    as_the_rows = cli("operating-points", "own.yaml", *point, "--json")  # engine, GPU, LLM, precision: the file's
+    assert json.loads(as_the_rows.out) == json.loads(found[1].stdout), as_the_rows.err
     wrong = run("calibrate", "rows.csv", "--model", "default", "--gpu", "h100", "--llm", "qwen2.5-72b")
     assert wrong.returncode == 2 and "--engine" in wrong.stderr
+
+
+def test_operating_points_ask_for_what_rows_of_several_deployments_do_not_say(tmp_path, cli):
+    """Rows of two GPUs: the engine and the LLM are theirs, the GPU is to be given; no other model is asked of one."""
+    two = [OwnRows(engine="vllm", llm="qwen2.5-72b", gpu=g, precision="fp8", rows=5, workloads=4, known=False)
+           for g in ("h100", "b200")]  # fmt: skip
+    document = read_engine_model().model_copy(update={"own": tuple(two)}).model_dump(mode="json", by_alias=True)
+    (tmp_path / "own.json").write_text(json.dumps(document))
+    point = ("--machine", "box", "--batch", 8, "--input-tokens", 256, "--output-tokens", 64)
+    done = cli("operating-points", tmp_path / "own.json", *point)
+    assert done.status == 2
+    assert "--gpu: missing; expected one of" in done.err and "--engine" not in done.err and "--llm" not in done.err
+    assert cli("operating-points", tmp_path / "own.json", *point, "--gpu", "h100", "--tp", 2).status == 0
+    done = cli("operating-points", "qwen3-32b-vllm", *point, "--engine", "vllm")
+    assert done.status == 2 and "--engine: got 'vllm'; expected only with default" in done.err
 
 
 def test_operating_points_without_a_measurement_of_ones_own(tmp_path):

@@ -16,6 +16,7 @@ import optmodels
 from formulations.orchestration.check import check
 from formulations.orchestration.check_requests import check_files
 from formulations.orchestration.packing import pack
+from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.replay import cluster_of, replay, requests_of, shares_of
 from optmodels.loading import load
@@ -31,6 +32,16 @@ def solved():
 def test_a_right_plan_passes(solved):
     problem, plan = solved
     assert check(problem, plan).ok
+
+
+def test_the_headline_says_where_no_prefill_is_modelled():
+    """Decay models know decoding alone: nobody waits for a first token that takes no time."""
+    plan = optmodels.solve(two_models(2, 1), "greedy_dp_exchange").plan
+    assert plan["prediction"]["mean_latency_s"] == 0
+    said = OrchestrationPlan.model_validate(plan)
+    assert said.headline().endswith("first token at once (no prefill modelled)")
+    said.prediction.mean_latency_s = 0.25
+    assert said.headline().endswith("first token after 0.25 s")
 
 
 def first_share(plan, key, change):

@@ -273,6 +273,28 @@ def test_what_is_no_result_is_refused(folder, cli):
         run.assert_clean()
 
 
+def test_a_damaged_document_is_refused_with_the_place_and_no_exception_of_ours(results, folder, cli):
+    def refused(name, change):
+        document = json.loads(json.dumps(results[name].document() if name != "compare" else results[name]))
+        change(document)
+        (folder / "plan.json").write_text(json.dumps(document), encoding="utf-8")
+        run = cli("report", "plan.json")
+        assert run.status == 2
+        assert "Error" not in run.err and "Field required" not in run.err
+        run.assert_clean()
+        return run.err
+
+    assert "plan.periods[0].hours: missing" in refused("fleet", lambda d: d["plan"]["periods"][0].pop("hours"))
+    assert "plan.periods[0].limits: got 3" in refused("fleet", lambda d: d["plan"]["periods"][0].update(limits=3))
+    assert ": unit: missing" in refused("cost", lambda d: d.pop("unit"))
+    assert "report … prediction.e2e_s: missing" in refused(
+        "cost", lambda d: d["report"]["next"][0]["prediction"].pop("e2e_s"))  # fmt: skip
+    assert "seconds: missing" in refused("compare", lambda d: d[0].pop("seconds"))
+    assert ": total: missing" in refused("compare", lambda d: d[0]["seconds"].pop("total"))
+    assert "[0].seconds.total: got 'long'" in refused("compare", lambda d: d[0]["seconds"].update(total="long"))
+    assert "a part that cannot be shown" in refused("cost", lambda d: d["report"].update(next=3))
+
+
 def test_charts_are_valid_vega_lite(results):
     altair = pytest.importorskip("altair")
     for name in ("cost", "fleet", "week", "compare"):

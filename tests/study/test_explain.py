@@ -26,7 +26,7 @@ from optmodels.study.explanation.margins import next_plans
 from optmodels.study.explanation.named import listed
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
 from optmodels.study.explanation.purchases import purchases
-from optmodels.study.explanation.thresholds import relative_change
+from optmodels.study.explanation.thresholds import relative_change, rounded, roundest, tidy
 
 ROOT = Path(__file__).resolve().parents[2]
 INFEASIBLE = sorted(p for g in ("*/infeasible/*.yaml", "*/infeasible-*.yaml") for p in (ROOT / "instances").glob(g))
@@ -63,7 +63,7 @@ def test_conflict_and_ways_out_by_hand() -> None:
     [conflict] = found.conflicts
     needed = {m.limit.path: m.needed for m in conflict.members}
     assert conflict.irreducible
-    assert needed == {"slo.ttft_s": pytest.approx(1.0, rel=2e-3), "budget_usd_per_hour": pytest.approx(10.0, rel=2e-3)}
+    assert needed == {"slo.ttft_s": 1.0, "budget_usd_per_hour": 10.0}  # exactly: round numbers are tried
     assert found.restored
     alone = {r.limit.path: r.needed for r in found.alone}
     assert alone == needed
@@ -74,6 +74,32 @@ def test_conflict_and_ways_out_by_hand() -> None:
     assert found.jointly.at_least >= 0.97 * found.jointly.cost
     assert {r.limit.path for r in found.jointly.relaxations} == set(needed)
     assert "TTFT at most 0.2 s; with budget at most 2 USD/h the least that can be had is 1 s" in found.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("enough", "not_enough", "round_one"),
+    [
+        (4.0029, 3.9991, 4.0), (3.9991, 4.0029, 4.0), (0.30012, 0.29985, 0.3), (41.37, 41.28, 41.3),
+        (1.0, 0.9995, 1.0), (2.00049, 2.00041, None), (123456.0, 123400.0, None), (1e-9, 0.0, None), (-1.0, 1.0, None),
+    ],
+)  # fmt: skip
+def test_the_roundest_number_that_may_be_enough(enough, not_enough, round_one) -> None:
+    assert roundest(enough, not_enough) == round_one
+
+
+@pytest.mark.parametrize("side", ["most", "least"])
+@given(st.floats(1e-3, 1e5), st.floats(0.5, 2.0), st.booleans())
+def test_rounding_keeps_to_the_side_that_was_proved(side, now, times, looser) -> None:
+    """Towards looser values where the value was enough, towards tighter ones where not; never past the limit."""
+    limit = Restriction(("x",), ("x",), Limit("x", side), now, "x", "", "", True, (("x",), None))
+    value = now * times
+    shown = tidy(limit, value, looser)
+    sign = 1 if (side == "most") == looser else -1
+    assert shown == now or sign * (shown - value) >= -1e-8 * value
+    assert shown == pytest.approx(value, rel=1.1e-3)
+    assert (shown - now) * (value - now) >= 0
+    up, down = rounded(value, up=True), rounded(value, up=False)
+    assert down <= value * (1 + 1e-8) and up >= value * (1 - 1e-8) and up - down <= 1.01e-3 * value
 
 
 def test_two_conflicts_need_both_removed(tiny) -> None:

@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import optmodels
+from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.study.design import axes, points
-from optmodels.study.frontier import frontier
+from optmodels.study.frontier import frontier, refuse_unknown
 from optmodels.study.journal import Journal
 from optmodels.study.pool import DIED, pool
+from optmodels.study.rows import figures
 from optmodels.study.sweep import SweepInterrupted
 
 TABLE_IX = ROOT / "instances/cost_efficiency/table_ix/batch-budget-2.0.yaml"
@@ -255,12 +257,29 @@ def test_frontier_of_cost_against_slo():
     assert found.frontier[key].is_monotonic_decreasing
 
 
-def test_columns_of_a_frontier_are_checked_at_the_first_plan():
-    solved = []
-    with pytest.raises(InputError, match="usd_per_hour"):
-        aims = "usd_per_huor:min,slo.tps:max"
-        optmodels.sweep(TABLE_IX, {"slo.tps": [5, 10, 20]}, pareto=aims, on_row=lambda *a: solved.append(a))
-    assert not solved
+def test_unknown_columns_of_a_frontier_are_refused_before_anything_is_solved(monkeypatch):
+    monkeypatch.setattr("optmodels.study.sweep.solve_point", None)
+    aims = "usd_per_huor:min,slo.tps:max,plan.headroom.:min,plan.prediction.first:min"
+    with pytest.raises(InputError) as caught:
+        optmodels.sweep(TABLE_IX, {"slo.tps": [5, 10, 20]}, pareto=aims)
+    wrong = {m.value: m for m in caught.value.mistakes}
+    assert list(wrong) == ["usd_per_huor", "plan.headroom.", "plan.prediction.first"]
+    assert "usd_per_hour" in wrong["usd_per_huor"].hint
+    listed = wrong["usd_per_huor"].expected.removeprefix("one of ").split(", ")
+    assert listed[:3] == ["slo.tps", "objective", "bound"] and "usd_per_hour" in listed
+
+
+@pytest.mark.parametrize("name", formulation.names())
+def test_every_number_of_a_plan_is_a_column_by_its_name_and_its_ending(name):
+    file = {"cost_efficiency": TABLE_IX, "fleet": DAY, "reserved_capacity": TWO_REGIONS}.get(
+        name, ROOT / "instances/orchestration/textbook-two-servers.yaml")  # fmt: skip
+    plan = optmodels.solve(file).plan
+    numbers = [k for k, v in figures(plan, "plan").items() if isinstance(v, int | float)]
+    schema = formulation.get(name).plan.model_json_schema()
+    assert numbers
+    for column in numbers:
+        refuse_unknown(f"{column}:min,objective:min", (), schema)
+        refuse_unknown(f"{column.removeprefix('plan.')}:min,objective:min", (), schema)
 
 
 # ------------------------------------------------------------------------------------------- journal and resuming

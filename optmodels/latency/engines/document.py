@@ -102,6 +102,12 @@ class EngineModel(Entry):
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
 
+    @property
+    def own_deployment(self) -> dict[str, str]:
+        """Engine, GPU, LLM and precision of one's own rows, as far as all rows have the same."""
+        found = {what: {getattr(o, what) for o in self.own} for what in ("engine", "gpu", "llm", "precision")}
+        return {what: values.pop() for what, values in found.items() if len(values) == 1}
+
     def at(self, deployment: Deployment) -> Deployed:
         """What is predicted of one deployment."""
         return Deployed(self, deployment)
@@ -211,6 +217,13 @@ class Deployed:
                 said.append(f"{column} from {np.min(values[column]):g} to {np.max(values[column]):g} leaves the "
                             f"measured range {low:g} to {high:g}: an extrapolation")  # fmt: skip
         return tuple(said)
+
+
+def is_engine_model(path: Path) -> bool:
+    """Whether a file is one of engines' coefficients, rather than a model of one deployment's latencies."""
+    from optmodels.io.read import read_document
+
+    return path.is_file() and "together" in read_document(path)[0]
 
 
 def read_engine_model(name: str | Path = "default") -> EngineModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from optmodels.errors import InputError, Mistake, printable
-from optmodels.io.read import parsed_json, read_text, refuse_strange
+from optmodels.io.read import parsed_json, read_text, refuse_strange, validate
 from optmodels.plan.outcome import Result
 from optmodels.reporting.page.articles import Article, of_result
 from optmodels.reporting.page.comparison import of_comparison
@@ -20,32 +20,38 @@ from optmodels.reporting.page.sweep import of_sweep
 
 FILES = ("plan.json", "compare.json", "sweep.json", "explanation.json")  # what a folder of results may hold
 EXPECTED = "a result (plan.json), a comparison (compare.json), a sweep (sweep.json) or an explanation"
+Refuse = Callable[[Any, str | None], None]
+AS_WRITTEN = f"{EXPECTED}, as optmodels wrote it"
 
 
-def articles(given: Iterable[Any]) -> list[Article]:
+def articles(given: Iterable[Any], refuse: Refuse | None = None) -> list[Article]:
     """An article for every document; the rows of one comparison are one document.
+
+    Args:
+        given: documents, files or folders of them.
+        refuse: says what is wrong with a document that cannot be shown, by its schema.
 
     Raises:
         InputError: no document, unreadable, or not one of ours.
     """
     items = list(given)
-    found = [of_comparison(items)] if _is_comparison(items) else [_article(item) for item in items]
+    found = [of_comparison(items)] if _is_comparison(items) else [_article(item, refuse) for item in items]
     if not found:
         raise InputError(Mistake(None, "results", [], EXPECTED))
     return found
 
 
-def _article(item: Any) -> Article:
+def _article(item: Any, refuse: Refuse | None) -> Article:
     if isinstance(item, Result):
         return of_result(item.document())
     if isinstance(item, str | PathLike):
         path = _file(Path(item))
-        with as_written(str(path)):
-            return _shown(_read(path), str(path))
-    return _shown(item, None)
+        with as_written(str(path), refuse):
+            return _shown(_read(path), str(path), refuse)
+    return _shown(item, None, refuse)
 
 
-def _shown(item: Any, name: str | None) -> Article:
+def _shown(item: Any, name: str | None, refuse: Refuse | None) -> Article:
     """The article of a document that was read."""
     if _is_comparison(item):
         return of_comparison(item)
@@ -55,12 +61,16 @@ def _shown(item: Any, name: str | None) -> Article:
         return of_sweep(item)
     if not isinstance(item, Mapping) or "formulation" not in item or "status" not in item:
         raise InputError(Mistake(name, "", item, EXPECTED))
+    result = validate(Result, item, name)
     try:
-        return of_result(Result.model_validate(item).model_dump(mode="json", by_alias=True))
-    except ValidationError as error:
+        return of_result(result.model_dump(mode="json", by_alias=True))
+    except ValidationError as error:  # of the plan, or of one in what the formulation reports
+        if refuse is not None:
+            refuse(item, name)
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(Mistake(name, where, first["input"], printable(first["msg"], 200))) from None
+        where = "report … " + ".".join(map(str, first["loc"]))
+        value = None if first["type"] == "missing" else first["input"]
+        raise InputError(Mistake(name, where, value, AS_WRITTEN)) from None
 
 
 def _is_comparison(item: Any) -> bool:
@@ -84,16 +94,19 @@ def _read(path: Path) -> Any:
 
 
 @contextmanager
-def as_written(name: str) -> Iterator[None]:
+def as_written(name: str, refuse: Refuse | None = None) -> Iterator[None]:
     """Say of a file that lacks something, or has something else in its place, that it is not as it was written.
 
-    What a formulation reports has no schema: whoever shows it finds out.
-
     Raises:
-        InputError: whatever was found wrong inside.
+        InputError: with the places inside the file where they are known.
     """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        said = printable(f"{type(error).__name__}: {error}".partition("\n")[0], 200)
-        raise InputError(Mistake(name, "", said, f"{EXPECTED}, as optmodels wrote it")) from error
+        if refuse is not None:
+            refuse(_read(_file(Path(name))), name)
+        # What a formulation reports has no schema: whoever shows it finds out.
+        if isinstance(error, KeyError) and error.args and isinstance(error.args[0], str):
+            raise InputError(Mistake(name, error.args[0], None, AS_WRITTEN)) from error
+        said = printable(str(error).partition("\n")[0], 200)
+        raise InputError(Mistake(name, "", f"a part that cannot be shown: {said}", AS_WRITTEN)) from error

@@ -10,7 +10,15 @@ from optmodels.limits import Restriction, quantity
 from optmodels.study.explanation.document import Conflict, Joint, LimitRef, Member, Relaxation
 from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.oracle import DROPPED, Oracle, OutOfBudgetError, Settings
-from optmodels.study.explanation.thresholds import TOLERANCE, least_change, loosened, relative_change, tidy
+from optmodels.study.explanation.thresholds import (
+    TOLERANCE,
+    least_change,
+    loosened,
+    relative_change,
+    rounded,
+    roundest,
+    tidy,
+)
 
 MOST_CONFLICTS = 4
 MOST_TOGETHER = 6  # limits loosened together
@@ -70,8 +78,11 @@ def needed(oracle: Oracle, limit: Restriction, others: Settings) -> tuple[Any, A
         return None
     if found[0] == 0 and limit.marker.side == "least" and limit.marker.off is None:
         return None  # a limit of nothing is none
-    enough = tidy(limit, found[0])
-    return (enough if oracle.feasible({**others, limit: enough}) else found[0]), found[1]
+    round_one = None if limit.whole else roundest(*found)
+    for enough in (round_one, tidy(limit, found[0])):  # what people write in files is a round number
+        if enough is not None and oracle.feasible({**others, limit: enough}):
+            return enough, found[1]
+    return found
 
 
 def _fewest(oracle: Oracle, limit: Restriction, others: Settings) -> Any:
@@ -296,7 +307,8 @@ def together(
     ]
     cost = sum(search.best)
     what = " and ".join(line.words for line in lines)
-    text = f"{what}: {100 * cost:.4g} % in sum, proved to be at least {100 * search.at_least:.4g} %"
+    most, least = rounded(100 * cost, up=True), rounded(100 * search.at_least, up=False)
+    text = f"{what}: {most:.4g} % in sum, proved to be at least {least:.4g} %"
     if len(lines) == 1 and len(over) > 1:
         text = f"nothing is cheaper than one alone, {text}"
     return Joint(

@@ -11,7 +11,7 @@ from optmodels.study.explanation.conflicts import reference
 from optmodels.study.explanation.document import LimitEffect, NextPlan, PriceRange
 from optmodels.study.explanation.oracle import DROPPED, Answer, Oracle, OutOfBudgetError
 from optmodels.study.explanation.purchases import Key
-from optmodels.study.explanation.thresholds import direction, least_change, tidy
+from optmodels.study.explanation.thresholds import direction, least_change, rounded, tidy
 
 RANGE_TOLERANCE = 5e-3  # relative, of where a plan changes
 MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
@@ -216,7 +216,8 @@ def _reach(value: float, farthest: float, changes: Any) -> float | None:
         if verdict is None:
             return None
         low, high = (low, middle) if verdict else (middle, high)
-    return float(f"{low:.4g}")
+    inwards = rounded(low, up=farthest < 1)  # there, too, nothing changes
+    return min(inwards, value) if farthest < 1 else max(inwards, value)
 
 
 def worth_asking(base: Answer, following: Sequence[Answer], every: Sequence[Offer]) -> list[tuple[Offer, bool]]:

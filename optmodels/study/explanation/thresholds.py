@@ -19,20 +19,43 @@ def direction(limit: Restriction) -> int:
     return 1 if limit.marker.side == "most" else -1
 
 
+def rounded(value: float, up: bool, digits: int = 4) -> float:
+    """The value with so many significant digits, rounded up or down; one that has no more stays."""
+    if not math.isfinite(value) or value == 0:
+        return value
+    step = 10.0 ** (math.floor(math.log10(abs(value))) + 1 - digits)
+    whole = math.ceil(value / step - 1e-9) if up else math.floor(value / step + 1e-9)
+    return float(f"{whole * step:.12g}")
+
+
 def tidy(limit: Restriction, value: float, looser: bool = True) -> float | int:
-    """The value with four significant digits, rounded to the looser (or tighter) side; whole where it counts."""
+    """The value with four significant digits, rounded to the looser (or tighter) side; whole where it counts.
+
+    Rounding takes nothing past the limit's own value.
+    """
     if limit.whole:
         return int(value)
     if not math.isfinite(value):
         return value
     if abs(value) <= 1e-5 * (abs(limit.value) or 1.0):
         return 0.0
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
     up = (direction(limit) > 0) == looser
-    rounded = (math.ceil(value / step - 1e-9) if up else math.floor(value / step + 1e-9)) * step
-    rounded = float(f"{rounded:.12g}")
+    found = rounded(value, up)
+    if (value - limit.value) * (found - limit.value) <= 0:
+        found = float(limit.value)
     end = limit.loosest
-    return rounded if end is None or not looser else (min(rounded, end) if up else max(rounded, end))
+    return found if end is None or not looser else (min(found, end) if up else max(found, end))
+
+
+def roundest(enough: float, not_enough: float) -> float | None:
+    """The number of fewest significant digits (at most four) from `enough` to `not_enough`, this one excluded."""
+    if not enough * not_enough > 0:
+        return None
+    for digits in range(1, 5):
+        found = rounded(enough, up=enough < not_enough, digits=digits)
+        if (found - not_enough) * (enough - not_enough) > 0:
+            return found
+    return None
 
 
 def loosened(limit: Restriction, relative: float) -> float | int:
