@@ -1,6 +1,7 @@
-"""Times and gaps of fleet planning: ``python benchmarks/fleet.py [grid scaling artefact confirm cbc]``.
+"""Times and gaps of fleet planning: ``python benchmarks/fleet.py [grid stages scaling artefact confirm cbc]``.
 
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
+stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart: gap ≤ 0.01 % in a few seconds (not held)
 scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
@@ -51,6 +52,42 @@ def run_grid():
     for seed in range(5):
         for rate in (20.0, 60.0, 200.0):
             report(f"grid 10x10x8 {rate:g}/s seed {seed}", grid_problem(10, 10, 8, rate, seed), Options(gap=1e-4))
+
+
+STAGE_MACHINES = (
+    "g5.xlarge", "p4d.24xlarge", "p5.4xlarge", "g6e.xlarge", "g6.xlarge", "g6e.12xlarge", "p4de.24xlarge",
+    "p5en.48xlarge",
+)  # fmt: skip
+
+
+def stages_problem(types, rate, seed=0):
+    """10 × 10 buckets of one model on machines of AWS, prefill and decode together or apart; `rate` requests/s."""
+    rng = np.random.default_rng(seed)
+    inputs, outputs = np.meshgrid(np.geomspace(64, 8192, 10), np.geomspace(16, 768, 10), indexing="ij")
+    far = (np.log(inputs / 700) / 1.3) ** 2 / 2 + (np.log(outputs / 150) / 1.1) ** 2 / 2
+    weight = np.exp(-far) * rng.uniform(0.6, 1.4, far.shape)
+    sizes = zip(inputs.ravel(), outputs.ravel(), (rate * weight / weight.sum()).ravel(), strict=True)
+    slo = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.95}}
+    return load({
+        "formulation": "fleet", "schema": 1, "name": "stages",
+        "workloads": [{
+            "name": "w", "model": "llama-3.1-8b", "slo": slo | {"deadline_s": 60.0},
+            "buckets": [
+                {"input_tokens": int(i), "output_tokens": int(o), "requests_per_s": float(r)} for i, o, r in sizes
+            ],
+        }],
+        "pool": {"catalog": "aws", "include": list(STAGE_MACHINES[:types])},
+        "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
+        "serving": "continuous", "deployment": {"stages": ["both", "prefill", "decode"]},
+    })  # fmt: skip
+
+
+def run_stages():
+    """Target of prefill and decode apart: ≤ 0.01 % in a few seconds."""
+    for types in (4, 8):
+        for rate in (120.0, 1200.0):
+            name = f"stages 10x10x{types} {rate:g}/s"
+            report(name, stages_problem(types, rate), Options(gap=1e-4, time_limit=60.0, answer_only=True))
 
 
 def run_scaling():

@@ -16,7 +16,7 @@ import optmodels
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import engine_of, transfer_bytes
-from formulations.fleet.methods import METHODS
+from formulations.fleet.methods import METHODS, exact
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_case, build_tables, prune
@@ -25,7 +25,7 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
-from optmodels.solver import solve_compiled
+from optmodels.solver import Settings, solve_compiled
 from optmodels.targets.vllm import arguments, export
 from optmodels.traces.types import Trace
 
@@ -113,6 +113,30 @@ def test_the_optimum_is_that_of_brute_force_over_counts_and_pairs(seed):
     for judged in (capped, prune(capped)[0]):
         found = solve_compiled(FleetModel(problem, judged).compiled())
         assert found.objective == (None if expected is None else pytest.approx(expected, rel=1e-6))
+
+
+def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
+    bounds = fleets = 0
+    for seed in range(50):
+        problem, tables = random_case(seed)
+        best = solve_compiled(FleetModel(problem, tables).compiled()).objective
+        found, bound = exact._of_the_relaxation(problem, tables, Settings(), {})
+        if best is None:
+            assert found is None
+            continue
+        assert bound <= best * (1 + 1e-9)
+        bounds += bound > 0
+        if found is not None:
+            fleets += 1
+            rates, points = tables.rates[0], tables.points
+            served = np.zeros(len(rates))
+            starts = points.stage[found.p] != DECODE
+            np.add.at(served, found.w[starts], found.value[starts])
+            price = np.array([tables.case.workload(d.workload).unserved_usd_per_1000_requests for d in tables.demands])
+            usd = float(found.n[0] @ points.usd_per_hour) + float(((1 - served) * price * 3.6) @ rates)
+            assert usd >= best - 1e-6 * best
+    assert bounds >= 20
+    assert fleets >= 20
 
 
 def test_a_hundred_thousand_tokens_of_cache_by_hand():

@@ -25,11 +25,14 @@ from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
+from optmodels.solver.highs import relaxation as solve_relaxation
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
 ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
+MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
+CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
 
@@ -245,7 +248,14 @@ def _one_part(
         if alone is not tables:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
-                first = replace(first, n=fleet_columns.spread(first.n, rows, len(tables.points)), p=rows[first.p])
+                first = _on_all(first, rows, tables)
+            if pairs > MANY_PAIRS_APART:
+                clock = time.perf_counter()
+                found_first, relaxed = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
+                first = _cheaper(problem, tables, first, found_first)
+                seconds["relaxation"] = time.perf_counter() - clock
+                if left is not None:
+                    settings = replace(settings, time_limit=max(left - seconds["relaxation"], 0.1))
     whole, kept = tables, _worth_their_price(problem, tables, first)
     if len(kept) < len(whole.points):
         tables = whole.restricted(kept)
@@ -271,11 +281,47 @@ def _one_part(
         seconds["shadow_prices"] = time.perf_counter() - clock
         answer = plan
     elif answer is not None:
-        n = fleet_columns.spread(answer.n, kept, len(whole.points))
-        answer = replace(answer, n=n, p=kept[answer.p])
+        answer = _on_all(answer, kept, whole)
     return Outcome(
         report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
     )
+
+
+def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
+    """A choice among some points in terms of all."""
+    n = fleet_columns.spread(choice.n, columns, len(tables.points))
+    return replace(choice, n=n, p=columns[choice.p])
+
+
+def _of_the_relaxation(
+    problem: Fleet, tables: FleetTables, settings: Settings, log: dict[str, Any]
+) -> tuple[Choice | None, float]:
+    """The best fleet found of the points that the linear relaxation uses, and the relaxation's proved bound, USD/h.
+
+    Three quarters of the time at most.
+    """
+    whole = settings.time_limit or 60.0
+    model = FleetModel(problem, tables)
+    relaxed = solve_relaxation(model.compiled(), replace(settings, time_limit=whole / 2))
+    if relaxed.x is None:
+        return None, -math.inf
+    bound = -math.inf if relaxed.bound is None else relaxed.bound
+    used = np.unique(model.n.labels[1][relaxed.x[model.n.columns] > CARRIES])
+    log |= {"lp_bound": bound, "lp_points": len(used)}
+    found = _solve(problem, tables.restricted(used), replace(settings, time_limit=whole / 4), None).choice
+    return None if found is None else _on_all(found, used, tables), bound
+
+
+def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:
+    """The cheaper of two choices that breaks no limit, if any."""
+    best: tuple[float, Choice] | None = None
+    for choice in (a, b):
+        if choice is not None:
+            plan = make_plan(tables, choice)
+            usd = plan.total_usd_per_hour
+            if (best is None or usd < best[0]) and not heuristics.broken(problem, tables, choice, plan):
+                best = usd, choice
+    return None if best is None else best[1]
 
 
 def _worth_their_price(problem: Fleet, tables: FleetTables, first: Choice | None) -> Any:
