@@ -35,10 +35,23 @@ def commands(page: Path) -> list[tuple[list[str], int]]:
     return lines
 
 
+def files(page: Path) -> dict[str, str]:
+    """The files that a reader types: blocks with a title."""
+    found = re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return dict(found)
+
+
+def scripts(page: Path) -> list[str]:
+    """Its Python blocks that are no files."""
+    return [text for info, text in blocks(page, "python") if "title=" not in info]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
+    for name, text in files(page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for words, expected in commands(page):
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -46,10 +59,10 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("page", [p for p in PAGES if scripts(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
-    for _, text in blocks(page, "python"):
+    for text in scripts(page):
         done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
 
