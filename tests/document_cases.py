@@ -46,6 +46,19 @@ def _reserved(**changes):
     return document | changes
 
 
+def _on_engines():
+    """What a machine serves is a level of an engine."""
+    document = two_regions(
+        terms=["on_demand"], serving="continuous", engine={"chunk_tokens": 512}, latency={"model": "roofline"},
+        machines=[{"machine": "box", "gpu": "l40s", "gpu_count": 1, "prices": {"on_demand": 3.0}}],
+    )  # fmt: skip
+    document["services"] = [document["services"][0] | {
+        "slo": {"ttft_s": {"at_most": 0.8, "percentile": 0.9}, "tbt_s": 0.1, "queue_s": 0.1},
+        "workload": {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128},
+    }]  # fmt: skip
+    return document
+
+
 BATCHING = CONTINUOUS | {
     "workloads": CONTINUOUS["workloads"][:1], "pool": CONTINUOUS["pool"] | {"include": ["g6e.xlarge"]},
     "markets": {"main": ["on_demand"]}, "engine": CONTINUOUS["engine"] | {"chunk_tokens": 2048},
@@ -56,6 +69,14 @@ CERTIFIED = BATCHING | {
     "workloads": [BATCHING["workloads"][0] | {"requests_per_s": 24.0, "slo": {
         "ttft_s": {"at_most": 0.13, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 8.0},
+}  # fmt: skip
+IN_FLIGHT = _cost("high_end") | {
+    "model": "llama-3.1-8b", "workload": {"batch": 20, "input_tokens": 500, "output_tokens": 120},
+    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 3.0, "percentile": 0.99}, "tbt_s": 0.2},
+    "pool": {"machines": [
+        {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 2.0}}]},
+    "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},
+    "strategies": {"families": ["high_end"]},
 }  # fmt: skip
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
@@ -77,6 +98,7 @@ CASES = {
         "a shared machine for attention": (_cost("ao_shared"), "exact"),
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
+        "continuous batching": (IN_FLIGHT, "exact"),
     },
     "fleet": {
         "periods, prices, limits": (DAY, "exact"),
@@ -97,5 +119,6 @@ CASES = {
         "two regions": (two_regions(), "exact"),
         "futures": (_reserved(), "full"),
         "by themselves": (two_regions(), "region_local"),
+        "continuous batching": (_on_engines(), "exact"),
     },
 }  # fmt: skip

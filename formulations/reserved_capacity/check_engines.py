@@ -22,6 +22,9 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
     machines, services = [m.machine for m in problem.machines], [s.service for s in problem.services]
     pairs = [(line.machine, line.service) for line in p.serving]
     found.require("one line for a machine and a service", len(set(pairs)) == len(pairs), pairs, "each once")
+    of_engines = [(m, s) for i, m in enumerate(machines) for k, s in enumerate(services) if case.derived(i, k)]
+    missing = sorted(set(of_engines) - set(pairs))  # where the file itself states a rate there is no engine to run
+    found.require("how machines batch, with continuous batching", not missing, missing, "a line for each")
     for line in p.serving:
         where = f"{line.service} on {line.machine}"
         known = line.machine in machines and line.service in services

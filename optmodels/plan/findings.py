@@ -14,6 +14,13 @@ TOLERANCE = 1e-6
 M = TypeVar("M", bound=BaseModel)
 
 
+def _stated(value: Any) -> Any:
+    """A value of a document, but an integer beyond every float in words."""
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return f"an integer of {value.bit_length()} bits"
+    return value
+
+
 class Findings:
     """Violations found so far; a comparison with NaN is a violation."""
 
@@ -22,7 +29,7 @@ class Findings:
 
     def add(self, requirement: str, value: Any, limit: Any, unit: str = "") -> None:
         """Record a violation."""
-        self.violations.append(Violation(requirement=requirement, value=value, limit=limit, unit=unit))
+        self.violations.append(Violation(requirement=requirement, value=_stated(value), limit=limit, unit=unit))
 
     def at_most(self, requirement: str, value: float, limit: float, unit: str = "") -> None:
         """Require value ≤ limit."""
@@ -42,7 +49,7 @@ class Findings:
     def require(self, requirement: str, holds: bool, value: Any, limit: Any) -> None:
         """Require that something holds."""
         if not holds:
-            self.add(requirement, str(value), str(limit))
+            self.add(requirement, str(_stated(value)), str(limit))
 
     def read(self, schema: type[M], data: Mapping[str, Any], what: str, part: str = "plan") -> M | None:
         """A plan (or other `part`) as its schema, or None with a violation that names the first field at fault."""

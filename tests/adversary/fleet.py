@@ -708,6 +708,8 @@ def _engines(
     plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     known: dict[Any, list[tuple[tuple[float, ...] | None, ...]]] = {}
     for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
+        if setting.gpus[k.main.gpu or ""].fp16_flops is None:
+            continue  # nobody knows how fast it is
         priced = list(_priced(p, k))
         usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
         key = k.main.gpu, k.tp, usable
