@@ -7,7 +7,7 @@ DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \
         instances/cost_efficiency/fig3/summarization-batch-b064.yaml \
         instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 
-.PHONY: setup demo test quick coverage fuzz adversary check lint types docs study bench bench-latency answers lock dist clean
+.PHONY: setup demo test quick coverage fuzz adversary check lint types docs study bench comparison bench-latency answers lock dist clean
 .DEFAULT_GOAL := demo
 
 setup: $(VENV)/.installed
@@ -70,6 +70,10 @@ bench: setup  ## timings and ratios, each benchmark's docstring says of what
 	$(BIN)/python benchmarks/batch_controllers.py
 	$(BIN)/python -m pip install --quiet 'scikit-learn>=1.5'   # the random forest that attribution is timed against
 	$(BIN)/python benchmarks/latency_models.py
+
+comparison: setup  ## docs/comparison.md anew
+	$(BIN)/python -m pip install --quiet 'pulp<4' linopy
+	$(BIN)/python benchmarks/comparison.py --write
 
 bench-latency: setup  ## how wrong latencies without a measurement are: ROWS=aggregated.csv [H100=FOLDER], docs/latency-models.md
 	$(BIN)/python benchmarks/engine_model.py $(ROWS) $(if $(H100),--h100 $(H100))

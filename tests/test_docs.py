@@ -8,11 +8,13 @@ import shlex
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from typer.main import get_group
 
+from optmodels import load, tables
 from optmodels.cli import app
 from optmodels.model.document import written
 
@@ -37,10 +39,23 @@ def commands(page: Path) -> list[tuple[list[str], int]]:
     return lines
 
 
+def files(page: Path) -> dict[str, str]:
+    """The files that a reader types: blocks with a title."""
+    found = re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    return dict(found)
+
+
+def scripts(page: Path) -> list[str]:
+    """Its Python blocks that are no files."""
+    return [text for info, text in blocks(page, "python") if "title=" not in info]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
+    for name, text in files(page).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for words, expected in commands(page):
         done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -48,12 +63,31 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("page", [p for p in PAGES if scripts(p)], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
-    for _, text in blocks(page, "python"):
+    for text in scripts(page):
         done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_costs_of_the_comparison_are_current() -> None:
+    """Of the ways that cost nothing to run again; their CPU is of the run that wrote the page."""
+    spec = spec_from_file_location("comparison", ROOT / "benchmarks" / "comparison.py")
+    assert spec is not None and spec.loader is not None
+    comparison = module_from_spec(spec)
+    spec.loader.exec_module(comparison)
+
+    def without_cpu(line: str) -> str:
+        cells = line.split(" | ")
+        return " | ".join([*cells[:4], *cells[5:]])
+
+    page = [without_cpu(line) for line in comparison.PAGE.read_text(encoding="utf-8").splitlines()]
+    rows = [without_cpu(line) for line in comparison.slices() if "Mélange" in line]
+    assert len(rows) == 5 and set(rows) <= set(page)
+    problem = load(ROOT / "instances/fleet/aws-six-workloads.yaml")
+    usd, words = comparison.sized(problem, tables(problem))
+    assert sum(f"{usd:.5g}" in line and ", ".join(words) in line for line in page) == 1
 
 
 def test_links_between_pages_exist() -> None:
