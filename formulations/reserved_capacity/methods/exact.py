@@ -37,6 +37,7 @@ CONFIRM_S = 10.0  # for another proof that the master has no point
 SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
+NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
 START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
@@ -394,7 +395,7 @@ class _Run:
         return _Point(self._reserved_usd(counts) + cost.usd_per_month, counts, cost.cuts, found)
 
     def _close(self, value: float) -> bool:
-        return value - self.lower <= 0.2 * self.target * max(abs(value), 1e-9)
+        return value - self.lower <= max(0.2 * self.target * abs(value), NOTHING_USD)
 
     def _cuts_off(self, cuts: list[Cut], x: Array, bound: float) -> bool:
         """Whether new cuts exclude the master's point x at its claimed hourly cost."""
