@@ -177,6 +177,9 @@ class Curve:
         if s.costs is None:
             ttft, tbt = self._real("prefill", ttft), self._real("decode", tbt) if s.output_tokens > 1 else tbt
         else:  # curves of the shape over α, levelled by what an engine's steps take without offloading
+            if s.gpus[k.main.gpu or ""].fp16_flops is None:  # engines' steps are known by the peak of 16 bit
+                never = np.full_like(alpha, math.inf)
+                return never, never, never
             first, step = self._curve(np.zeros(1))
             costs, where = s.costs(k.main.gpu or "", k.tp)
             more_tpot, more_ttft = where.factors(s.safety)
