@@ -411,10 +411,13 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
-    unattainable = Mistakes()
+    unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
-        if not rate[:, k].any() and not wrong:
-            limited = s.workload is not None and s.slo.tbt_s is not None
+        limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
+        needless = s.unserved_usd_per_request is not None or (demand_of_it is not None and not demand_of_it.rps.any())
+        if not rate[:, k].any() and not wrong and limited and needless:
+            unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
+        elif not rate[:, k].any() and not wrong:
             mistakes = unattainable if limited else wrong
             mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
                       "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
@@ -447,7 +450,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
-    notes = [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],

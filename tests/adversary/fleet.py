@@ -554,7 +554,7 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
             )  # fmt: skip
             worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
     if seen[1] is not None:
-        worst = max(worst, seen[1] / _limit(slo.tbt_s)[0])
+        worst = max(worst, seen[1] / continuous.limit(slo.tbt_s)[0])
         worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
     if worst <= 1 + slack:
         return False
@@ -746,7 +746,7 @@ def _at_waits(
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
-            _limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+            continuous.limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
         )  # fmt: skip
         seqs = p.engine.max_num_seqs
         missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
@@ -773,13 +773,6 @@ def _at_waits(
             late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
             row.append((*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i], late))
         yield tuple(row)
-
-
-def _limit(limit: Any) -> tuple[float, float | None]:
-    """(seconds, percentile; None: the mean)."""
-    if limit is None:
-        return math.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 def _seconds(limit: Any) -> float | None:
@@ -993,7 +986,7 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     if kind == "engines":
         _batching(rng, data)
     elif maybe(rng, 0.2):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     elif maybe(rng, 0.7):
         data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
         if maybe(rng, 0.7):
@@ -1021,22 +1014,9 @@ def _batching(rng: Rng, data: Instance) -> None:
     elif "high_end" not in data["strategies"]["families"]:
         data["strategies"]["families"].append("high_end")
     if maybe(rng, 0.7):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     if maybe(rng, 0.6):
-        seqs = pick(rng, [1, 8, 16, 32, 64, 256])
-        data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
-        if maybe(rng):
-            data["engine"]["chunk_tokens"] = int(between(rng, 8, 4096))
-
-
-def _steps(rng: Rng) -> Instance:
-    """What says how long engines' steps take."""
-    found: Instance = {"model": pick(rng, ["default", "default", "roofline"])}
-    if maybe(rng):
-        found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
-    if found["model"] == "default" and maybe(rng):
-        found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
-    return found
+        data["engine"] = static.engine_limits(rng)
 
 
 def _weights_gib(w: Instance) -> float:
