@@ -340,10 +340,18 @@ def schema(
         str,
         typer.Argument(help="A formulation (instance files), or current, plan, explanation, compare, sweep, replay."),
     ],
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Every key of a formulation's instance files in words (Markdown).")
+    ] = False,
 ) -> int:
     """JSON Schema of instance files, of what evaluate reads (current), or of what the verbs write (plan and others)."""
     import json
 
+    if keys:
+        from optmodels.keys import reference
+
+        sys.stdout.write(reference(name))
+        return 0
     from optmodels.schemas import schema as found
 
     sys.stdout.write(json.dumps(found(name), indent=2, ensure_ascii=False) + "\n")
