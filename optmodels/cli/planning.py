@@ -233,9 +233,10 @@ def check(
     """Independent verification of a plan against its instance; exit status 1 if it fails."""
     from optmodels import api
     from optmodels.cli.console import show
+    from optmodels.cli.results import result_of
     from optmodels.reporting.text import plain
 
-    report = api.check(plan, instance, prove=prove, time_limit=time_limit)
+    report = api.check(result_of(plan), instance, prove=prove, time_limit=time_limit)
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
