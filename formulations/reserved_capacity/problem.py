@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, model_validator
+from pydantic_core import core_schema
 
 from formulations.reserved_capacity.demand import Demand, demand_of
 from formulations.reserved_capacity.throughput import Choice, Level, Workload, choice_of, serving_of
@@ -53,6 +54,19 @@ class Region(Entry):
     )
     latitude_deg: float | None = Field(default=None, ge=-90, le=90, description="north; default: the catalogue's")
     longitude_deg: float | None = Field(default=None, ge=-180, le=180, description="east; default: the catalogue's")
+
+
+class _OrName:
+    """Marks a section for which its name alone may stand: ``us-east-1`` for ``{region: us-east-1}``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def section(value: Any) -> Any:
+            return {"region": value} if isinstance(value, str) else value
+
+        return core_schema.no_info_before_validator_function(section, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1, "maxLength": 100}]}
 
 
 class Egress(Entry):
@@ -255,7 +269,9 @@ class ReservedCapacity(Problem):
     """How many machines to reserve where, for how long, and what to buy by the hour on top."""
 
     formulation: Literal["reserved_capacity"] = Field(description="which formulation the file is of")
-    regions: tuple[Region, ...] = Field(min_length=1, description="where users live and machines may stand")
+    regions: tuple[Annotated[Region, _OrName()], ...] = Field(
+        min_length=1, description="where users live and machines may stand: sections, or names alone"
+    )
     network: Network
     services: tuple[Service, ...] = Field(min_length=1, description="what is served")
     machines: tuple[MachineType, ...] = Field(min_length=1, description="types to choose from")

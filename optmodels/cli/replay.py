@@ -68,9 +68,9 @@ def replay(
 ) -> int:
     """Simulate a plan on a request trace: predicted beside replayed."""
     from optmodels import api
-    from optmodels.cli.results import result_of
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs
+    from optmodels.cli.results import result_of
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))
