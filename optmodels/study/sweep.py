@@ -8,10 +8,10 @@ sweep gives the same bytes), ``seconds.csv``, ``frontier.csv`` and pictures.
 from __future__ import annotations
 
 import contextlib
-import re
 import hashlib
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
