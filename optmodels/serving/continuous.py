@@ -112,8 +112,10 @@ class EngineLimits(Entry):
 class Percentile(Entry):
     """A latency limit that a share of the requests meets."""
 
-    at_most: Seconds
-    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+    at_most: Seconds = Field(description="the limit")
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
+        description="share of the requests that meet it"
+    )
 
 
 LatencyLimit = Seconds | Percentile
