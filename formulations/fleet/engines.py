@@ -198,6 +198,8 @@ def levels(
         least_rest_s: that decoding takes at least of a deadline, where engines only prefill, (D,).
     """
     classes = classes_of(case, demands)
+    if stage == "decode" and (classes.output_tokens <= 1).all():
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())

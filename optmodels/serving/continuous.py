@@ -514,7 +514,7 @@ def operating_points(
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(classes, chunks + joining + held_s / t, t, kv, rho, weight)
