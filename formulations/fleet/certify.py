@@ -77,9 +77,18 @@ class FleetRounds:
     known: dict[object, list[Verdict]] = field(default_factory=dict)
 
     @property
-    def stretches(self) -> tuple[float, ...]:
-        """As they are, then as the file has it."""
+    def passes(self) -> tuple[float, ...]:
+        """Limits as they are, then so many times as long as the file has it."""
         return 1.0, self.problem.certification.stretch
+
+    @property
+    def comparable(self) -> bool:
+        """Longer limits change no plan's cost."""
+        return True
+
+    def looser(self, loose: float) -> str:
+        """In words."""
+        return f"limits {loose:g} times as long"
 
     @property
     def rounds(self) -> int:
@@ -91,9 +100,9 @@ class FleetRounds:
         """In words."""
         return f"hold in simulation, with {self.problem.certification.confidence:.4g} confidence together"
 
-    def tables(self, stretch: float) -> FleetTables:
+    def tables(self, loose: float) -> FleetTables:
         """Of the same case, with longer limits."""
-        return self.first if stretch == 1 else _stretched(self.problem, self.first, stretch)
+        return self.first if loose == 1 else _stretched(self.problem, self.first, loose)
 
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
         """Points less full, pairs taken out."""
@@ -103,9 +112,9 @@ class FleetRounds:
         """Every promise of every line."""
         return _judge(self.problem, self.first.case, plan, number, self.known, over)
 
-    def line(self, plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
+    def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
         """With the worst of what was seen."""
-        return _round(plan, judged, stretch)
+        return _round(plan, judged, loose)
 
     def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
         """By point."""

@@ -42,14 +42,14 @@ class Round(Generic[P]):
     Attributes:
         outcome: of the solve.
         number: counted from 1.
-        stretch: the model's limits were so many times as long.
+        loose: how loose a model it is of; 1: the instance's own.
         cuts: that it was made under.
         judged: its promises.
     """
 
     outcome: Outcome[P]
     number: int
-    stretch: float
+    loose: float
     cuts: list[Any]
     judged: Sequence[Judged]
 
@@ -60,20 +60,29 @@ class Round(Generic[P]):
 
 
 class Certifier(Protocol[P]):
-    """What a formulation says and does of one problem's rounds.
+    """What a formulation says and does of one problem's rounds."""
 
-    Attributes:
-        stretches: limits of the model in each pass, in multiples of the promised ones; 1 first.
-        rounds: of a pass, at most.
-        held: what a certified plan's promises do, in words.
-    """
+    @property
+    def passes(self) -> Sequence[float]:
+        """How loose the model of each is, the instance's own first (1)."""
 
-    stretches: Sequence[float]
-    rounds: int
-    held: str
+    @property
+    def comparable(self) -> bool:
+        """Whether a looser model has the plans of the others at the same value: then its bound holds for all."""
 
-    def tables(self, stretch: float) -> Any:
-        """Tables in which the model has limits so many times as long."""
+    @property
+    def rounds(self) -> int:
+        """Of a pass, at most."""
+
+    @property
+    def held(self) -> str:
+        """What a certified plan's promises do, in words."""
+
+    def looser(self, loose: float) -> str:
+        """What a looser model has, in words that follow "the linear model with"."""
+
+    def tables(self, loose: float) -> Any:
+        """Tables of a model so loose."""
 
     def cut(self, tables: Any, cuts: list[Any]) -> Any:
         """The tables under cuts."""
@@ -81,7 +90,7 @@ class Certifier(Protocol[P]):
     def judge(self, plan: P, number: int, over: Callable[[], bool]) -> tuple[Sequence[Any], bool]:
         """The promises of a round's plan; False where time ran out before all were simulated."""
 
-    def line(self, plan: P, judged: Sequence[Any], stretch: float) -> Document:
+    def line(self, plan: P, judged: Sequence[Any], loose: float) -> Document:
         """The round in the plan's document."""
 
     def add_cuts(self, cuts: dict[Any, Any], bad: Sequence[Any]) -> None:
@@ -143,25 +152,25 @@ class _Rounds(Generic[P]):
 
         The plan is the best certified one, or that with the fewest promises not found kept.
         """
-        for stretch in dict.fromkeys(self.of.stretches):
+        for loose in dict.fromkeys(self.of.passes):
             if self.stops and self.left <= 0:
                 break
             clock = time.perf_counter()
-            tables, cuts = self.of.tables(stretch), dict[Any, Any]()
+            tables, cuts = self.of.tables(loose), dict[Any, Any]()
             self._count("build", clock)
             stop = ROUNDS_OVER
             for _ in range(self.of.rounds):
                 if self.found and self.left <= 0:
                     stop = TIME_OVER
                     break
-                reason = self._round(tables, cuts, stretch)
+                reason = self._round(tables, cuts, loose)
                 if reason is not None:
                     stop = reason
                     break
             self.stops.append(stop)
         return self._answer()
 
-    def _round(self, tables: Any, cuts: dict[Any, Any], stretch: float) -> str | None:
+    def _round(self, tables: Any, cuts: dict[Any, Any], loose: float) -> str | None:
         """One round; why there is no further one, "" where all promises hold."""
         limit = self.options.time_limit
         limit = None if limit is None else max(self.left / 2, LEAST_S)  # the rest is for simulations
@@ -169,17 +178,17 @@ class _Rounds(Generic[P]):
         outcome = self.method(self.problem, self.of.cut(tables, taken), replace(self.options, time_limit=limit))
         for phase, seconds in outcome.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
-        self.firsts.setdefault(stretch, outcome)
+        self.firsts.setdefault(loose, outcome)
         if outcome.plan is None:
             return NONE_LEFT if outcome.status == "infeasible" else "no plan was found"
         clock = time.perf_counter()
         judged, complete = self.of.judge(outcome.plan, len(self.lines) + 1, lambda: self.left <= 0)
         self._count("certify", clock)
         if not complete:
-            self.unsimulated = (self.unsimulated or outcome) if stretch == 1 else self.unsimulated
+            self.unsimulated = (self.unsimulated or outcome) if loose == 1 else self.unsimulated
             return TIME_OVER
-        self.lines.append(self.of.line(outcome.plan, judged, stretch))
-        self.found.append(Round(outcome, len(self.lines), stretch, taken, judged))
+        self.lines.append(self.of.line(outcome.plan, judged, loose))
+        self.found.append(Round(outcome, len(self.lines), loose, taken, judged))
         if not self.found[-1].unkept:
             return ""
         self.of.add_cuts(cuts, self.found[-1].unkept)
@@ -189,30 +198,36 @@ class _Rounds(Generic[P]):
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - since
 
     def _answer(self) -> Outcome[P]:
-        """The outcome of all rounds; bound, size and events are those of the loosest model's first solve."""
+        """The outcome of all rounds; size and events are those of the loosest model's first solve.
+
+        The bound too, or that of the first solve of the plan's own pass where objectives of two do not compare.
+        """
 
         def rank(x: Round[P]) -> tuple[int, float, int]:
             assert x.outcome.plan is not None
             value = float(f"{self.of.rank(x.outcome.plan, x.judged):.9g}")  # of equals the first
             return len(x.unkept), value, x.number
 
-        stretch, first = list(self.firsts.items())[-1]
-        # Longer limits than the true ones are for plans that simulation vouches for.
-        best = min((x for x in self.found if x.stretch == 1 or not x.unkept), key=rank, default=None)
+        loose, first = list(self.firsts.items())[-1]
+        # A looser model is for plans that simulation vouches for.
+        best = min((x for x in self.found if x.loose == 1 or not x.unkept), key=rank, default=None)
+        if best is not None and not self.of.comparable:
+            loose = best.loose
+        bound = self.firsts[loose].bound
         outcome = self.unsimulated if best is None else best.outcome
         limit = "time" if TIME_OVER in self.stops else first.limit
         if outcome is None or outcome.plan is None:
             if first.plan is None:
                 return replace(first, limit=first.limit or limit, seconds=self.seconds)
-            words = "the model finds no plan with the limits as they are, and simulation finds none with longer ones"
+            words = "the model finds no plan as the instance is, and simulation keeps none of a looser model"
             broken = dict.fromkeys(x.name for x in self.found[-1].unkept) if self.found else ()
-            words += f" kept; not kept in the last round: {', '.join(broken)}" if broken else " kept"
+            words += f"; not kept in the last round: {', '.join(broken)}" if broken else ""
             status: Status = "no_solution_found"
-            return Outcome(status, None, first.bound, limit, self.seconds, first.size, first.log | {"reason": words})
+            return Outcome(status, None, bound, limit, self.seconds, first.size, first.log | {"reason": words})
         kept = best is not None and not best.unkept
         state: Kept = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
         self.of.state(outcome.plan, state, best, self.lines)
-        of = "" if stretch == 1 else f"; bound of the linear model with limits {stretch:g} times as long"
+        of = "" if loose == 1 else f"; bound of the linear model with {self.of.looser(loose)}"
         if kept:
             assert best is not None
             number = len(best.judged)
@@ -222,6 +237,6 @@ class _Rounds(Generic[P]):
         # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.
         log = outcome.log | {"certification": words, "reason": words}
         return replace(
-            outcome, status="feasible", bound=first.bound, limit=limit, seconds=self.seconds, size=first.size, log=log,
+            outcome, status="feasible", bound=bound, limit=limit, seconds=self.seconds, size=first.size, log=log,
             events=first.events,
         )  # fmt: skip
