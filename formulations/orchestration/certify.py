@@ -150,7 +150,7 @@ class AttainmentRounds:
             met, n = self._replayed(plan, [self.problem.certification.seed, number, copy])
             good.append(met)
             came.append(n)
-        error = (1 - self.problem.certification.confidence) / (max(len(promised), 1) * self.rounds)
+        error = (1 - self.problem.certification.confidence) / (2 * max(len(promised), 1) * self.rounds)
         columns = {name: (np.array(good)[:, m], np.array(came)[:, m]) for m, name in enumerate(names)}
         return [_judged(name, share, *columns[name], error) for name, share in promised.items()], True
 

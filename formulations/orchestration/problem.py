@@ -355,7 +355,7 @@ class Certification(Entry):
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
         default=10, description="solves at most with the engine as it is, and again in the second pass"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
 
 
 class Running(Entry):
@@ -417,7 +417,7 @@ class Orchestration(Problem):
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
     )
-    certification: Certification = Certification()
+    certification: Certification = Field(default=Certification(), description="with certify: replay")
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -433,8 +433,6 @@ class Orchestration(Problem):
             raise ValueError("latency: {model: default} or another model of engines' steps beside serving: continuous")
         if self.serving == "slots" and self.engine is not None:
             raise ValueError("serving: continuous beside engine: slots have no steps")
-        if self.serving == "slots" and self.certify != "none":
-            raise ValueError("serving: continuous beside certify: replay, whose engines can be simulated")
         return self
 
     @property
@@ -575,6 +573,8 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+    if p.certify != "none" and p.continuous is None:
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     trace, request_model, factor, notes = _requests(p, names, wrong)
     wrong.raise_any()
     return OrchestrationCase(
