@@ -359,6 +359,29 @@ class Continuous(EngineLimits):
         return min(self.room, self.chunk_tokens or self.room)
 
 
+class Certification(Entry):
+    """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
+
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
+        default=0.95, description="with which all promises of a certified plan hold together, where requests are drawn"
+    )
+    copies: Annotated[int, Field(strict=True, ge=2, le=1000)] | None = Field(
+        default=None,
+        description="draws of the requests that are replayed: blocks of a trace, Poisson arrivals at rates; default:"
+        " the trace itself, once, or 32 of rates",
+    )
+    quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
+        default=0.5, description="engine.quantile of the model in a second pass, where replays alone keep the promises"
+    )
+    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        default=4.0, description="engine.waits there"
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=10, description="solves at most with the engine as it is, and again in the second pass"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
+
+
 class Running(Entry):
     """Instances already up."""
 
@@ -415,6 +438,10 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    certify: Literal["none", "replay"] = Field(
+        default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
+    )
+    certification: Certification = Field(default=Certification(), description="with certify: replay")
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -436,6 +463,12 @@ class Orchestration(Problem):
     def continuous(self) -> Continuous | None:
         """The engines' limits; None: MaaSO's slots."""
         return None if self.serving == "slots" else self.engine or Continuous()
+
+    def looser(self) -> Orchestration:
+        """The instance whose model a certification's second pass solves."""
+        rules, engine = self.certification, self.continuous or Continuous()
+        other = engine.model_copy(update={"quantile": rules.quantile, "waits": rules.waits})
+        return self.model_copy(update={"engine": other})
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.
@@ -564,6 +597,8 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+    if p.certify != "none" and p.continuous is None:
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     trace, request_model, factor, notes = _requests(p, names, wrong)
     wrong.raise_any()
     return OrchestrationCase(
