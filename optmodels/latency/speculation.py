@@ -1,8 +1,8 @@
 """Speculative decoding: what an engine's steps cost and make where a draft guesses tokens that the model verifies.
 
 In a step a decoding request has k drafts beside its last token. The model runs over all k + 1 at once and keeps the
-drafts up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them drafts. Where
-each is accepted with probability p, whatever came before it,
+drafts up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them drafts.
+Where each is accepted with probability p, whatever came before it,
 
     a = p + p² + … + pᵏ         (Leviathan, Kalman, Matias, ICML 2023, equation (1): 1 + a = (1 − pᵏ⁺¹)/(1 − p))
 
@@ -40,8 +40,8 @@ class Speculation(Entry):
     )
     head: PositiveFraction | None = Field(
         default=None,
-        description="draft head (EAGLE, MTP, Medusa) in place of a model: what a pass of it takes of a step's seconds, "
-        "and it of weights and KV cache, as a share of the model's; without draft and head guesses cost nothing (n-gram)",
+        description="draft head (EAGLE, MTP, Medusa) in place of a model: share of the model's weights, KV cache and "
+        "step that it and a pass of it take; without draft and head guesses cost nothing (n-gram)",
     )
 
     @model_validator(mode="after")

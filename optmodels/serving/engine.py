@@ -65,21 +65,27 @@ def _shape(draft: str | Architecture) -> Architecture:
     return catalog.llms()[draft] if isinstance(draft, str) else draft
 
 
-def check_speculation(limits: EngineLimits, models: Iterable[Architecture], path: str, wrong: Mistakes) -> None:
-    """Name drafts and models of `speculation` that are not known.
+def check_speculation(
+    limits: EngineLimits | None, models: Iterable[Architecture], continuous: bool, wrong: Mistakes
+) -> None:  # fmt: skip
+    """Name drafts and models of `engine.speculation` that are not known, or that nobody asks for.
 
     Args:
-        limits: of the instance.
+        limits: the instance's `engine` section.
         models: that it has.
-        path: of the limits in the instance.
+        continuous: whether it batches continuously.
         wrong: the mistakes so far.
     """
+    if limits is None or not limits.speculation:
+        return
+    if not continuous:
+        wrong.add("engine.speculation", len(limits.speculation), "none but with serving: continuous, which has steps")
     names = {name for m in models for name in (llm_name(m), m.title)}
     for i, s in enumerate(limits.speculation):
         if s.model is not None and s.model not in names:
-            wrong.unknown(f"{path}.speculation[{i}].model", s.model, "a model of this instance", names)
+            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this instance", names)
         if isinstance(s.draft, str) and s.draft not in catalog.llms():
-            wrong.unknown(f"{path}.speculation[{i}].draft", s.draft, "an LLM of the catalogue", catalog.llms())
+            wrong.unknown(f"engine.speculation[{i}].draft", s.draft, "an LLM of the catalogue", catalog.llms())
 
 
 def written_out(limits: EngineLimits) -> EngineLimits:
@@ -124,17 +130,17 @@ class EngineCosts:
         costs: of its steps, slower by the safety's factor of TPOT.
         slower: what TTFT is multiplied by besides, ≥ 1.
         kv_tokens: that its cache holds beside weights and a step; 0: they do not fit.
-        alone, draft: costs of the model's and of the draft model's steps, as slow, from which `costs` come.
-        speculation: how.
+        alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
+            `speculation`.
     """
 
     costs: StepCosts
     slower: float
     kv_tokens: float
     provenance: Provenance
-    alone: StepCosts
-    draft: StepCosts | None
-    speculation: Speculation | None
+    alone: StepCosts | None = None
+    draft: StepCosts | None = None
+    speculation: Speculation | None = None
 
 
 def engine_costs(

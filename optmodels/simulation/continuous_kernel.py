@@ -3,9 +3,9 @@
 A step costs the same however many requests are in it. All who decode advance together, so an instance counts its steps
 and keeps of each decoding request only the step at which something happens to it (its context outgrows the attention
 window, it is answered), in a heap; how many of them fill a block of the KV cache is counted by their context modulo the
-block's size; sums over contexts grow by the number of requests. With drafts all who decode get as many tokens of a step, and it
-is these tokens, the instance's `clock`, that it counts. An instance is brought forward only when somebody looks
-at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
+block's size; sums over contexts grow by the number of requests. With drafts all who decode get as many tokens of a
+step, and it is these tokens, the instance's `clock`, that it counts. An instance is brought forward only when somebody
+looks at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
 """
 
 from __future__ import annotations

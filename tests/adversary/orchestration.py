@@ -295,7 +295,7 @@ def _cache(
 ) -> float:  # fmt: skip
     """Tokens that an engine's cache holds."""
     return continuous.kv_tokens(
-        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room, limits.max_num_seqs, shortest
+        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room(0), limits.max_num_seqs, shortest
     )
 
 
