@@ -19,9 +19,12 @@ from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
 from tests.adversary import static
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     # What engines carry comes of `optmodels.serving.levels`: tests/serving/test_levels.py, and by brute force
     # tests/cost_efficiency/test_continuous.py.
     **{f"CostEfficiency.{key}": "see above" for key in ("engine", "serving", "serving=continuous")},

@@ -28,9 +28,12 @@ from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
