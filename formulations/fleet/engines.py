@@ -98,9 +98,7 @@ def mean_prompt(classes: Classes) -> float:
     return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
 
 
-def _resolved(
-    case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
-) -> Steps:
+def _resolved(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> Steps:
     assert case.source is not None
     model = case.architectures[w.name]
     d = deployment(
