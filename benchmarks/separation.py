@@ -2,8 +2,8 @@
 
 python benchmarks/separation.py [--write]    solves some hundred fleets (minutes); --write: docs/img and the tables
 
-One bucket of requests to Llama 3.3 70B in FP8 on nodes of 8 H100 or H200, at rates that take some dozens of nodes, so that
-whole machines hardly matter. Both fleets, with and without stages, are optima within 0.1 %.
+One bucket of requests to Llama 3.3 70B in FP8 on nodes of 8 H100 or H200, at rates that take some dozens of nodes, so
+that whole machines hardly matter. Both fleets, with and without stages, are optima within 0.1 %.
 """
 
 from __future__ import annotations

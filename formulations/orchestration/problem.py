@@ -21,6 +21,7 @@ from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
@@ -348,15 +349,13 @@ class Continuous(EngineLimits):
         description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
     )
 
-    @property
-    def room(self) -> int:
-        """Prompt tokens of a step, beside one of each running request."""
-        return self.max_num_batched_tokens - self.max_num_seqs
+    def room(self, drafts: int) -> int:
+        """Prompt tokens of a step, beside one of each running request and its drafts."""
+        return self.max_num_batched_tokens - self.max_num_seqs * (1 + drafts)
 
-    @property
-    def chunk(self) -> int:
+    def chunk(self, drafts: int) -> int:
         """Tokens of one prompt in a step."""
-        return min(self.room, self.chunk_tokens or self.room)
+        return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
 
 
 class Certification(Entry):
@@ -495,6 +494,8 @@ class Orchestration(Problem):
         if self.latency.model is not None:
             documents = read_source(self, self.latency.model, self.latency.engine).documents
             update["latency"] = self.latency.model_copy(update={"model": documents})
+        if self.engine is not None:
+            update["engine"] = written_out(self.engine)
         spec = self.requests.trace
         long = case.trace is not None and (
             len(case.trace) > MOST_ROWS
@@ -599,12 +600,14 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
     if p.certify != "none" and p.continuous is None:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    known_models = [a for a in architectures if a is not None]
+    check_speculation(p.engine, known_models, p.serving == "continuous", wrong)
     trace, request_model, factor, notes = _requests(p, names, wrong)
     wrong.raise_any()
     return OrchestrationCase(
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
-        architectures=tuple(a for a in architectures if a is not None),
+        architectures=tuple(known_models),
         trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
@@ -366,7 +367,7 @@ class ReservedCapacity(Problem):
             latency = latency.model_copy(update={"model": level.source.documents})
         return self.model_copy(update={
             "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
-            "latency": latency,
+            "latency": latency, "engine": written_out(self.engine),
         })  # fmt: skip
 
 
@@ -518,7 +519,10 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
 
 
 def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
-    """Limits that the way of serving can keep."""
+    """Limits that the way of serving can keep, and how its engines speculate."""
+    named = (s.workload.model for s in p.services if s.workload is not None)
+    known = [catalog.llms().get(m) if isinstance(m, str) else m for m in named]
+    check_speculation(p.engine, [m for m in known if m is not None], p.serving == "continuous", wrong)
     for k, s in enumerate(p.services):
         of = f"services[{k}].slo"
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:

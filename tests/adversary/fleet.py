@@ -28,9 +28,12 @@ from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
@@ -814,7 +817,9 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], r
         if rest < 1 or max(x.rows[i]) == math.inf:  # the prefill's token is the only one
             row.append(None)
             continue
-        (each_s, each_at), (whole_s, whole_at) = map(_limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s))
+        (each_s, each_at), (whole_s, whole_at) = map(
+            continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
+        )
         joins = x.step_s + moved_s[i] + request_s
         each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
         whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
