@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -168,51 +168,77 @@ class Level:
 
 
 def levels(
-    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
+    stage: str = "both", moved_s: Sequence[float] = (),
 ) -> list[Level]:  # fmt: skip
     """Those of the loads ρ that there are, at the step a₀/(1 − ρ) of the largest a₀."""
     largest = fixed_s(c, math.inf, 1.0, False)
-    each = [level(c, kinds, limits, kv, largest / (1.0 - rho)) for rho in loads]
+    each = [level(c, kinds, limits, kv, largest / (1.0 - rho), stage, moved_s) for rho in loads]
     return [x for x in each if x is not None]
 
 
-def level(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float) -> Level | None:
-    """The level of a step time t, or None where a step has no time or room for prompts."""
+def level(
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float, stage: str = "both",
+    moved_s: Sequence[float] = (),
+) -> Level | None:  # fmt: skip
+    """The level of a step time t, or None where a step has no time or room for prompts, or nothing to do.
+
+    Args:
+        c: of the engine.
+        kinds: classes of requests.
+        limits: the instance's `engine` section.
+        kv: tokens that the cache holds.
+        t: seconds of a step.
+        stage: what the engine does of a request: of one token of output where it only prefills, without a prompt to
+            prefill where it only decodes.
+        moved_s: seconds that each class's cache is on its way from or to it; it is held meanwhile.
+    """
+    if stage == "prefill":
+        kinds = [replace(k, output=1.0) for k in kinds]
+    fresh = [0.0 if stage == "decode" else k.new for k in kinds]  # u
 
     def mixture(values: Sequence[float]) -> float:
         return sum(k.weight * v for k, v in zip(kinds, values, strict=True)) / sum(k.weight for k in kinds)
 
     seqs, most_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
     own_most = math.inf if limits.chunk_tokens is None else float(limits.chunk_tokens)
-    whole = [prompt_s(c, k.new, k.prompt - k.new, k.new, False) for k in kinds]  # in one chunk
-    alone = [w + c.prompt_step_s + decode_s(c, k.prompt, k.output, 0.0) for w, k in zip(whole, kinds, strict=True)]
-    fewest = [math.ceil(k.new / min(most_tokens, own_most)) for k in kinds]
+    whole = [prompt_s(c, u, k.prompt - u, max(u, 1.0), False) for u, k in zip(fresh, kinds, strict=True)]  # one chunk
+    alone = [w + c.prompt_step_s * (stage != "decode") + decode_s(c, k.prompt, k.output, 0.0)
+             for w, k in zip(whole, kinds, strict=True)]  # fmt: skip
+    if mixture(alone) <= 0:
+        return None
+    fewest = [math.ceil(u / min(most_tokens, own_most)) for u in fresh]
     carry = max(t - c.fixed_s, 0.0) * mixture(fewest) / mixture(alone)  # chunks a step of the mixture at full load
     varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
     phi = min(3.0 * carry, 1.0) if varies else 1.0 if carry >= 1 else 0.0
+    phi = 1.0 if stage == "prefill" else phi
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
     crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
     a0 = fixed_s(c, crowd, phi, phi < 1)
     rho = 1.0 - a0 / t
-    per_token = mixture(whole) / mixture([k.new for k in kinds])
+    per_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
     room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs))
     if rho <= 0 or room < 16:
         return None
     chunk = min(room, own_most)
-    chunks = [math.ceil(k.new / chunk) for k in kinds]
-    prefill = [prompt_s(c, k.new, k.prompt - k.new, chunk, phi < 1) for k in kinds]
+    chunks = [math.ceil(u / chunk) for u in fresh]
+    prefill = [prompt_s(c, u, k.prompt - u, chunk, phi < 1) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
     work = [p + d for p, d in zip(prefill, decode, strict=True)]
     steps = [m + k.output - 1.0 for m, k in zip(chunks, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
-    # Token-steps of the cache, and their squares: a prompt counts whole in its chunks.
+    # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
+    # way; one that has come waits for the next step.
+    joins = 1.0 if stage == "decode" else 0.0
+    whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
     held = [
-        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output))) for m, k in zip(chunks, kinds, strict=True)
+        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output)))
+        for m, k in zip(whole_steps, kinds, strict=True)
     ]
     squares = [
         m * k.prompt**2 + sum((k.prompt + i) ** 2 for i in range(1, round(k.output)))
-        for m, k in zip(chunks, kinds, strict=True)
+        for m, k in zip(whole_steps, kinds, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
@@ -224,10 +250,13 @@ def level(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float)
             z, sigma = (kv / typical - mean) / spread, typical * spread
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
         rows.append((
-            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, k.new * t / (0.9 * room),
-            chunks[i] * t / phi if varies and phi < 1 else 0.0,
+            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, fresh[i] * t / (0.9 * room),
+            chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
         ))  # fmt: skip
 
+    if stage == "decode":  # nothing waits for prefill
+        each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each)
     v = mixture(prefill) / mixture(work)
     gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]

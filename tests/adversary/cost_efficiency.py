@@ -20,9 +20,12 @@ from tests.adversary import continuous, static
 from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",

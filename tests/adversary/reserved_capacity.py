@@ -33,8 +33,11 @@ from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
+from tests.adversary.speculation import UNDRAWN
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
