@@ -501,6 +501,23 @@ def engine_limits(rng: Rng) -> Json:
     return found
 
 
+def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
+    """Add speculation to an engine's limits, with room for its drafts."""
+    k = pick(rng, [1, 2, 3, 5, 8])
+    found: Json = {"drafts": k}
+    if maybe(rng):
+        found["acceptance"] = pick(rng, [0.0, 1.0, round(float(rng.random()), 3)])
+    else:
+        found["accepted"] = round(k * float(rng.random()), 3)
+    how = pick(rng, ["draft", "head", "neither"])
+    if how == "draft" and draft_models:
+        found["draft"] = pick(rng, draft_models)
+    elif how == "head":
+        found["head"] = pick(rng, [0.02, 0.1, 1.0])
+    limits["speculation"] = [found]
+    limits["max_num_batched_tokens"] += k * limits["max_num_seqs"]
+
+
 def memory(rng: Rng) -> Json:
     """Memory rules, some of them said."""
     found: Json = {}
