@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -158,17 +157,10 @@ def _ways(p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: fl
     s = next(iter(limits.speculation), None)
     more: dict[str, Any] = {}
     if s is not None:
-        draft = None
-        if s.draft is not None:
-            small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
-            if small.heads % tp:
-                return
-            draft, _ = resolve(source, replace(d, llm=small, llm_name=llm_name(s.draft)), w.input_tokens)
-            if costs.window is not None and costs.window != draft.window:
-                return
-            more["draft"] = static.layer_work(small, p.precision.weights, p.precision.kv), small
-        costs = continuous.speculating(costs, s, draft)
-        more |= {"drafts": s.drafts, "head": s.head or 0.0}
+        drafted = static.speculating(source, d, costs, s, w.input_tokens, p.precision.weights, p.precision.kv)
+        if drafted is None:
+            return
+        costs, more = drafted
     tpot, ttft = where.factors(p.latency.safety)
     usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
