@@ -15,7 +15,7 @@ import numpy as np
 
 from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
-from formulations.fleet.methods import heuristics
+from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
@@ -24,7 +24,7 @@ from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
-from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
+from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
 from optmodels.solver.highs import relaxation as solve_relaxation
 from optmodels.study.explanation import named
 
@@ -241,7 +241,7 @@ def _one_part(
         log["column_generation"] = "no plan on few points: solved on all"
     left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
     settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
-    first, relaxed = None, -math.inf
+    first, relaxed, solved = None, -math.inf, None
     if problem.objective == "min_cost":
         alone = tables.alone()
         first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
@@ -251,17 +251,22 @@ def _one_part(
                 first = _on_all(first, rows, tables)
             if pairs > MANY_PAIRS_APART:
                 clock = time.perf_counter()
-                found_first, relaxed = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
+                found_first, all_points = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
                 first = _cheaper(problem, tables, first, found_first)
+                relaxed = -math.inf if all_points.bound is None else all_points.bound
                 seconds["relaxation"] = time.perf_counter() - clock
                 if left is not None:
                     settings = replace(settings, time_limit=max(left - seconds["relaxation"], 0.1))
-    whole, kept = tables, _worth_their_price(problem, tables, first)
-    if len(kept) < len(whole.points):
-        tables = whole.restricted(kept)
-        first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
-        log["points_within_the_cost_of_a_plan"] = len(kept)
-    solved = _solve(problem, tables, settings, first)
+                if all_points.x is not None and pools.applies(problem):
+                    solved = _by_pools(problem, tables, settings, all_points, first)
+    whole, kept = tables, np.arange(len(tables.points))
+    if solved is None or solved.report.x is None:
+        kept = _worth_their_price(problem, tables, first)
+        if len(kept) < len(whole.points):
+            tables = whole.restricted(kept)
+            first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
+            log["points_within_the_cost_of_a_plan"] = len(kept)
+        solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
     if report_.status in ("feasible", "no_solution_found") and math.isfinite(relaxed):
@@ -295,21 +300,25 @@ def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
 
 def _of_the_relaxation(
     problem: Fleet, tables: FleetTables, settings: Settings, log: dict[str, Any]
-) -> tuple[Choice | None, float]:
-    """The best fleet found of the points that the linear relaxation uses, and the relaxation's proved bound, USD/h.
-
-    Three quarters of the time at most.
-    """
+) -> tuple[Choice | None, Relaxed]:
+    """The best fleet of the points that the linear relaxation uses, and the relaxation; 3/4 of the time at most."""
     whole = settings.time_limit or 60.0
     model = FleetModel(problem, tables)
     relaxed = solve_relaxation(model.compiled(), replace(settings, time_limit=whole / 2))
     if relaxed.x is None:
-        return None, -math.inf
-    bound = -math.inf if relaxed.bound is None else relaxed.bound
+        return None, relaxed
     used = np.unique(model.n.labels[1][relaxed.x[model.n.columns] > CARRIES])
-    log |= {"lp_bound": bound, "lp_points": len(used)}
+    log |= {"lp_bound": relaxed.bound, "lp_points": len(used)}
     found = _solve(problem, tables.restricted(used), replace(settings, time_limit=whole / 4), None).choice
-    return None if found is None else _on_all(found, used, tables), bound
+    return None if found is None else _on_all(found, used, tables), relaxed
+
+
+def _by_pools(
+    problem: Fleet, tables: FleetTables, settings: Settings, relaxed: Relaxed, first: Choice | None
+) -> _Solved:
+    clock = time.perf_counter()
+    report, model, compiled = pools.solve(problem, tables, settings, relaxed, first)
+    return _Solved(report, compiled, model, {"solve": time.perf_counter() - clock})
 
 
 def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:
