@@ -13,6 +13,7 @@ from fleet_cases import APART, BUSY, random_stages
 from scipy.optimize import linprog
 
 import optmodels
+from formulations.fleet import making
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import engine_of, transfer_bytes
@@ -154,10 +155,40 @@ def test_unlike_machines_for_the_two_stages(apart):
 
 def test_a_proof_that_no_fleet_with_stages_is_better():
     result = optmodels.solve(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})
-    assert result.log["stages"] == {"used": False, "none_is_better": True}
+    stages = result.log["stages"]
+    assert stages["used"] is False
+    assert stages["none_is_better"] is True
+    assert 0.5 < stages["pays_below"]["found"] < stages["pays_below"]["none_from"] < 1
     today = optmodels.solve(BUSY)
     assert result.plan["total_usd_per_hour"] == pytest.approx(today.plan["total_usd_per_hour"])
     assert result.bound == pytest.approx(today.bound)
+
+
+def test_the_price_at_which_stages_apart_pay_is_between_a_fleet_and_a_proof(monkeypatch):
+    """The least cost at either end, with prices scaled there, by the whole model, which brute force has confirmed."""
+    monkeypatch.setattr(making, "_transfers", lambda *_: [])  # measured points have no caches
+    between = 0
+    for seed in range(40):
+        problem, tables = random_stages(seed)
+        best = solve_compiled(FleetModel(problem, tables).compiled())
+        alone = solve_compiled(FleetModel(problem, tables.alone()).compiled())
+        if best.x is None or alone.x is None or alone.objective > best.objective + 1e-6 or problem.budget_usd_per_hour:
+            continue
+        found = exact.pays_below(problem, tables, Options(), best.objective)
+
+        def least(factor, problem=problem, tables=tables):
+            usd = np.where(tables.points.stage != BOTH, factor, 1.0) * tables.points.usd_per_hour
+            cheaper = replace(tables, points=replace(tables.points, usd_per_hour=usd))
+            return solve_compiled(FleetModel(problem, cheaper).compiled()).objective
+
+        goal = best.objective * (1 - exact.WORTH)
+        assert 0 <= found["found"] < found["none_from"] <= 1
+        assert least(found["none_from"]) >= goal * (1 - 1e-6)
+        if found["found"]:
+            assert least(found["found"]) <= goal * (1 + 1e-6)
+            assert found["none_from"] == 1 or found["none_from"] <= found["found"] * exact.CLOSE * (1 + 1e-9)
+            between += found["none_from"] < 1
+    assert between >= 3
 
 
 def test_both_alone_are_todays_points():

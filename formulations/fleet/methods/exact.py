@@ -33,6 +33,10 @@ ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
+WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
+LEAST_FACTOR = 0.05  # on its prices that is tried
+CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
+MOST_BREAK_EVEN_S = 10.0
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
 
@@ -111,8 +115,10 @@ def _with_what_stages_save(
     if outcome.plan is None or alone is tables or not len(alone.points):
         return outcome
     if not any(q.transfers for q in outcome.plan.periods):
-        proved = outcome.status == "optimal"
-        return replace(outcome, log=outcome.log | {"stages": {"used": False, "none_is_better": proved}})
+        stages: dict[str, Any] = {"used": False, "none_is_better": outcome.status == "optimal"}
+        if outcome.status == "optimal" and problem.objective == "min_cost":
+            stages |= {"pays_below": pays_below(problem, tables, options, objective_value(outcome.plan))}
+        return replace(outcome, log=outcome.log | {"stages": stages})
     seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
     if not seconds:
         return outcome
@@ -121,6 +127,47 @@ def _with_what_stages_save(
     value = None if other.plan is None else objective_value(other.plan)
     without = {"status": other.status, "objective": value, "bound": other.bound}
     return replace(outcome, log=outcome.log | {"stages": {"used": True, "without": without}})
+
+
+def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_hour: float) -> dict[str, float] | None:
+    """The factor on the price of prefill and decode deployments below which a fleet with them is cheaper, and by proof.
+
+    g(f), the least cost where deployments of one stage cost f times as much, is the minimum of a line for every fleet,
+    whole + f·apart: concave, and never less at a larger f. Dinkelbach: the fleet of least cost at f gives the next f at
+    which it would save exactly `WORTH`. So `found` only grows, and a fleet is known that pays there; at `none_from`
+    the bound of g proves that none does, hence at no larger factor.
+
+    Args:
+        usd_per_hour: of the best fleet, which has none of one stage.
+
+    Returns:
+        `found`, 0 where none is known, and `none_from`, 1 where nothing smaller is proved; None where there was no time
+        or a budget counts such prices, too.
+    """
+    most = min(options.time_limit or MOST_BREAK_EVEN_S, MOST_BREAK_EVEN_S)
+    seconds = seconds_for("the price at which stages apart pay", most)
+    if not seconds or problem.budget_usd_per_hour is not None:
+        return None
+    until, goal, one = time.perf_counter() + seconds, usd_per_hour * (1 - WORTH), tables.points.stage != BOTH
+    hours = np.array([q.hours for q in tables.case.periods])
+    found, none_from, factor = 0.0, 1.0, LEAST_FACTOR
+    while (left := until - time.perf_counter()) > 0:
+        usd = np.where(one, factor, 1.0) * tables.points.usd_per_hour
+        cheaper = replace(tables, points=replace(tables.points, usd_per_hour=usd))
+        best = exact(
+            problem, cheaper, replace(options, time_limit=left, gap=WORTH / 4, answer_only=True, on_event=None)
+        )
+        if best.bound is not None and best.bound >= goal:
+            none_from = factor
+            break
+        if best.plan is None or objective_value(best.plan) >= goal or factor * CLOSE >= 1:
+            break  # neither a fleet nor a proof
+        paid = [sum(d.count * d.usd_per_hour_each for d in q.deployments if d.stage != "both")
+                for q in best.plan.periods]  # fmt: skip
+        apart = float(hours @ paid) / (hours.sum() * factor)
+        found = max(found, min((goal - objective_value(best.plan)) / apart + factor, 1.0))
+        factor = min(max(found, factor) * CLOSE, 1.0)
+    return {"found": found, "none_from": none_from}
 
 
 def _no_worse_than_heuristics(
