@@ -25,6 +25,24 @@ LEFT_OUT = {
     # What engines carry comes of `optmodels.serving.levels`: tests/serving/test_levels.py, and by brute force
     # tests/cost_efficiency/test_continuous.py.
     **{f"CostEfficiency.{key}": "see above" for key in ("engine", "serving", "serving=continuous")},
+    # Prefill and decode apart: brute force over levels and counts, tests/cost_efficiency/test_apart.py.
+    **dict.fromkeys(
+        (
+            "CostEfficiency.deployment",
+            "Deployment.link",
+            "Deployment.stages",
+            "Link.latency_s",
+            "Link.most_used",
+            "Link.net_gbps",
+            "Link.tensor_parallel",
+            "Link.tensor_parallel=any",
+            "Link.tensor_parallel=equal",
+            "Deployment.stages=both",
+            "Deployment.stages=decode",
+            "Deployment.stages=prefill",
+        ),
+        "see above",
+    ),
     "CostEfficiency.serving=static": "what an instance that says nothing has",
     **{f"EngineLimits.{key}": "see above" for key in ("chunk_tokens", "max_num_batched_tokens", "max_num_seqs")},
     **{f"Percentile.{key}": "of engines: see above" for key in ("at_most", "percentile")},
