@@ -18,6 +18,7 @@ from optmodels.io.write import safe_name
 from optmodels.plan.deployment import Deployment, Deployments
 
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
+DRAFT_PLACEHOLDER = "SET-THE-DRAFT"
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,15 @@ def said(d: Deployment) -> list[str]:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
     if d.weights in QUANTISED:
         notes.append(f"The plan assumes {QUANTISED[d.weights]}: name a checkpoint quantised so.")
+    if d.drafts is not None:
+        notes.append(
+            f"The plan counts on {d.drafts.tokens:.3g} tokens of a step with {d.drafts.drafts} drafts: measure how many"
+            " are accepted; no setting of the engine makes them so."
+        )
+        if d.drafts.by == "head":
+            notes.append(f"Replace {DRAFT_PLACEHOLDER} by the draft head's checkpoint, or the method by mtp.")
+        elif d.drafts.by == "model" and not d.drafts.checkpoint:
+            notes.append(f"The plan names no checkpoint for the draft model: replace {DRAFT_PLACEHOLDER}.")
     return notes
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import PLACEHOLDER, Export, about, comment, head, names, prefixed, said
+from optmodels.plan.deployment import Deployment, Deployments, Drafts
+from optmodels.targets import DRAFT_PLACEHOLDER, PLACEHOLDER, Export, about, comment, head, names, prefixed, said
 
 VERSION = "0.33.0"
 PORT = 8000
@@ -45,6 +45,8 @@ def arguments(d: Deployment) -> dict[str, Any]:
     if d.stage != "both":  # roles are the proxy's with NIXL, but other connectors go by them
         role = {"prefill": "kv_producer", "decode": "kv_consumer"}[d.stage]
         found["kv-transfer-config"] = connector(role)
+    if d.drafts is not None:
+        found["speculative-config"] = json.dumps(_speculative(d, d.drafts))
     if d.kv_offload_gib is not None:
         found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")
         found["kv-offloading-backend"] = "native"
@@ -54,6 +56,17 @@ def arguments(d: Deployment) -> dict[str, Any]:
 def connector(role: str) -> str:
     """How KV caches go from prefill to decode engines: by NIXL."""
     return json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
+
+
+def _speculative(d: Deployment, s: Drafts) -> dict[str, Any]:
+    """vLLM's SpeculativeConfig."""
+    each: dict[str, Any] = {"num_speculative_tokens": s.drafts}
+    if s.by == "ngram":
+        return {"method": "ngram"} | each
+    if s.by == "head":
+        return {"method": "eagle3", "model": DRAFT_PLACEHOLDER} | each
+    named = s.checkpoint or DRAFT_PLACEHOLDER
+    return {"method": "draft_model", "model": named} | each | {"draft_tensor_parallel_size": d.tensor_parallel}
 
 
 def flags(d: Deployment) -> list[str]:

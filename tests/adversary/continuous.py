@@ -1,14 +1,15 @@
-"""Engines that batch continuously, from the mathematics: what the references of fleet and orchestration share.
+"""Engines that batch continuously, from the mathematics: what the references of all formulations share.
 
 Written from formulations/fleet/README.md ("Continuous batching"), request class by request class and with plain sums
-over chunks and tokens. Of the product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
+over chunks and tokens; engines of one kind of requests from the READMEs of the formulations that have them. Of the
+product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -25,9 +26,12 @@ from tests.adversary.roofline import held_bytes, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
 SELDOM = 0.005  # probability that slots or KV run out
+WHOLE = 1e-9  # by which requests in flight may miss a whole number
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
 LONGEST_WAIT_S = 30.0
+NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
+TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
 
 
 @dataclass(frozen=True)
@@ -163,11 +167,12 @@ class Level:
 
 
 def levels(
-    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, stage: str = "both", moved_s: Sequence[float] = ()
-) -> list[Level]:
-    """Those of nine loads that there are: ρ = 0.95·0.8^k, at the step a₀/(1 − ρ) of the largest a₀."""
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
+    stage: str = "both", moved_s: Sequence[float] = (),
+) -> list[Level]:  # fmt: skip
+    """Those of the loads ρ that there are, at the step a₀/(1 − ρ) of the largest a₀."""
     largest = fixed_s(c, math.inf, 1.0, False)
-    each = [level(c, kinds, limits, kv, largest / (1.0 - 0.95 * 0.8**k), stage, moved_s) for k in range(9)]
+    each = [level(c, kinds, limits, kv, largest / (1.0 - rho), stage, moved_s) for rho in loads]
     return [x for x in each if x is not None]
 
 
@@ -300,6 +305,72 @@ def _longest_wait(above: float, most: float) -> float:
         a, b = low + (high - low) / 3, high - (high - low) / 3
         low, high = (a, high) if wait(a) < wait(b) else (low, b)
     return max(wait(low), 0.0)
+
+
+def limit(of: Any) -> tuple[float, float | None]:
+    """A limit's seconds, and its percentile; None: the mean."""
+    if of is None:
+        return math.inf, None
+    return (of, None) if isinstance(of, float | int) else (of.at_most, of.percentile)
+
+
+# One kind of requests -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """An engine at a level and a wait at which requests keep their limits.
+
+    Attributes:
+        requests_per_s: that all its capacities carry.
+        running: in flight at that rate, by Little's law.
+        first_s: to the first token at the limit's percentile, without waiting.
+        e2e_s: of a request in the mean, waiting included.
+    """
+
+    requests_per_s: float
+    running: float
+    first_s: float
+    e2e_s: float
+
+
+def ways(
+    c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
+    tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
+) -> Iterator[Way]:  # fmt: skip
+    """Every level of 25 loads at so many shares of the longest wait.
+
+    Args:
+        c: of the engine's steps.
+        slower: first tokens take so many times as long yet.
+        kind: of the requests.
+        limits: the instance's `engine` section.
+        kv: tokens of the engine's cache.
+        ttft, tpot: (limit in seconds, its percentile; None: the mean).
+        shares: of the longest wait that TTFT allows.
+        waiting_s: of TTFT, at its percentile, that may be waiting.
+        slack: share by which limits are loosened. E2E is that of the tighter reading.
+    """
+    (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE):
+        if tpot_s(x, 0, tpot_at, seqs) > tpot_limit * (1 + slack):
+            continue
+        steps, work = x.chunks[0] + kind.output - 1, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
+        decoding = (kind.output - 1) * tpot_s(x, 0, None, seqs)
+        for most, share in itertools.product(CLASSES_OF_WAIT, shares):
+            (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))
+            omega, tighter = (
+                share * min((ttft_limit * (1 + s) - first * slower) / (per * slower), waiting_s / (per * slower),
+                            LONGEST_WAIT_S)
+                for s in (slack, min(slack, 0.0))
+            )  # fmt: skip
+            turn = x.turn_s[0]
+            if omega <= 0 or turn > most * omega * (1 + HAIR):
+                continue
+            rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
+            if rate > 0:
+                e2e = (mean + max(tighter, 0.0)) * slower + decoding
+                yield Way(rate, rate * steps * x.fixed_s / (1 - rate * work), first * slower, e2e)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

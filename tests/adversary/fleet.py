@@ -28,9 +28,12 @@ from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
@@ -597,7 +600,7 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
             )  # fmt: skip
             worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
     if seen[1] is not None:
-        worst = max(worst, seen[1] / _limit(slo.tbt_s)[0])
+        worst = max(worst, seen[1] / continuous.limit(slo.tbt_s)[0])
         worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
     if worst <= 1 + slack:
         return False
@@ -777,7 +780,7 @@ def _engines(
                 if stage == "prefill":
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
-                for x in continuous.levels(steps, kinds, p.engine, kv, stage, moved) if kv > 0 else ():
+                for x in continuous.levels(steps, kinds, p.engine, kv, stage=stage, moved_s=moved) if kv > 0 else ():
                     if stage == "decode":
                         rows.append(_decoding(p, members, x, moved, steps.request_s))
                         continue
@@ -814,7 +817,9 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], r
         if rest < 1 or max(x.rows[i]) == math.inf:  # the prefill's token is the only one
             row.append(None)
             continue
-        (each_s, each_at), (whole_s, whole_at) = map(_limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s))
+        (each_s, each_at), (whole_s, whole_at) = map(
+            continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
+        )
         joins = x.step_s + moved_s[i] + request_s
         each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
         whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
@@ -840,7 +845,7 @@ def _at_waits(
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
-            _limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+            continuous.limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
         )  # fmt: skip
         seqs = p.engine.max_num_seqs
         if sends is None:
@@ -874,13 +879,6 @@ def _at_waits(
             takes = (*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i])
             row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
         yield tuple(row)
-
-
-def _limit(limit: Any) -> tuple[float, float | None]:
-    """(seconds, percentile; None: the mean)."""
-    if limit is None:
-        return math.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 def _seconds(limit: Any) -> float | None:
@@ -1094,7 +1092,7 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     if kind == "engines":
         _batching(rng, data)
     elif maybe(rng, 0.2):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     elif maybe(rng, 0.7):
         data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
         if maybe(rng, 0.7):
@@ -1122,12 +1120,9 @@ def _batching(rng: Rng, data: Instance) -> None:
     elif "high_end" not in data["strategies"]["families"]:
         data["strategies"]["families"].append("high_end")
     if maybe(rng, 0.7):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     if maybe(rng, 0.6):
-        seqs = pick(rng, [1, 8, 16, 32, 64, 256])
-        data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
-        if maybe(rng):
-            data["engine"]["chunk_tokens"] = int(between(rng, 8, 4096))
+        data["engine"] = static.engine_limits(rng)
     if maybe(rng, 0.4):
         _stages(rng, data)
 
@@ -1151,16 +1146,6 @@ def _stages(rng: Rng, data: Instance) -> None:
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
         for key in ("soft", "min_replicas", "spot_share_max"):
             w.pop(key, None)
-
-
-def _steps(rng: Rng) -> Instance:
-    """What says how long engines' steps take."""
-    found: Instance = {"model": pick(rng, ["default", "default", "roofline"])}
-    if maybe(rng):
-        found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
-    if found["model"] == "default" and maybe(rng):
-        found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
-    return found
 
 
 def _weights_gib(w: Instance) -> float:
