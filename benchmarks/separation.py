@@ -1,9 +1,11 @@
 """When prefill and decode apart pay: the figures and tables of docs/disaggregation.md.
 
-python benchmarks/separation.py [--write]    solves some hundred fleets (minutes); --write: docs/img and the tables
+python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (minutes)
 
-One bucket of requests to Llama 3.3 70B in FP8 on nodes of 8 H100 or H200, at rates that take some dozens of nodes, so that
-whole machines hardly matter. Both fleets, with and without stages, are optima within 0.5 %.
+--write puts the tables into the page and draws its figure.
+
+One bucket of requests to Llama 3.3 70B in FP8 on nodes of 8 H100 or H200, at rates that take some dozens of nodes, so
+that whole machines hardly matter. Both fleets, with and without stages, are optima within 0.5 %.
 """
 
 from __future__ import annotations
@@ -122,7 +124,8 @@ def stretched(document: dict[str, Any], factor: float, stages: list[str]) -> dic
     made = copy.deepcopy(document) | {"deployment": {"stages": stages}}
     for w in made["workloads"]:
         for key, limit in w["slo"].items():
-            w["slo"][key] = limit | {"at_most": limit["at_most"] * factor} if isinstance(limit, dict) else limit * factor
+            true = limit["at_most"] if isinstance(limit, dict) else limit
+            w["slo"][key] = limit | {"at_most": true * factor} if isinstance(limit, dict) else true * factor
     return made
 
 
@@ -137,7 +140,7 @@ def kept(result: Any, factor: float) -> bool:
 
 def simulated() -> list[str]:
     """The cheapest of the fleets planned with longer limits that keep the true ones on the simulator, in either way."""
-    lines = ["| instance | together | apart or together | saved |", "|---|---|---|---|"]
+    lines = ["| instance | together | together or apart | saved |", "|---|---|---|---|"]
     for name in SHIPPED:
         document = read_document(ROOT / f"instances/fleet/{name}.yaml")[0]
         best = {}
