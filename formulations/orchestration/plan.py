@@ -204,7 +204,9 @@ class OrchestrationPlan(Document):
         """One line: what runs and what it attains."""
         p = self.prediction
         kinds = len({c.model for c in self.configurations})
-        first = f"first token after {p.mean_latency_s:.3g} s"
+        # In slots of a decay model prefill takes no time: what is counted is then the wait alone.
+        until = "wait and prefill" if any(c.engine is None for c in self.configurations) else "first token after"
+        first = f"{until} {p.mean_latency_s:.3g} s"
         if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine
             first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token in time"
         return (

@@ -405,7 +405,7 @@ def _engine(
         engine = Engine.at(steps, limits, kv, lengths, batch)
         if batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0:
             prompt = float(lengths.weight @ lengths.prompt)
-            rate = np.full(batch * dp, 1.0 / engine.pace_s)
+            rate = np.full(batch * dp, 1.0 / engine.token_s)
             return Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,

@@ -329,7 +329,9 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                 elif kv < float((prompt + output).min()):
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
                 else:
-                    of = level(steps, limits, kv, prompt, output, weight, batch)
+                    of = level(
+                        steps, limits, kv, prompt, output, weight, batch, limits.speculates(case.architectures[m])
+                    )
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
