@@ -5,7 +5,8 @@ Names, types, enumerations and what is required are those of the published types
 ScaledObject, kedacore/keda apis/keda/v1alpha1/scaledobject_types.go and scaletriggers_types.go at 01ee1d3;
 InferenceService, kserve/kserve pkg/apis/serving/v1beta1/component.go and its generated reference
 python/kserve/docs (V1beta1PredictorSpec, AutoScalingSpec, MetricsSpec, ExternalMetricSource, MetricSource,
-MetricTarget) at 33c6804; LeaderWorkerSet, kubernetes-sigs/lws api/leaderworkerset/v1/leaderworkerset_types.go at 024af08.
+MetricTarget) at 33c6804; LeaderWorkerSet, kubernetes-sigs/lws api/leaderworkerset/v1/leaderworkerset_types.go at
+024af08.
 """
 
 from __future__ import annotations
