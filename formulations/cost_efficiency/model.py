@@ -12,7 +12,7 @@ from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.model import Family, Model, Rows, Terms, Variable, at_least, at_most, equal
-from optmodels.serving.points import Array, Index, in_memory, linearise
+from optmodels.serving.points import Array, Index, in_memory, linearise, optimise
 
 MIN_PIECE = 1e-7  # α-width below which a chord's slope is rounding noise; leaving it out moves nothing above 1e-7
 
@@ -230,7 +230,12 @@ def extract(block: Any, tables: CostTables) -> CostPlan:
     return planned(tables, chosen, block.a[chosen].value)
 
 
-def planned(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
-    """The plan of a chosen candidate, its α moved into the range it has."""
-    c = tables.candidates.configuration[candidate]
-    return make_plan(tables, candidate, float(np.clip(alpha, tables.curves.alpha_lo[c], tables.curves.alpha_hi[c])))
+def planned(tables: CostTables, candidate: int, alpha: float | None = None) -> CostPlan:
+    """The plan of a chosen candidate, its α moved into the range it has.
+
+    Without an α at its fastest within the limits: where E2E rises to thousands of times itself over α, the 10⁻⁶ that a
+    solver may be off α are more than the limits leave.
+    """
+    curve = tables.curves.take(tables.candidates.configuration[[candidate]])
+    wanted = optimise(curve, tables.limits).alpha if alpha is None else alpha
+    return make_plan(tables, candidate, float(np.clip(wanted, curve.alpha_lo, curve.alpha_hi)[0]))

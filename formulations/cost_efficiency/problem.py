@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from optmodels.errors import Mistakes
 from optmodels.latency.resolve import read_source
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
-from optmodels.serving.engine import ModelOnEngines
+from optmodels.serving.engine import ModelOnEngines, check_speculation, written_out
 from optmodels.serving.static import Case, StaticBatch
 from optmodels.units import BudgetUsdPerHour
 
@@ -92,7 +92,14 @@ class CostEfficiency(StaticBatch):
                     expected = "a number: percentiles are of serving: continuous"
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
         wrong.raise_any()
-        return super().resolve()
+        case = super().resolve()
+        check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
+        wrong.raise_any()
+        return case
+
+    def inline(self) -> Self:
+        """The same problem with catalogue entries and side files written out."""
+        return super().inline().model_copy(update={"engine": written_out(self.engine)})
 
     def engines(self, case: Case) -> ModelOnEngines:
         """The model as engines serve it."""

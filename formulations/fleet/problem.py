@@ -26,6 +26,7 @@ from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Stage
 from optmodels.serving.continuous import Percentile as Percentile
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -488,7 +489,9 @@ class Fleet(Problem):
             })
             for w in case.workloads
         )  # fmt: skip
-        update: dict[str, object] = {"workloads": workloads, "gpus": dict(case.gpus)}
+        update: dict[str, object] = {
+            "workloads": workloads, "gpus": dict(case.gpus), "engine": written_out(self.engine),
+        }  # fmt: skip
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines)
         model = self.latency.model if case.source is None else case.source.documents
@@ -672,6 +675,7 @@ def _resolve(p: Fleet) -> FleetCase:
         _modelled(p, workloads, demands, architectures, wrong)
     else:
         _measured(points, machines, demands, p, wrong)
+    check_speculation(p.engine, architectures.values(), p.continuous, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
         for m in machines:
@@ -797,6 +801,9 @@ def _apart(
         ):
             if not off:
                 wrong.add(f"workloads[{i}].{field}", getattr(w, field), f"none with prefill and decode apart: {why}")
+    if p.engine.speculation:
+        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
+        wrong.add("engine.speculation", len(p.engine.speculation), expected)
     if p.certify != "none":
         expected = (
             "none with prefill and decode apart: engines are simulated one by one, without transfers between them"

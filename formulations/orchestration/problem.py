@@ -21,6 +21,7 @@ from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
@@ -348,15 +349,36 @@ class Continuous(EngineLimits):
         description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
     )
 
-    @property
-    def room(self) -> int:
-        """Prompt tokens of a step, beside one of each running request."""
-        return self.max_num_batched_tokens - self.max_num_seqs
+    def room(self, drafts: int) -> int:
+        """Prompt tokens of a step, beside one of each running request and its drafts."""
+        return self.max_num_batched_tokens - self.max_num_seqs * (1 + drafts)
 
-    @property
-    def chunk(self) -> int:
+    def chunk(self, drafts: int) -> int:
         """Tokens of one prompt in a step."""
-        return min(self.room, self.chunk_tokens or self.room)
+        return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
+
+
+class Certification(Entry):
+    """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
+
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
+        default=0.95, description="with which all promises of a certified plan hold together, where requests are drawn"
+    )
+    copies: Annotated[int, Field(strict=True, ge=2, le=1000)] | None = Field(
+        default=None,
+        description="draws of the requests that are replayed: blocks of a trace, Poisson arrivals at rates; default:"
+        " the trace itself, once, or 32 of rates",
+    )
+    quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
+        default=0.5, description="engine.quantile of the model in a second pass, where replays alone keep the promises"
+    )
+    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        default=4.0, description="engine.waits there"
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=10, description="solves at most with the engine as it is, and again in the second pass"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
 
 
 class Running(Entry):
@@ -415,6 +437,10 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    certify: Literal["none", "replay"] = Field(
+        default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
+    )
+    certification: Certification = Field(default=Certification(), description="with certify: replay")
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -436,6 +462,12 @@ class Orchestration(Problem):
     def continuous(self) -> Continuous | None:
         """The engines' limits; None: MaaSO's slots."""
         return None if self.serving == "slots" else self.engine or Continuous()
+
+    def looser(self) -> Orchestration:
+        """The instance whose model a certification's second pass solves."""
+        rules, engine = self.certification, self.continuous or Continuous()
+        other = engine.model_copy(update={"quantile": rules.quantile, "waits": rules.waits})
+        return self.model_copy(update={"engine": other})
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.
@@ -462,6 +494,8 @@ class Orchestration(Problem):
         if self.latency.model is not None:
             documents = read_source(self, self.latency.model, self.latency.engine).documents
             update["latency"] = self.latency.model_copy(update={"model": documents})
+        if self.engine is not None:
+            update["engine"] = written_out(self.engine)
         spec = self.requests.trace
         long = case.trace is not None and (
             len(case.trace) > MOST_ROWS
@@ -564,12 +598,16 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+    if p.certify != "none" and p.continuous is None:
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    known_models = [a for a in architectures if a is not None]
+    check_speculation(p.engine, known_models, p.serving == "continuous", wrong)
     trace, request_model, factor, notes = _requests(p, names, wrong)
     wrong.raise_any()
     return OrchestrationCase(
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
-        architectures=tuple(a for a in architectures if a is not None),
+        architectures=tuple(known_models),
         trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
     )  # fmt: skip
 

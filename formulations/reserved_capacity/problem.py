@@ -23,6 +23,7 @@ from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
@@ -366,7 +367,7 @@ class ReservedCapacity(Problem):
             latency = latency.model_copy(update={"model": level.source.documents})
         return self.model_copy(update={
             "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
-            "latency": latency,
+            "latency": latency, "engine": written_out(self.engine),
         })  # fmt: skip
 
 
@@ -452,10 +453,13 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
-    unattainable = Mistakes()
+    unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
-        if not rate[:, k].any() and not wrong:
-            limited = s.workload is not None and s.slo.tbt_s is not None
+        limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
+        needless = s.unserved_usd_per_request is not None or (demand_of_it is not None and not demand_of_it.rps.any())
+        if not rate[:, k].any() and not wrong and limited and needless:
+            unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
+        elif not rate[:, k].any() and not wrong:
             mistakes = unattainable if limited else wrong
             mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
                       "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
@@ -488,7 +492,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
-    notes = [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
@@ -515,7 +519,10 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
 
 
 def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
-    """Limits that the way of serving can keep."""
+    """Limits that the way of serving can keep, and how its engines speculate."""
+    named = (s.workload.model for s in p.services if s.workload is not None)
+    known = [catalog.llms().get(m) if isinstance(m, str) else m for m in named]
+    check_speculation(p.engine, [m for m in known if m is not None], p.serving == "continuous", wrong)
     for k, s in enumerate(p.services):
         of = f"services[{k}].slo"
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:

@@ -43,7 +43,7 @@ def solve(
     seed: Seed = 0,
     solver: Solver = "highs",
     certify: Annotated[
-        bool, typer.Option("--certify-replay", help="Its promised latencies hold in simulation (fleet).")
+        bool, typer.Option("--certify-replay", help="What it promises holds in simulation (fleet, orchestration).")
     ] = False,
     out_of_sample: Annotated[
         bool,

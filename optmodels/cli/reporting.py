@@ -46,7 +46,9 @@ def report(
 
 def export(
     plan: PlanFile,
-    to: Annotated[str, typer.Option(help="vllm, kubernetes, lws, kserve, keda, skypilot, terraform, mps or lp.")],
+    to: Annotated[
+        str, typer.Option(help="vllm, kubernetes, lws, kserve, keda, llm-d, dynamo, skypilot, terraform, mps or lp.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,
 ) -> int:
