@@ -3,8 +3,8 @@
 Each engine has a cache of its own, which forgets what was used longest ago (LRU). What a request finds at the head of
 its prompt depends on the size C of the cache by the *stack distance* of its blocks alone (Mattson, Gecsei, Slutz and
 Traiger, IBM Systems Journal 9(2), 1970): so many blocks were used since the block itself was, itself included, and it
-is there exactly if these are no more than C. One pass over the trace finds all of them: a Fenwick tree counts the blocks
-whose last use is later.
+is there exactly if these are no more than C. One pass over the trace finds all of them: a Fenwick tree counts the
+blocks whose last use is later.
 
 A request uses the blocks of its prompt, its root last, so that what is left of a prompt is its head whatever C is, and
 once and for all those of its answer and of the prompt's last, partial block. That running requests hold theirs is left
