@@ -23,24 +23,28 @@ Reading = Literal["capped", "uncapped"]
 class AoPair(Entry):
     """A main machine and its attention-offload machine."""
 
-    main: str
-    ao: str
+    main: str = Field(description="machine of the pool that decodes")
+    ao: str = Field(description="machine of the pool that attention is offloaded to")
 
 
 class ScaleUp(Entry):
     """InferSave's base machine and the one it scales up to."""
 
-    base: str
-    plus: str | None = None
+    base: str = Field(description="machine of the pool that it starts from")
+    plus: str | None = Field(default=None, description="machine of the pool that it scales up to")
 
 
 class Baselines(Entry):
     """Machines that the fixed baselines of LP §V-A4 use; without them each has a rule of its own."""
 
-    high_end: str | None = None
-    kvo_disk: str | None = None
-    ao_cluster: AoPair | None = None
-    infersave: ScaleUp | None = None
+    high_end: str | None = Field(
+        default=None, description="machine of the pool that method high_end takes; default: the fastest"
+    )
+    kvo_disk: str | None = Field(
+        default=None, description="machine of the pool that method kvo_disk takes; default: the cheapest that fits"
+    )
+    ao_cluster: AoPair | None = Field(default=None, description="machines of method ao_cluster")
+    infersave: ScaleUp | None = Field(default=None, description="machines of methods infersave and infersave_plus")
 
 
 ROUNDING = 1e-12  # relative, of sums of prices
@@ -49,11 +53,16 @@ ROUNDING = 1e-12  # relative, of sums of prices
 class CostEfficiency(StaticBatch):
     """One workload, its SLO and budget, a pool of machines: find the deployment with the best cost efficiency."""
 
-    formulation: Literal["cost_efficiency"]
-    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
-    objective: Reading = "capped"
+    formulation: Literal["cost_efficiency"] = Field(description="which formulation the file is of")
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
+        default=None, description="what all machines may cost"
+    )
+    objective: Reading = Field(
+        default="capped",
+        description="capped: cheapest plan that meets the SLO (LP 9); uncapped: most tokens per dollar",
+    )
     baselines: Baselines = Baselines()
-    alternatives: int = Field(default=3, strict=True, ge=0, le=100)
+    alternatives: int = Field(default=3, strict=True, ge=0, le=100, description="further distinct plans to show")
     serving: Literal["static", "continuous"] = Field(
         default="static", description="the batch starts and ends together, or so many requests are always in flight"
     )

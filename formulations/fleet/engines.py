@@ -201,6 +201,8 @@ def levels(
     if measured and len(kinds) > 1:
         return _one_by_one(case, demands, kinds)
     classes = classes_of(case, demands)
+    if stage == "decode" and (classes.output_tokens <= 1).all():
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())

@@ -133,8 +133,10 @@ class EngineLimits(Entry):
 class Percentile(Entry):
     """A latency limit that a share of the requests meets."""
 
-    at_most: Seconds
-    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+    at_most: Seconds = Field(description="the limit")
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
+        description="share of the requests that meet it"
+    )
 
 
 LatencyLimit = Seconds | Percentile
@@ -561,7 +563,7 @@ def operating_points(
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight)

@@ -41,6 +41,12 @@ LEFT_OUT = {
     "Continuous.speculation": "see there",
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
+    **dict.fromkeys(
+        ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
+         "Orchestration.certification",
+         *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
+        "what replays confirm: tests/orchestration judges the rounds",
+    ),
     "Latency.fitted": _FITTED,
     "Latency.model=LatencyModel": _FITTED,
     "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",

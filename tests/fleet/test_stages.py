@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 from fleet_cases import APART, BUSY, fleet
 from scipy.optimize import linprog
 
@@ -299,6 +300,20 @@ def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
     script = next(text for name, text in export(made).files.items() if name.endswith(".sh"))
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script
+
+
+def test_a_plan_in_stages_becomes_a_graph_of_dynamo(apart, folder, cli):
+    (folder / "plan.json").write_text(apart.to_json(), encoding="utf-8")
+    run = cli("export", "plan.json", "--to", "dynamo", "--out", "made")
+    assert run.status == 0, run.err
+    assert "without RDMA devices" in run.err
+    (file,) = (folder / "made").glob("*.yaml")
+    (graph,) = yaml.safe_load_all(file.read_text(encoding="utf-8"))
+    replicas = {}
+    for d in apart.plan["periods"][0]["deployments"]:
+        each = d["machines"][0]["count"] * d["replicas_per_machine"]
+        replicas[d["stage"]] = replicas.get(d["stage"], 0) + d["count"] * each
+    assert {c["type"]: c["replicas"] for c in graph["spec"]["components"]} == replicas | {"frontend": 1}
 
 
 def test_engines_that_run_today_do_both_stages_beside_an_optimum_that_parts_them():
