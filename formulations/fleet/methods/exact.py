@@ -509,7 +509,7 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
 def _unit(limit: str) -> str:
     if limit == "budget":
         return "USD/h"
-    return {"gpus": "GPU", "vcpus": "vCPU"}.get(limit.rsplit(", ")[-1], "machine")
+    return {"gpus": "GPU", "vcpus": "vCPU", "engines": "engine"}.get(limit.rsplit(", ")[-1], "machine")
 
 
 def explain(solved: _Solved, options: Options) -> dict[str, Any]:
