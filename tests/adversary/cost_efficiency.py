@@ -24,6 +24,24 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 
 LEFT_OUT = {
     "Speculation.model": "an instance has one, so that it says nothing more",
+    # Prefill and decode apart: brute force over levels and counts, tests/cost_efficiency/test_apart.py.
+    **dict.fromkeys(
+        (
+            "CostEfficiency.deployment",
+            "Deployment.link",
+            "Deployment.stages",
+            "Link.latency_s",
+            "Link.most_used",
+            "Link.net_gbps",
+            "Link.tensor_parallel",
+            "Link.tensor_parallel=any",
+            "Link.tensor_parallel=equal",
+            "Deployment.stages=both",
+            "Deployment.stages=decode",
+            "Deployment.stages=prefill",
+        ),
+        "see above",
+    ),
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",
