@@ -772,7 +772,7 @@ def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
     exceed; where today misses an SLO the best plan may cost more, and the share is negative.
     """
     sign = 1.0 if best.sense == "min" else -1.0
-    saving = None
+    saving, replay = None, best.report.get("replay")
     if best.objective is not None and found.objective > 0:
         saving = {
             "share": sign * (found.objective - best.objective) / found.objective,
@@ -784,6 +784,7 @@ def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
             "method": best.method, "status": best.status, "limit": best.limit, "objective": best.objective,
             "sense": best.sense, "unit": best.unit, "bound": best.bound, "gap": best.gap, "certifies": best.certifies,
             "headline": None if plan is None else plan.headline(), "reason": best.log.get("reason"), "plan": best.plan,
+            "replayed_attainment": None if not replay else replay["policies"][replay["policy"]].get("attainment"),
         },
         "saving": saving,
     }  # fmt: skip

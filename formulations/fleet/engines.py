@@ -16,7 +16,7 @@ import numpy.typing as npt
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.errors import InputError
-from optmodels.latency.memory import kv_bytes, kv_tokens
+from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
@@ -34,6 +34,7 @@ from optmodels.serving.continuous import (
     seconds_and_quantile,
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
+from optmodels.serving.stages import cache_bytes
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
@@ -179,8 +180,8 @@ def transfer_bytes(case: FleetCase, demands: Sequence[int]) -> Array:
     found = []
     for i in demands:
         w = case.workload(case.demands[i].workload)
-        work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
-        found.append(float(kv_bytes(work, 1, 1.0, float(case.demands[i].input_tokens or 1))))
+        prompt = float(case.demands[i].input_tokens or 1)
+        found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
     return np.array(found)
 
 

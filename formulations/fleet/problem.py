@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
@@ -24,9 +24,10 @@ from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Stage
+from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
 from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.stages import Deployment
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -44,7 +45,7 @@ from optmodels.serving.static import (
     Workload,
     select_machines,
 )
-from optmodels.units import BudgetUsdPerHour, Fraction, Gbps, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
+from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
 LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -387,44 +388,6 @@ class PrefixCache(Entry):
         default=0.5,
         description="share of the KV cache for prompts that nobody works on; running requests have the rest",
     )
-
-
-class Link(Entry):
-    """How KV caches go from prefill to decode engines: through the network of the machines of either."""
-
-    net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
-    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.005, description="of a transfer, besides its bytes"
-    )
-    most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
-        default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
-    )
-    tensor_parallel: Literal["any", "equal"] = Field(
-        default="any", description="of prefill and decode engines that exchange caches"
-    )
-
-
-class Deployment(Entry):
-    """What deployments do of a request, with serving: continuous."""
-
-    stages: tuple[Stage, ...] = Field(
-        default=("both",), min_length=1, description="both, or its prefill and its decoding apart"
-    )
-    link: Link = Field(default=Link(), description="between prefill and decode deployments")
-
-    @field_validator("stages")
-    @classmethod
-    def _whole(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        if len(set(stages)) != len(stages):
-            raise ValueError("each stage once")
-        if ("prefill" in stages) != ("decode" in stages):
-            raise ValueError("prefill and decode together: neither serves a request alone")
-        return stages
-
-    @property
-    def apart(self) -> bool:
-        """Whether some deployments only prefill, others only decode."""
-        return "prefill" in self.stages
 
 
 class Fleet(Problem):
