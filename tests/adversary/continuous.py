@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,6 @@ from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import LayerWork
 from tests.adversary.roofline import held_bytes, replicas_of_a_head
-from tests.adversary.speculation import decodes
 
 Array = npt.NDArray[np.float64]
 SELDOM = 0.005  # probability that slots or KV run out
@@ -83,10 +82,7 @@ def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
     if output - 1.0 > whole:
         contexts = _progression(c, prompt, output - 1.0)
     slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
-    steps = decodes(c, output)
-    if c.tokens > 1.0:
-        contexts = sum(seen(c, prompt + c.tokens * i) for i in range(round(steps)))
-    return c.decode_request_s * steps + slope * contexts
+    return c.decode_request_s * (output - 1.0) + slope * contexts
 
 
 def _progression(c: StepCosts, first: float, count: float) -> float:
@@ -106,7 +102,7 @@ def fixed_s(c: StepCosts, decoding: float, mixed: float, charged: bool) -> float
     """a₀ beside so many decoding requests; the share `mixed` of steps carries prompts, which touch every expert."""
     experts = 0.0
     if c.experts is not None:
-        touched = 1.0 - (1.0 - c.experts.active / c.experts.experts) ** (decoding * (1 + c.drafts))
+        touched = 1.0 - (1.0 - c.experts.active / c.experts.experts) ** decoding
         experts = c.experts.all_s * ((1.0 - mixed) * touched + mixed)
     return c.fixed_s + experts + (0.0 if charged else c.prompt_step_s)
 
@@ -131,9 +127,8 @@ def crowd_at(quantile: float, fixed_crowd: float, load: float) -> float:
 
 
 def kv_tokens(
-    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float,
-    s: Any = None, draft: tuple[LayerWork, Architecture] | None = None,
-) -> float:  # fmt: skip
+    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float
+) -> float:
     """Tokens that the cache of an engine holds beside weights and a full pass; 0 or less: there is no room.
 
     Args:
@@ -143,21 +138,10 @@ def kv_tokens(
         pass_tokens: prompt tokens of a pass.
         seqs: sequences of a pass, each with its logits.
         request: tokens of a request; short ones take most a token, where layers have windows or states.
-        s: its `speculation`, with logits of every draft; draft: of the draft model, where it has one.
     """
-
-    def each(of: LayerWork, own: Architecture) -> float:
-        once = of.seen(request) * of.kv_bytes_per_token_all_layers * replicas_of_a_head(own, tp)
-        return (once + own.layers * of.state_bytes) / request
-
-    logits = seqs * (1 if s is None else 1 + s.drafts) * work.logit_bytes_per_sequence
-    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - logits
-    token = each(work, shape)
-    if draft is not None:
-        room, token = room - held_bytes(*draft, tp, 0, 0), token + each(*draft)
-    elif s is not None and s.head:
-        room, token = room - s.head * held_bytes(work, shape, tp, 0, 0), token * (1 + s.head)
-    return float(room / token)
+    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - seqs * work.logit_bytes_per_sequence
+    once = work.seen(request) * work.kv_bytes_per_token_all_layers * replicas_of_a_head(shape, tp)
+    return float(room / ((once + shape.layers * work.state_bytes) / request))
 
 
 # The levels of fleet --------------------------------------------------------------------------------------------------
@@ -181,7 +165,6 @@ class Level:
     prefill_s: list[float]
     beside_s: list[float]
     crowd_s: list[float]
-    steps_a_token: list[float] = field(default_factory=list)  # of output after the first; none: 1
 
 
 def levels(
@@ -234,7 +217,7 @@ def level(
     a0 = fixed_s(c, crowd, phi, phi < 1)
     rho = 1.0 - a0 / t
     per_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
-    room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
+    room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs))
     if rho <= 0 or room < 16:
         return None
     chunk = min(room, own_most)
@@ -242,25 +225,27 @@ def level(
     prefill = [prompt_s(c, u, k.prompt - u, chunk, phi < 1) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
     work = [p + d for p, d in zip(prefill, decode, strict=True)]
-    after = [decodes(c, k.output) for k in kinds]
-    steps = [m + n for m, n in zip(chunks, after, strict=True)]
-    tokens = [  # that a request holds with its drafts in each of these
-        [k.prompt + c.tokens * i + 1 + c.drafts for i in range(round(n))] for n, k in zip(after, kinds, strict=True)
-    ]
+    steps = [m + k.output - 1.0 for m, k in zip(chunks, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
     # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
     # way; one that has come waits for the next step.
     joins = 1.0 if stage == "decode" else 0.0
     whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
-    held = [m * k.prompt + sum(own) for m, k, own in zip(whole_steps, kinds, tokens, strict=True)]
-    squares = [m * k.prompt**2 + sum(x**2 for x in own) for m, k, own in zip(whole_steps, kinds, tokens, strict=True)]
+    held = [
+        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output)))
+        for m, k in zip(whole_steps, kinds, strict=True)
+    ]
+    squares = [
+        m * k.prompt**2 + sum((k.prompt + i) ** 2 for i in range(1, round(k.output)))
+        for m, k in zip(whole_steps, kinds, strict=True)
+    ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
     rows = []
     for i, k in enumerate(kinds):
         memory = math.inf
-        if mean > 0 and k.prompt + k.output + c.drafts <= kv:
+        if mean > 0 and k.prompt + k.output <= kv:
             spread = math.sqrt(mean / (1.0 - rho))
             z, sigma = (kv / typical - mean) / spread, typical * spread
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
@@ -282,17 +267,16 @@ def level(
          for k, p, d in zip(kinds, prefill, decode, strict=True)],
         chunks, prefill, beside,
         [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)],
-        [n / (k.output - 1.0) if k.output > 1 else 1.0 for n, k in zip(after, kinds, strict=True)],
     )  # fmt: skip
 
 
 def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
     """Seconds per output token after the first of class i, at most."""
-    rho, each = 1.0 - x.fixed_s / x.step_s, x.steps_a_token[i] if x.steps_a_token else 1.0
+    rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
-        return each * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+        return (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
     crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho)
-    return each * (x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs)))
+    return x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs))
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:

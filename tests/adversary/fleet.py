@@ -11,7 +11,6 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +28,12 @@ from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
-from tests.adversary.speculation import FLEET_UNDRAWN, of_model, shape_of, with_drafts
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
-    **FLEET_UNDRAWN,
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     **dict.fromkeys(
         (
             "Fleet.prefix_cache",
@@ -738,24 +738,15 @@ def _points(
 
 def _costs(
     p: Fleet, setting: Setting, members: list[Demand], prompt: float, gpu: str, tp: int
-) -> tuple[StepCosts | None, Provenance]:  # fmt: skip
-    """Seconds of an engine's steps; None where its draft model cannot run beside."""
+) -> tuple[StepCosts, Provenance]:  # fmt: skip
+    """Seconds of an engine's steps."""
     model = members[0].workload.model
     assert model is not None
     d = deployment(
         _source(p), setting.architecture, llm_name(model), setting.gpus[gpu], gpu,
         setting.weights, setting.kv, tp,  # type: ignore[arg-type]
     )  # fmt: skip
-    found, provenance = resolve(_source(p), d, prompt)
-    s = of_model(p.engine)
-    if s is None:
-        return found, provenance
-    guess, shape = None, shape_of(s)
-    if shape is not None:
-        if shape.heads % tp:
-            return None, provenance
-        guess, _ = resolve(_source(p), replace(d, llm=shape, llm_name=llm_name(s.draft)), prompt)
-    return with_drafts(found, guess, s), provenance
+    return resolve(_source(p), d, prompt)
 
 
 def _source(p: Fleet) -> Source:
@@ -772,9 +763,6 @@ def _engines(
     prompt = sum(k.weight * k.prompt for k in kinds) / sum(k.weight for k in kinds)
     shortest = min(k.prompt + k.output for k in kinds)
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
-    s, drafts = of_model(p.engine), None
-    if s is not None and (shape := shape_of(s)) is not None:
-        drafts = static.layer_work(shape, setting.weights, setting.kv), shape  # type: ignore[arg-type]
     plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     bytes_of = [
         work.seen(k.prompt) * work.kv_bytes_per_token_all_layers + setting.architecture.layers * work.state_bytes
@@ -797,11 +785,8 @@ def _engines(
             key = stage, k.main.gpu, k.tp, usable, apart
             if key not in known:
                 costs, provenance = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
-                if costs is None:
-                    known[key] = []
-                    continue
                 tpot, ttft = provenance.factors(p.latency.safety)
-                kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest, s, drafts)
+                kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest)
                 steps, slower = costs.scaled(tpot), max(ttft / tpot, 1.0)
                 moved = [b / (net * (1 - link.most_used)) for b in bytes_of] if stage != "both" else [0.0] * len(kinds)
                 if stage == "prefill":
@@ -945,23 +930,7 @@ def generate(rng: Rng) -> Instance:
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
         _limits(rng, data, kind)
-    apart = "prefill" in data.get("deployment", {}).get("stages", ())
-    if kind == "engines" and not apart and maybe(rng, 0.5):
-        _drafts(rng, data)
     return data
-
-
-def _drafts(rng: Rng, data: Instance) -> None:
-    """Speculative decoding."""
-    k = int(rng.integers(1, 6))
-    s: Instance = {"drafts": k}
-    s |= pick(rng, [{"acceptance": pick(rng, [0.0, 0.7, 1.0, round(float(rng.random()), 3)])},
-                    {"accepted": pick(rng, [0.0, 0.5, 1.0, round(k * float(rng.random()), 3)])}])  # fmt: skip
-    s |= pick(rng, [{}, {"head": pick(rng, [0.02, 0.2])}, {"draft": pick(rng, ["qwen3-0.6b", "gemma-3-4b"])}])
-    engine = data.setdefault("engine", {})
-    engine["speculation"] = [s]
-    if "max_num_seqs" in engine:
-        engine["max_num_batched_tokens"] += k * engine["max_num_seqs"]
 
 
 def _rate(rng: Rng, kind: str) -> float:
