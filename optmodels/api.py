@@ -362,7 +362,8 @@ def export(
 
     Args:
         source: plan file or document.
-        to: ``vllm``, ``kubernetes``, ``lws``, ``kserve``, ``keda``, ``skypilot``, ``terraform``, ``mps`` or ``lp``.
+        to: ``vllm``, ``kubernetes``, ``lws``, ``kserve``, ``keda``, ``llm-d``, ``dynamo``, ``skypilot``,
+            ``terraform``, ``mps`` or ``lp``.
         out: folder to write the files to.
         overwrite: replace existing files.
 

@@ -15,11 +15,11 @@ from optmodels.errors import InputError, Mistake
 class Problem(Entry):
     """Base of every formulation's instance schema."""
 
-    formulation: str
-    schema_version: Literal[1] = Field(alias="schema")
-    name: str = Field(default="", max_length=200)
-    title: str = ""
-    notes: str = ""
+    formulation: str = Field(description="which formulation the file is of")
+    schema_version: Literal[1] = Field(alias="schema", description="version of the schema")
+    name: str = Field(default="", max_length=200, description="for people and results; default: the file's name")
+    title: str = Field(default="", description="one line for people")
+    notes: str = Field(default="", description="whatever else people should know")
 
     _folder: Path | None = PrivateAttr(default=None)
 

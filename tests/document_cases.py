@@ -95,6 +95,14 @@ ENGINES = {
         "arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90], "slo_factor": [2.0, 3.0]}},
     "bins": {"seconds": 1.0},
 }  # fmt: skip
+# Ten long prompts at once, of which the linear model has more in time than a replay: cuts in both passes.
+BURST = ENGINES | {
+    "requests": {"rows": {
+        "arrival_s": [0.0] * 10, "prompt_tokens": [2000] * 10, "output_tokens": [60] * 10, "slo_factor": [3.0] * 10}},
+    "engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "quantile": 0.5, "waits": 1.0},
+    "bins": {"seconds": 2.0, "lengths": 1, "slo": 1},
+    "certify": "replay", "certification": {"quantile": 0.5, "waits": 8.0, "rounds": 4},
+}  # fmt: skip
 ONE_BOX = {"servers": [{"server": "box", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]}
 
 # By formulation and name: the instance, and the method.
@@ -122,6 +130,7 @@ CASES = {
         "sub-clusters": (two_models(24, 3), "maaso_star"),
         "changes": (two_models(24, 2, change=CHANGES), "config_tree"),
         "continuous batching": (two_models(1, **ENGINES), "exact"),
+        "certified": (two_models(1, **BURST), "exact"),
     },
     "reserved_capacity": {
         "two regions": (two_regions(), "exact"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.plan.deployment import Deployment, Deployments, purchase, stage_note, strategy_notes
+from optmodels.plan.deployment import Deployment, Deployments, drafts, purchase, stage_note, strategy_notes
 from optmodels.serving.continuous import Stage
 
 APART: tuple[Stage, ...] = ("prefill", "decode")
@@ -28,6 +28,7 @@ def deployments(problem: CostEfficiency, plan: Mapping[str, Any]) -> Deployments
         replicas_per_machine=p.replicas_per_machine, max_num_seqs=parts if p.engine is None else p.engine.max_num_seqs,
         max_num_batched_tokens=None if p.engine is None else p.engine.max_num_batched_tokens,
         chunk_tokens=None if p.engine is None else p.engine.chunk_tokens,
+        drafts=None if p.engine is None else drafts(problem.engine.speculates(case.architecture)),
         weights=problem.precision.weights, kv=problem.precision.kv,
         vram_usable=problem.memory.vram_usable, kv_offload_gib=host or None,
         notes=strategy_notes(p.family, p.alpha, p.machines, p.passes),

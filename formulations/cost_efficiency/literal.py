@@ -88,6 +88,6 @@ def literal(problem: CostEfficiency, tables: CostTables, options: Options) -> Ou
     plan = None
     if solved.x is not None:
         chosen = max(model.C, key=lambda c: model.z[c].value)
-        plan = planned(tables, chosen, model.alpha.value)
+        plan = planned(tables, chosen)
     bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
     return Outcome(solved.status, plan, bound, solved.limit, seconds, size, {"solver": solved.message}, solved.events)

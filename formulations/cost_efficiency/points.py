@@ -19,7 +19,7 @@ from optmodels.serving import points as serving
 from optmodels.serving.continuous import Classes
 from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.levels import Levels, levels
-from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, priced
+from optmodels.serving.points import Array, Index, StaticTables, in_memory, linearise, optimise, priced
 from optmodels.serving.static import Case
 
 WAITS = (1.0, 0.3, 0.1, 0.03)  # of the longest wait that the TTFT allows: among equals the fastest wins
@@ -202,8 +202,8 @@ def prune(tables: CostTables) -> Pruned:
     """Cut candidates that cannot be optimal, with proof; at least one optimum stays if there is any plan.
 
     In turn: memory (no α fits), budget, SLO (a lower bound over all α already exceeds a limit, `lower_bounds`),
-    and cost (its objective bound exceeds the objective of a candidate that is proved feasible at its balance α:
-    choosing that one instead would be strictly better).
+    cost (its objective bound exceeds the objective of a candidate that is proved feasible at its balance α: choosing
+    that one instead would be strictly better), and SLO again (no α keeps all limits, `optimise`).
     """
     c, s, limits = tables.curves, tables.candidates, tables.limits
     counts: dict[str, int] = {"candidates": len(s)}
@@ -237,6 +237,14 @@ def prune(tables: CostTables) -> Pruned:
             alive &= ~beaten
             incumbent = int(np.count_nonzero(alive[:best]))
     counts.setdefault("cost", 0)
+    if alive.any():  # each limit at some α, but no α for all of them, however near
+        rest = np.unique(of[alive])
+        together = np.zeros(len(c), dtype=bool)
+        together[rest] = optimise(c.take(rest), limits).feasible
+        counts["slo"] += int((alive & ~together[of]).sum())
+        alive &= together[of]
+        if incumbent is not None:
+            incumbent = int(np.count_nonzero(alive[:best]))
     rows = np.flatnonzero(alive)
     counts["kept"] = len(rows)
     return Pruned(tables.restricted(rows), counts, incumbent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -13,7 +13,7 @@ from optmodels.errors import Mistakes
 from optmodels.latency.resolve import read_source
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
-from optmodels.serving.engine import ModelOnEngines
+from optmodels.serving.engine import ModelOnEngines, check_speculation, written_out
 from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, StaticBatch
 from optmodels.units import GBPS, BudgetUsdPerHour
@@ -24,24 +24,28 @@ Reading = Literal["capped", "uncapped"]
 class AoPair(Entry):
     """A main machine and its attention-offload machine."""
 
-    main: str
-    ao: str
+    main: str = Field(description="machine of the pool that decodes")
+    ao: str = Field(description="machine of the pool that attention is offloaded to")
 
 
 class ScaleUp(Entry):
     """InferSave's base machine and the one it scales up to."""
 
-    base: str
-    plus: str | None = None
+    base: str = Field(description="machine of the pool that it starts from")
+    plus: str | None = Field(default=None, description="machine of the pool that it scales up to")
 
 
 class Baselines(Entry):
     """Machines that the fixed baselines of LP §V-A4 use; without them each has a rule of its own."""
 
-    high_end: str | None = None
-    kvo_disk: str | None = None
-    ao_cluster: AoPair | None = None
-    infersave: ScaleUp | None = None
+    high_end: str | None = Field(
+        default=None, description="machine of the pool that method high_end takes; default: the fastest"
+    )
+    kvo_disk: str | None = Field(
+        default=None, description="machine of the pool that method kvo_disk takes; default: the cheapest that fits"
+    )
+    ao_cluster: AoPair | None = Field(default=None, description="machines of method ao_cluster")
+    infersave: ScaleUp | None = Field(default=None, description="machines of methods infersave and infersave_plus")
 
 
 ROUNDING = 1e-12  # relative, of sums of prices
@@ -50,11 +54,16 @@ ROUNDING = 1e-12  # relative, of sums of prices
 class CostEfficiency(StaticBatch):
     """One workload, its SLO and budget, a pool of machines: find the deployment with the best cost efficiency."""
 
-    formulation: Literal["cost_efficiency"]
-    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
-    objective: Reading = "capped"
+    formulation: Literal["cost_efficiency"] = Field(description="which formulation the file is of")
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
+        default=None, description="what all machines may cost"
+    )
+    objective: Reading = Field(
+        default="capped",
+        description="capped: cheapest plan that meets the SLO (LP 9); uncapped: most tokens per dollar",
+    )
     baselines: Baselines = Baselines()
-    alternatives: int = Field(default=3, strict=True, ge=0, le=100)
+    alternatives: int = Field(default=3, strict=True, ge=0, le=100, description="further distinct plans to show")
     serving: Literal["static", "continuous"] = Field(
         default="static", description="the batch starts and ends together, or so many requests are always in flight"
     )
@@ -89,11 +98,22 @@ class CostEfficiency(StaticBatch):
                     wrong.add(f"slo.{name}", limit.model_dump(), expected)
         wrong.raise_any()
         case = super().resolve()
-        nets = [self.deployment.link.net_gbps, *(m.net_gbps for m in case.machines)]
-        if self.deployment.apart and all(net is None for net in nets):
-            wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
+        check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
+        if self.deployment.apart:
+            if self.deployment.link.net_gbps is None and all(m.net_gbps is None for m in case.machines):
+                expected = "a figure: no machine of the pool says its network (net_gbps)"
+                wrong.add("deployment.link.net_gbps", None, expected)
+            if self.engine.speculation:
+                expected = (
+                    "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
+                )
+                wrong.add("engine.speculation", len(self.engine.speculation), expected)
         wrong.raise_any()
         return case
+
+    def inline(self) -> Self:
+        """The same problem with catalogue entries and side files written out."""
+        return super().inline().model_copy(update={"engine": written_out(self.engine)})
 
     def engines(self, case: Case) -> ModelOnEngines:
         """The model as engines serve it."""

@@ -13,11 +13,8 @@ bound of the first solve with stretched limits holds for every plan.
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import wraps
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from formulations.fleet.engines import engine_of
@@ -32,17 +29,14 @@ from formulations.fleet.plan import (
 )
 from formulations.fleet.points import FleetTables, build_case, by_model, cut
 from formulations.fleet.problem import Fleet, FleetCase
-from optmodels.formulation import Method, Options
-from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Promise, Stream, Verdict, judge
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves a point
 GIVEN_UP = 0.8  # of its load: a point that breaks a promise with so little left does not serve the bucket
 METRICS: tuple[Metric, ...] = get_args(Metric)
-TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
-LEAST_S = 0.05  # for a solve
 FAR = 1.25  # times the limit: then at once
 _Key = tuple[str, str, float, int, float, float, float | None]
 
@@ -56,6 +50,16 @@ class _Judged:
     demand: str
     verdict: Verdict
 
+    @property
+    def kept(self) -> bool:
+        """Beyond the interval."""
+        return self.verdict.found == "kept"
+
+    @property
+    def name(self) -> str:
+        """The demand and its latency."""
+        return f"{self.demand} {self.verdict.promise.metric}"
+
     def document(self) -> PromiseLine:
         p = self.verdict.promise
         return PromiseLine(
@@ -64,143 +68,70 @@ class _Judged:
         )  # fmt: skip
 
 
-def certified(method: Method) -> Method:
-    """The method, whose plans are certified where the instance asks for it and more than the bare answer is wanted."""
+@dataclass
+class FleetRounds:
+    """The rounds of a fleet."""
 
-    @wraps(method)
-    def run(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-        if problem.certify == "none":
-            return method(problem, tables, options)
-        if options.answer_only:
-            outcome = method(problem, tables, options)
-            if outcome.plan is not None:
-                outcome.plan.certification = _line(problem, "incomplete", None, [])
-            return outcome
-        return _rounds(method, problem, tables, options)
-
-    return run
-
-
-def _line(
-    problem: Fleet, status: str, best: _Round | None, rounds: list[RoundLine]
-) -> CertificationLine:  # fmt: skip
-    rules = problem.certification
-    return CertificationLine.model_validate({
-        "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": rounds,
-        "of_round": 0 if best is None else best.number, "cuts": [] if best is None else best.cuts,
-        "promises": [] if best is None else [x.document() for x in best.judged],
-    })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Round:
-    """A plan that was simulated."""
-
-    outcome: Outcome[FleetPlan]
-    number: int
-    stretch: float
-    cuts: list[CutLine]
-    judged: list[_Judged]
+    problem: Fleet
+    first: FleetTables
+    known: dict[object, list[Verdict]] = field(default_factory=dict)
 
     @property
-    def unkept(self) -> list[_Judged]:
-        return [x for x in self.judged if x.verdict.found != "kept"]
+    def passes(self) -> tuple[float, ...]:
+        """Limits as they are, then so many times as long as the file has it."""
+        return 1.0, self.problem.certification.stretch
 
+    @property
+    def comparable(self) -> bool:
+        """Longer limits change no plan's cost."""
+        return True
 
-def _rounds(method: Method, problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-    """Solve, simulate, cut until all promises hold, first with the limits as they are, then with stretched ones.
+    def looser(self, loose: float) -> str:
+        """In words."""
+        return f"limits {loose:g} times as long"
 
-    The plan is the best certified one, or that with the fewest promises not found kept.
-    """
-    began, rules = time.perf_counter(), problem.certification
-    rounds: list[RoundLine] = []
-    found: list[_Round] = []
-    firsts: dict[float, Outcome[FleetPlan]] = {}
-    known: dict[object, list[Verdict]] = {}
-    unsimulated: Outcome[FleetPlan] | None = None
-    stops: list[str] = []
-    seconds: dict[str, float] = {}
+    @property
+    def rounds(self) -> int:
+        """Of a pass."""
+        return self.problem.certification.rounds
 
-    def left() -> float:
-        return math.inf if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
+    @property
+    def held(self) -> str:
+        """In words."""
+        return f"hold in simulation, with {self.problem.certification.confidence:.4g} confidence together"
 
-    for stretch in dict.fromkeys((1.0, rules.stretch)):
-        if stops and left() <= 0:
-            break
-        clock = time.perf_counter()
-        table, cuts = tables if stretch == 1 else _stretched(problem, tables, stretch), dict[_Key, CutLine]()
-        seconds["build"] = seconds.get("build", 0.0) + time.perf_counter() - clock
-        stop = ROUNDS_OVER
-        for _ in range(rules.rounds):
-            if found and left() <= 0:
-                stop = TIME_OVER
-                break
-            limit = None if options.time_limit is None else max(left() / 2, LEAST_S)  # the rest is for simulations
-            taken = [x.model_copy(deep=True) for x in cuts.values()]
-            outcome = method(problem, cut(table, taken), replace(options, time_limit=limit))
-            seconds = {k: seconds.get(k, 0.0) + outcome.seconds.get(k, 0.0) for k in {**seconds, **outcome.seconds}}
-            firsts.setdefault(stretch, outcome)
-            if outcome.plan is None:
-                stop = NONE_LEFT if outcome.status == "infeasible" else "no plan was found"
-                break
-            clock = time.perf_counter()
-            judged, complete = _judge(problem, tables.case, outcome.plan, len(rounds) + 1, known, lambda: left() <= 0)
-            seconds["certify"] = seconds.get("certify", 0.0) + time.perf_counter() - clock
-            if not complete:
-                unsimulated, stop = (unsimulated or outcome) if stretch == 1 else unsimulated, TIME_OVER
-                break
-            rounds.append(_round(outcome.plan, judged, stretch))
-            found.append(_Round(outcome, len(rounds), stretch, taken, judged))
-            if not found[-1].unkept:
-                stop = ""
-                break
-            _cut(tables.case, cuts, found[-1].unkept)
-        stops.append(stop)
-    return _answer(problem, firsts, found, rounds, unsimulated, stops, seconds)
+    def tables(self, loose: float) -> FleetTables:
+        """Of the same case, with longer limits."""
+        return self.first if loose == 1 else _stretched(self.problem, self.first, loose)
 
+    def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
+        """Points less full, pairs taken out."""
+        return cut(tables, cuts)
 
-def _answer(
-    problem: Fleet, firsts: dict[float, Outcome[FleetPlan]], found: list[_Round], rounds: list[RoundLine],
-    unsimulated: Outcome[FleetPlan] | None, stops: list[str], seconds: dict[str, float],
-) -> Outcome[FleetPlan]:  # fmt: skip
-    """The outcome of all rounds; bound, size and events are those of the loosest model's first solve."""
-    worse = 1.0 if problem.objective == "min_cost" else -1.0
+    def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
+        """Every promise of every line."""
+        return _judge(self.problem, self.first.case, plan, number, self.known, over)
 
-    def rank(x: _Round) -> tuple[int, float, int]:
-        assert x.outcome.plan is not None
-        value = float(f"{worse * objective_value(x.outcome.plan):.9g}")  # of equals the first
-        return len(x.unkept), value, x.number
+    def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
+        """With the worst of what was seen."""
+        return _round(plan, judged, loose)
 
-    stretch, first = list(firsts.items())[-1]
-    # Longer limits than the true ones are for plans that simulation vouches for.
-    best = min((x for x in found if x.stretch == 1 or not x.unkept), key=rank, default=None)
-    outcome = unsimulated if best is None else best.outcome
-    limit = "time" if TIME_OVER in stops else first.limit
-    if outcome is None or outcome.plan is None:
-        if first.plan is None:
-            return replace(first, limit=first.limit or limit, seconds=seconds)
-        words = "the model finds no plan with the limits as they are, and simulation finds none with longer ones kept"
-        broken = dict.fromkeys(f"{x.demand} {x.verdict.promise.metric}" for x in found[-1].unkept) if found else ()
-        words += f"; not kept in the last round: {', '.join(broken)}" if broken else ""
-        return Outcome(
-            "no_solution_found", None, first.bound, limit, seconds, first.size, first.log | {"reason": words}
-        )
-    certified = best is not None and not best.unkept
-    status = "certified" if certified else "not kept" if set(stops) == {NONE_LEFT} else "incomplete"
-    outcome.plan.certification = _line(problem, status, best, rounds)
-    of = "" if stretch == 1 else f"; bound of the linear model with limits {stretch:g} times as long"
-    if certified:
-        assert best is not None
-        words = f"certified in round {best.number} of {len(rounds)}: all {rounds[best.number - 1].promises} promises"
-        words += f" hold in simulation, with {problem.certification.confidence:.4g} confidence together{of}"
-    else:
-        words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(stops) if x)}{of}"
-    # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.
-    log = outcome.log | {"certification": words, "reason": words}
-    return replace(
-        outcome, status="feasible", bound=first.bound, limit=limit, seconds=seconds, size=first.size, log=log,
-        events=first.events,
-    )  # fmt: skip
+    def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
+        """By point."""
+        _cut(self.first.case, cuts, bad)
+
+    def rank(self, plan: FleetPlan, judged: Sequence[_Judged]) -> float:
+        """By the objective."""
+        return objective_value(plan) * (1.0 if self.problem.objective == "min_cost" else -1.0)
+
+    def state(self, plan: FleetPlan, status: Kept, best: Round[FleetPlan] | None, rounds: list[RoundLine]) -> None:
+        """The certification line."""
+        rules = self.problem.certification
+        plan.certification = CertificationLine.model_validate({
+            "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": rounds,
+            "of_round": 0 if best is None else best.number, "cuts": [] if best is None else best.cuts,
+            "promises": [] if best is None else [x.document() for x in best.judged if isinstance(x, _Judged)],
+        })  # fmt: skip
 
 
 def _stretched(problem: Fleet, tables: FleetTables, stretch: float) -> FleetTables:
@@ -284,7 +215,7 @@ def simulated(case: FleetCase, d: DeploymentLine) -> tuple[Engine, list[Stream],
     ), streams, slower  # fmt: skip
 
 
-def _round(plan: FleetPlan, judged: list[_Judged], stretch: float) -> RoundLine:
+def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
     worst = max(judged, key=lambda x: x.verdict.excess, default=None)
     found = [x.verdict.found for x in judged]
     return RoundLine(
@@ -307,7 +238,7 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     )  # fmt: skip
 
 
-def _cut(case: FleetCase, cuts: dict[_Key, CutLine], bad: list[_Judged]) -> None:
+def _cut(case: FleetCase, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
     """Derate the points of broken promises, and forbid the pairs for which that was not enough."""
     worst: dict[_Key, float] = {}
     for x in bad:

@@ -97,7 +97,8 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             least = _least(problem, w)
             if got < least - SLACK:
                 found.add(f"{q.name}: {name} served", got, least)
-            found.at_most(f"{q.name}: spot share of {name}", on_spot[name], w.spot_share_max)
+            if w.spot_share_max < 1:  # of a request in two stages both may be on spot
+                found.at_most(f"{q.name}: spot share of {name}", on_spot[name], w.spot_share_max)
             rest = next((u for u in q.unserved if u.demand == name), None)
             found.close(f"{q.name}: unserved share of {name}", rest.share if rest else 0.0, 1 - got, scale=1.0)
             if rest is not None:

@@ -14,12 +14,13 @@ from formulations.fleet.plan import DeploymentLine, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
-from optmodels.latency.resolve import deployment, llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, latencies
+from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, drafted, latencies
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.engine import drafts_of, steps
 
 
 def check_engines(
@@ -65,20 +66,21 @@ def check_engines(
             case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
             w.precision.weights, w.precision.kv, gpus,
         )  # fmt: skip
-        costs, provenance = resolve(case.source, model, prompts)
-        tpot, ttft = provenance.factors(problem.latency.safety)
+        known = steps(case.source, limits, model, prompts)
+        tpot, ttft = known.provenance.factors(problem.latency.safety)
     except InputError as error:
         found.add(f"{where}: engines", str(error), "steps of known latency")
         return
-    source = latency_source(provenance)
+    source = latency_source(known.provenance)
     found.require(f"{where}: source of latencies", e.latency == source, e.latency, source)
-    costs = costs.scaled(tpot)
+    costs = drafted(known.alone, known.draft, limits.speculates(case.architectures[loads])).scaled(tpot)
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
         listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
         runtime_bytes=problem.memory.runtime_gib * 2**30,
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
+        drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
@@ -88,7 +90,7 @@ def check_engines(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    check_batched_tokens(found, where, e, level, limits)
+    check_batched_tokens(found, where, e, level, limits, costs.drafts)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)

@@ -10,7 +10,7 @@ from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
-from optmodels.plan.deployment import Deployment, Deployments, Purchase, purchase, stage_note, strategy_notes
+from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
 from optmodels.units import GIB
 
 
@@ -60,6 +60,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             chunk_tokens=d.engine.chunk_tokens if d.engine else None,
             max_model_len=int(longest) if known_longest else None,
             kv_offload_gib=host, stage=d.stage,
+            drafts=drafts(problem.engine.speculates(architecture)) if d.engine and architecture else None,
             weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
         ))  # fmt: skip
     most: dict[tuple[str, str, Market, str], Purchase] = {}

@@ -17,7 +17,7 @@ from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
-from optmodels.latency.resolve import deployment, llm_name, resolve
+from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
 from optmodels.plan.lines import latency_source
@@ -33,6 +33,7 @@ from optmodels.serving.continuous import (
     operating_points,
     seconds_and_quantile,
 )
+from optmodels.serving.engine import Steps, drafts_of, steps
 from optmodels.serving.stages import cache_bytes
 from optmodels.units import GBPS, GIB
 
@@ -98,16 +99,14 @@ def mean_prompt(classes: Classes) -> float:
     return float((classes.weight * classes.input_tokens).sum() / classes.weight.sum())
 
 
-def _resolved(
-    case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float
-) -> tuple[StepCosts, Provenance]:
+def _resolved(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> Steps:
     assert case.source is not None
     model = case.architectures[w.name]
     d = deployment(
         case.source, model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu,
         w.precision.weights, w.precision.kv, kind.gpus,
     )  # fmt: skip
-    return resolve(case.source, d, prompt_tokens)
+    return steps(case.source, case.problem.engine, d, prompt_tokens)
 
 
 def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens: float) -> tuple[StepCosts, float]:
@@ -116,9 +115,9 @@ def step_costs(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_token
     Raises:
         InputError: the deployment cannot be modelled.
     """
-    costs, provenance = _resolved(case, w, kind, prompt_tokens)
-    tpot, ttft = provenance.factors(case.problem.latency.safety)
-    return costs.scaled(tpot), max(ttft / tpot, 1.0)
+    found = _resolved(case, w, kind, prompt_tokens)
+    tpot, ttft = found.provenance.factors(case.problem.latency.safety)
+    return found.costs.scaled(tpot), max(ttft / tpot, 1.0)
 
 
 def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
@@ -154,7 +153,7 @@ def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] 
 
 def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenance:
     """Where the seconds of an engine's steps come from."""
-    return _resolved(case, w, kind, 1.0)[1]
+    return _resolved(case, w, kind, 1.0).provenance
 
 
 def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
@@ -172,6 +171,7 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
         work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
         runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
         max_requests=limits.max_num_seqs, request_tokens=request_tokens,
+        drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
     )  # fmt: skip
 
 
@@ -199,6 +199,8 @@ def levels(
         least_rest_s: that decoding takes at least of a deadline, where engines only prefill, (D,).
     """
     classes = classes_of(case, demands)
+    if stage == "decode" and (classes.output_tokens <= 1).all():
+        return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
     works = [case.workload(case.demands[i].workload) for i in demands]
     prompt = mean_prompt(classes)
     shortest = float((classes.input_tokens + classes.output_tokens.mean(axis=1)).min())

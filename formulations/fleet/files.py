@@ -34,14 +34,18 @@ class Trace(Entry):
     columns named here, it is read as whatever format of `optmodels.traces.readers` it has.
     """
 
-    file: str
-    time: str = "TIMESTAMP"
-    input_tokens: str = "ContextTokens"
-    output_tokens: str = "GeneratedTokens"
-    time_unit_s: Positive = 1.0
-    input_edges: tuple[PositiveInt, ...] = (256, 1024, 4096)
-    output_edges: tuple[PositiveInt, ...] = (64, 256)
-    rate_factor: Positive = 1.0
+    file: str = Field(description="beside the instance or below")
+    time: str = Field(default="TIMESTAMP", description="column of arrival times")
+    input_tokens: str = Field(default="ContextTokens", description="column of tokens of a prompt")
+    output_tokens: str = Field(default="GeneratedTokens", description="column of tokens of an answer")
+    time_unit_s: Positive = Field(default=1.0, description="unit of times that are numbers")
+    input_edges: tuple[PositiveInt, ...] = Field(
+        default=(256, 1024, 4096), description="prompts up to so many tokens share a bucket"
+    )
+    output_edges: tuple[PositiveInt, ...] = Field(
+        default=(64, 256), description="answers up to so many tokens share a bucket"
+    )
+    rate_factor: Positive = Field(default=1.0, description="requests come so many times as often")
 
     @model_validator(mode="after")
     def _sorted(self) -> Trace:

@@ -26,6 +26,7 @@ from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
 from optmodels.serving.continuous import Percentile as Percentile
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.serving.stages import Deployment
 from optmodels.serving.static import (
     AlphaRange,
@@ -58,10 +59,10 @@ class Bucket(Entry):
     """Requests of one length: their own rate, or a share of the workload's."""
 
     name: str = Field(default="", max_length=100, description="default: 1024x256 (input x output tokens)")
-    input_tokens: PositiveInt | None = None
-    output_tokens: PositiveInt | None = None
-    requests_per_s: Rate | None = None
-    share: Fraction | None = None
+    input_tokens: PositiveInt | None = Field(default=None, description="of a prompt, mean")
+    output_tokens: PositiveInt | None = Field(default=None, description="of an answer, mean")
+    requests_per_s: Rate | None = Field(default=None, description="its rate; or share")
+    share: Fraction | None = Field(default=None, description="of the workload's requests_per_s; or a rate of its own")
     longest_tokens: PositiveInt | None = Field(
         default=None, description="input and output of the longest request, which engines have to admit; default: sum"
     )
@@ -87,11 +88,15 @@ class FleetSlo(Entry):
     throughput of one deployment at its batch, as in LLM-Pilot eq 6; continuous batching has no such batch.
     """
 
-    ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = None
+    ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
+        default=None, description="time to the first token, waiting included"
+    )
     tbt_s: Annotated[LatencyLimit | None, Limit("TBT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
         default=None, description="time per output token (TPOT); percentiles with serving: continuous"
     )
-    tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = None
+    tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(
+        default=None, description="tokens/s of one deployment at its batch (serving: static; LP 6)"
+    )
     deadline_s: Annotated[
         LatencyLimit | None, Limit("time of a request", "most", "s", inner="at_most", detail=OF_REQUESTS)
     ] = Field(default=None, description="of a whole request, waiting included")
@@ -100,8 +105,10 @@ class FleetSlo(Entry):
 class SoftSlo(Entry):
     """The SLO may be missed by a factor of at most `up_to`, at a price; measured points always keep it."""
 
-    usd_per_1000_requests: Positive
-    up_to: Annotated[float, Field(gt=1, le=100, allow_inf_nan=False)] = 2.0
+    usd_per_1000_requests: Positive = Field(description="price of requests that miss it")
+    up_to: Annotated[float, Field(gt=1, le=100, allow_inf_nan=False)] = Field(
+        default=2.0, description="factor by which limits may be missed"
+    )
 
 
 class FleetWorkload(Entry):
@@ -114,16 +121,18 @@ class FleetWorkload(Entry):
     prefix_hit_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
         default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
     )
-    buckets: tuple[Bucket, ...] | None = None
-    trace: Trace | None = None
-    slo: FleetSlo = FleetSlo()
-    soft: SoftSlo | None = None
-    weight: Positive = 1.0
+    buckets: tuple[Bucket, ...] | None = Field(default=None, description="its requests by length; or trace")
+    trace: Trace | None = Field(default=None, description="a request trace that is cut into buckets; or buckets")
+    slo: FleetSlo = Field(default=FleetSlo(), description="what it is promised")
+    soft: SoftSlo | None = Field(default=None, description="without it the SLO always holds")
+    weight: Positive = Field(default=1.0, description="of its requests in max_served")
     priority: Annotated[int, Field(strict=True, ge=1, le=9)] = Field(default=1, description="1 is served first")
     serve_at_least: Annotated[
         Fraction | None, Limit("served share", "least", "%", off=0.0, implied=lambda p, w: p.served_unless_said(w))
     ] = Field(default=None, description="default: 1 for min_cost, 0 otherwise")
-    unserved_usd_per_1000_requests: Rate = 0.0
+    unserved_usd_per_1000_requests: Rate = Field(
+        default=0.0, description="price of requests that are refused; above 0 they may be"
+    )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
         default=0, description="deployments that can serve this workload"
     )
@@ -152,12 +161,14 @@ class FleetWorkload(Entry):
 class StockLine(Entry):
     """A limit on machines by patterns of name, GPU and region, and by market (none: all markets together)."""
 
-    machine: Name = "*"
+    machine: Name = Field(default="*", description="pattern of machine names")
     gpu: Name = Field(default="*", description="of the machine, as the catalogue names it")
-    region: str = "*"
-    market: Market | None = None
-    at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)]
-    unit: Literal["machines", "gpus", "vcpus"] = "machines"
+    region: str = Field(default="*", description="pattern of regions")
+    market: Market | None = Field(default=None, description="default: all markets together")
+    at_most: Annotated[Count, Limit("{list} of {owner}", "most", "{unit}", off=ELEMENT)] = Field(
+        description="the limit"
+    )
+    unit: Literal["machines", "gpus", "vcpus"] = Field(default="machines", description="what is counted")
 
     @property
     def label(self) -> str:
@@ -170,10 +181,10 @@ class StockLine(Entry):
 class Interruption(Entry):
     """How often spot machines are taken away, and how long a replacement takes."""
 
-    machine: Name = "*"
-    region: str = "*"
-    per_hour: Rate
-    recovery_s: Seconds = 600.0
+    machine: Name = Field(default="*", description="pattern of machine names")
+    region: str = Field(default="*", description="pattern of regions")
+    per_hour: Rate = Field(description="how often a machine is taken away")
+    recovery_s: Seconds = Field(default=600.0, description="until its replacement serves")
 
 
 class Reserve(Entry):
@@ -184,9 +195,13 @@ class Reserve(Entry):
     `survive_probability` (union bound over at most `pools` used pools; losses by `interruptions`).
     """
 
-    lost: Annotated[int, Field(strict=True, ge=1, le=20)] | None = None
-    survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = None
-    pools: PositiveInt = 4
+    lost: Annotated[int, Field(strict=True, ge=1, le=20)] | None = Field(
+        default=None, description="deployments that any pool may lose; or survive_probability"
+    )
+    survive_probability: Annotated[float, Field(gt=0.5, lt=1, allow_inf_nan=False)] | None = Field(
+        default=None, description="chance that all pools keep their load; or lost"
+    )
+    pools: PositiveInt = Field(default=4, description="used pools at most, over which the chance is spread")
     machines: Literal["spot", "all"] = Field(
         default="all", description="whose loss counts; default with survive_probability: spot, as nothing else is lost"
     )
@@ -213,40 +228,48 @@ class Reserve(Entry):
 class Running(Entry):
     """Machines that run now."""
 
-    machine: Name
-    region: str = ""
-    market: Market = "on_demand"
-    count: PositiveInt
+    machine: Name = Field(description="of the pool")
+    region: str = Field(default="", description="where they run, as the pool says")
+    market: Market = Field(default="on_demand", description="that it is bought in")
+    count: PositiveInt = Field(description="how many run")
 
 
 class Change(Entry):
     """What starting and stopping machines costs or may amount to, from the running fleet and between periods."""
 
-    start_usd: Rate = 0.0
-    stop_usd: Rate = 0.0
+    start_usd: Rate = Field(default=0.0, description="of starting a machine")
+    stop_usd: Rate = Field(default=0.0, description="of stopping a machine")
     max_starts: Annotated[Count | None, Limit("machines started", "most")] = Field(
         default=None, description="machines per period change"
     )
-    max_stops: Annotated[Count | None, Limit("machines stopped", "most")] = None
+    max_stops: Annotated[Count | None, Limit("machines stopped", "most")] = Field(
+        default=None, description="machines per period change"
+    )
     horizon_hours: Positive = Field(default=24.0, description="over which a change of a one-period plan is paid off")
 
 
 class Period(Entry):
     """A part of the day with its own rates; the day repeats."""
 
-    name: Name
-    hours: Positive
-    rate_factor: Rate = 1.0
+    name: Name = Field(description="in plans")
+    hours: Positive = Field(description="how long it lasts")
+    rate_factor: Rate = Field(default=1.0, description="of all rates")
     rate_factors: dict[str, Rate] = Field(default={}, description="by workload, in place of rate_factor")
 
 
 class Queueing(Entry):
     """Waiting before a deployment's batch slots, by Allen–Cunneen: load levels that keep percentiles."""
 
-    model: Literal["none", "mdc", "mmc", "ggc"] = "none"
+    model: Literal["none", "mdc", "mmc", "ggc"] = Field(
+        default="none", description="how waiting is computed; none: nobody waits"
+    )
     arrival_scv: Rate = Field(default=1.0, description="squared coefficient of variation between arrivals (ggc)")
     service_scv: Rate = Field(default=1.0, description="of the service time within a bucket (ggc)")
-    load_levels: tuple[LoadLevel, ...] = Field(default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95), min_length=1)
+    load_levels: tuple[LoadLevel, ...] = Field(
+        default=(0.3, 0.5, 0.7, 0.8, 0.9, 0.95),
+        min_length=1,
+        description="shares of the time a slot may be busy, to choose from",
+    )
     service_classes: Annotated[int, Field(strict=True, ge=1, le=16)] = Field(
         default=3, description="upper limits on the service time of the buckets that share a deployment"
     )
@@ -256,22 +279,32 @@ class FleetStrategies(Splits):
     """Strategies and batches that deployments may run; counts as in the cost-efficiency problem, but few by default."""
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
-        default=("high_end", "kvo_ram", "ao"), min_length=1
+        default=("high_end", "kvo_ram", "ao"), min_length=1, description="ways to run a batch"
     )
-    batches: tuple[PositiveInt, ...] = Field(default=(1, 4, 16, 64), min_length=1)
-    replicas: Annotated[Counts, Field(min_length=1)] | None = (1,)
-    multi_pass: SeveralCounts | None = (2, 4)
-    parallel: SeveralCounts | None = (2, 4)
-    shared: SeveralCounts | None = (2, 4)
-    tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
+    batches: tuple[PositiveInt, ...] = Field(
+        default=(1, 4, 16, 64), min_length=1, description="sizes to choose from (serving: static)"
+    )
+    replicas: Annotated[Counts, Field(min_length=1)] | None = Field(
+        default=(1,), description="machines that share the batch"
+    )
+    multi_pass: SeveralCounts | None = Field(default=(2, 4), description="k passes")
+    parallel: SeveralCounts | None = Field(default=(2, 4), description="K pairs of machines")
+    shared: SeveralCounts | None = Field(default=(2, 4), description="N machines that share an offload machine")
+    tensor_parallel: tuple[PositiveInt, ...] = Field(
+        default=(1, 2, 4, 8, 16), description="GPUs per replica to choose from"
+    )
     alpha: AlphaRange = AlphaRange()
 
 
 class FleetLatency(Entry):
     """Latency model of the operating points."""
 
-    variant: Variant = "roofline"
-    calibration: str | Calibration | None = None
+    variant: Variant = Field(
+        default="roofline", description="formulas of static batches: the paper's, or with every term of the roofline"
+    )
+    calibration: str | Calibration | None = Field(
+        default=None, description="of static batches: a catalogue name, a YAML file or the coefficients"
+    )
     model: ModelChoice | None = Field(
         default=None, description="of engines' steps; default: default with serving: continuous, else none"
     )
@@ -296,14 +329,14 @@ class FleetLatency(Entry):
 class FleetPoint(Entry):
     """One measured deployment: what it costs and the requests/s it sustains, within the SLO, of each demand alone."""
 
-    name: Name
+    name: Name = Field(description="in plans")
     usd_per_hour: Annotated[Positive | None, Price(off=ELEMENT)] = Field(
         default=None, description="or machine: of the pool, and market"
     )
-    machine: str = ""
-    region: str = ""
-    market: Market = "on_demand"
-    count: PositiveInt = 1
+    machine: str = Field(default="", description="of the pool; or usd_per_hour")
+    region: str = Field(default="", description="of the machine, where the pool has several")
+    market: Market = Field(default="on_demand", description="whose price counts")
+    count: PositiveInt = Field(default=1, description="machines of a deployment")
     slots: PositiveInt = Field(default=1, description="requests in service at a time (for queueing)")
     tp: PositiveInt | None = Field(default=None, description="GPUs of a replica (tensor parallel), for the exports")
     replicas_per_machine: PositiveInt | None = Field(default=None, description="for the exports")
@@ -323,24 +356,32 @@ class Certification(Entry):
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
         default=12, description="solves at most with the limits as they are, and again with stretched ones"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the simulated requests")
 
 
 class Melange(Entry):
     """Mélange's own configuration, and its slice factor for the `melange` method."""
 
-    file: str | None = None
-    slice_factor: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+    file: str | None = Field(default=None, description="Mélange's JSON, in place of workloads and pool")
+    slice_factor: Annotated[int, Field(strict=True, ge=1, le=64)] | None = Field(
+        default=None, description="slices per bucket; default: the file's"
+    )
 
 
 class Fleet(Problem):
     """Many workloads, one bill: integer counts of deployments and the share of each workload on each."""
 
-    formulation: Literal["fleet"]
-    objective: Goal = "min_cost"
-    workloads: tuple[FleetWorkload, ...] = ()
-    gpus: dict[str, Gpu] = {}
-    pool: PoolChoice | tuple[PoolChoice, ...] | None = None
+    formulation: Literal["fleet"] = Field(description="which formulation the file is of")
+    objective: Goal = Field(
+        default="min_cost", description="cheapest; most tokens per USD; or most requests served under a budget"
+    )
+    workloads: tuple[FleetWorkload, ...] = Field(default=(), description="what is served")
+    gpus: dict[str, Gpu] = Field(
+        default={}, description="GPUs of your own by name, beside those of the catalogue or in their place"
+    )
+    pool: PoolChoice | tuple[PoolChoice, ...] | None = Field(
+        default=None, description="machines to choose from; a list of pools joins several clouds or regions"
+    )
     markets: Markets = Markets()
     strategies: FleetStrategies = FleetStrategies()
     serving: Literal["static", "continuous"] = Field(
@@ -354,25 +395,31 @@ class Fleet(Problem):
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
-    points: tuple[FleetPoint, ...] | None = None
+    points: tuple[FleetPoint, ...] | None = Field(
+        default=None, description="measured deployments in place of the latency model"
+    )
     points_table: str | None = Field(default=None, description="CSV or Parquet: a point per row, a column per demand")
     melange: Melange = Melange()
     queueing: Queueing = Queueing()
     max_load: Annotated[LoadLevel, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
         default=1.0, description="without queueing: how full a deployment may be"
     )
-    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = None
+    budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
+        default=None, description="what all machines may cost"
+    )
     stock: tuple[StockLine, ...] = Field(default=(), description="each matching machine and region by itself")
     quota: tuple[StockLine, ...] = Field(default=(), description="all matching machines together")
-    interruptions: tuple[Interruption, ...] = ()
+    interruptions: tuple[Interruption, ...] = Field(default=(), description="of spot machines")
     reserve: Annotated[
         Reserve | None,
         Limit("deployments a pool can lose", "least", inner="lost", tight=20),
         Limit("chance that all pools keep their load", "least", "%", inner="survive_probability", tight=1 - 1e-6),
-    ] = None
-    running: tuple[Running, ...] | None = None
+    ] = Field(default=None, description="capacity held against losses")
+    running: tuple[Running, ...] | None = Field(
+        default=None, description="what runs now; default: nobody says, and starting costs nothing at first"
+    )
     change: Change = Change()
-    periods: tuple[Period, ...] = ()
+    periods: tuple[Period, ...] = Field(default=(), description="parts of the day; default: one without end")
 
     def resolve(self) -> FleetCase:
         """Look up models, machines, traces and measured points.
@@ -405,7 +452,9 @@ class Fleet(Problem):
             })
             for w in case.workloads
         )  # fmt: skip
-        update: dict[str, object] = {"workloads": workloads, "gpus": dict(case.gpus)}
+        update: dict[str, object] = {
+            "workloads": workloads, "gpus": dict(case.gpus), "engine": written_out(self.engine),
+        }  # fmt: skip
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines)
         model = self.latency.model if case.source is None else case.source.documents
@@ -589,6 +638,7 @@ def _resolve(p: Fleet) -> FleetCase:
         _modelled(p, workloads, demands, architectures, wrong)
     else:
         _measured(points, machines, demands, p, wrong)
+    check_speculation(p.engine, architectures.values(), p.continuous, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
         for m in machines:
@@ -714,6 +764,9 @@ def _apart(
         ):
             if not off:
                 wrong.add(f"workloads[{i}].{field}", getattr(w, field), f"none with prefill and decode apart: {why}")
+    if p.engine.speculation:
+        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
+        wrong.add("engine.speculation", len(p.engine.speculation), expected)
     if p.certify != "none":
         expected = (
             "none with prefill and decode apart: engines are simulated one by one, without transfers between them"

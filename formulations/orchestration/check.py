@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.check_certification import check_certification, under
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, Running
 from formulations.orchestration.recomputed import Candidate, Group, Recomputed, first_s, recompute, service_s, work_s
@@ -37,6 +38,12 @@ TRUSTED = {
     "plan.dispatcher": DECISION,
     "plan.configurations[].engine.max_num_seqs": "a decision, checked against the mean crowd and the file's limit",
     "plan.online": DECISION,
+    "plan.certification.rounds": "replays with the stated seed: replay the plan; its own round is checked against its"
+    " promises",
+    "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
+    "plan.certification.of_round": "as rounds",
+    "plan.certification.promises[].seen": "as rounds",
+    "plan.certification.promises[].requests": "as rounds",
 }
 TIMED = dict.fromkeys(
     ("report.replay", "report.out_of_sample", "requests.csv"),
@@ -54,7 +61,8 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
     p = found.read(OrchestrationPlan, plan, "an orchestration plan")
     if p is None:
         return found.report()
-    true = recompute(problem)
+    true = under(recompute(problem), p)
+    check_certification(found, problem, true, p)
     known = _configurations(found, true, p)
     if known is not None:
         _gpus(found, problem, p)

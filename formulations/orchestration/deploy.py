@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, OrchestrationCase
-from optmodels.plan.deployment import Deployment, Deployments
+from optmodels.plan.deployment import Deployment, Deployments, drafts
 
 
 def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
@@ -63,6 +63,7 @@ def _deployment(
         max_num_seqs=c.batch if c.engine is None else c.engine.max_num_seqs,
         max_model_len=_longest(case, c.model), weights=model.weights, kv=model.kv,
         vram_usable=problem.memory.vram_usable,
+        drafts=None if problem.continuous is None else drafts(problem.continuous.speculates(architecture)),
         max_num_batched_tokens=None if c.engine is None else c.engine.max_num_batched_tokens,
         notes=[] if c.engine is None or c.engine.chunk_tokens is None else [
             f"Of one prompt at most {c.engine.chunk_tokens:,} tokens in a step.",

@@ -15,7 +15,8 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
     waiting   Σ (s²/2ω + s) ≤ 1 second a second, s what a prompt occupies the prefill for: prompts wait ω in the mean
 
-A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on, t'
+A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
+speculation 1 + a of them, `optmodels.latency.speculation`), t'
 being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
 are spread over the time to the first token, its decodes' work over the rest; it runs from its start on, and its KV
 grows from its prompt to all its tokens.
@@ -65,7 +66,7 @@ class Engine:
         charged: every chunk pays what a step that carries prompts costs in addition; else a₀ has it. The cheaper one.
         mixed: f.
         step_s: t.
-        pace_s: of a token after the first, as promised: t at the quantile of the crowd that the limits ask for.
+        pace_s: of a step after the first token, as promised: t at the quantile of the crowd that the limits ask for.
         wait_s: ω, `Continuous.waits` times the mean s.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
     """
@@ -87,8 +88,9 @@ class Engine:
     def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
         """The engine at the level at which `batch` requests run in the mean."""
         c = Coefficients.of(steps.costs)
-        chunks = np.ceil(lengths.prompt / limits.chunk)
-        run = float(lengths.weight @ (chunks + lengths.output - 1))
+        k = steps.costs.drafts
+        chunks, decodes = np.ceil(lengths.prompt / limits.chunk(k)), c.rounds(lengths.output - 1)
+        run = float(lengths.weight @ (chunks + decodes))
         # Twice the share of the mean mixture, so that times with more prompts have room.
         often = min(1.0, 2.0 * batch * float(lengths.weight @ chunks) / run)
         mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
@@ -105,19 +107,24 @@ class Engine:
         # Never above the crowd that the engine lets in, nor below the mean.
         crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
         pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
-        size = lengths.prompt + lengths.output / 2
-        held = lengths.weight * (chunks + lengths.output - 1) * size  # token-steps
+        size = lengths.prompt + lengths.output / 2 + k
+        held = lengths.weight * (chunks + decodes) * size  # token-steps
         typical = float(held @ size) / float(held.sum())
         capacity = np.array([
             load, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
-            typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room,
+            typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room(k),
             mixed if mixed < 1.0 else np.inf, 1.0,
         ])  # fmt: skip
         prompts = _prompt_work(c, limits, charged, lengths.prompt)
-        wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room + prompts))
+        wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room(k) + prompts))
         return cls(
             steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity
         )  # fmt: skip
+
+    @property
+    def token_s(self) -> float:
+        """Of a token after the first, as promised."""
+        return self.pace_s / self.costs.tokens
 
     @cached_property
     def _of(self) -> Coefficients:
@@ -125,7 +132,7 @@ class Engine:
 
     def chunks(self, prompt: Array) -> Array:
         """m: steps that a prompt takes."""
-        found: Array = np.ceil(prompt / self.limits.chunk)
+        found: Array = np.ceil(prompt / self.limits.chunk(self.costs.drafts))
         return found
 
     def prompt_work_s(self, prompt: Array) -> Array:
@@ -143,12 +150,12 @@ class Engine:
 
     def waits(self, prompt: Array) -> Array:
         """What prompts take of a second that may make others wait `wait_s` in the mean, seconds."""
-        s = prompt * self.step_s / self.limits.room + self.prompt_work_s(prompt)
+        s = prompt * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt)
         return s + s * s / (2 * self.wait_s)
 
     def rest_s(self, output: Array) -> Array:
         """From the first token to the last."""
-        return (output - 1.0) * self.pace_s
+        return self._of.rounds(output - 1.0) * self.pace_s
 
     def lets_in(self, running: float) -> int:
         """max_num_seqs of an engine on which so many run in the mean of its busiest bin: crowds are seldom larger."""
@@ -158,7 +165,8 @@ class Engine:
 
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:
-    return c.prefill_work_s(prompt, 0.0, np.full(prompt.shape, float(limits.chunk)), float(charged))
+    chunk = limits.chunk(int(c.drafts))
+    return c.prefill_work_s(prompt, 0.0, np.full(prompt.shape, float(chunk)), float(charged))
 
 
 # ------------------------------------------------------------------------------ what a request takes over its bins
@@ -201,7 +209,7 @@ class Taken:
         return cls(
             mean(first), mean(first + rest), mean(e.prompt_work_s(prompt)), mean(e.decode_work_s(prompt, output)),
             mean(prompt), mean(e.chunks(prompt)), mean(e.waits(prompt)),
-            mean((first + rest) * prompt + rest * output / 2), mean(output),
+            mean((first + rest) * (prompt + e.costs.drafts) + rest * output / 2), mean(output),
         )  # fmt: skip
 
     def shares(self, e: Engine, k: int, bin_s: float) -> Array:

@@ -29,6 +29,7 @@ def fewest(problem: Orchestration, attainment: float, solve: Solve) -> Fewest:
             "cluster": problem.cluster.model_copy(update={"stock": {kind: gpus}}),
             "models": tuple(m.model_copy(update={"weight": 1.0}) for m in problem.models), "requests": requests,
             "objective": Objective(kind="lexicographic", order=("attainment",)), "change": Change(),
+            "certify": "none",
             "slo": problem.slo.model_copy(update={"shortfall_penalty": None}),
         })  # fmt: skip
 

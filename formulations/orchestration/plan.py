@@ -11,6 +11,7 @@ from optmodels.simulation.cluster import Policy, Queue
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 
 Count = Annotated[int, Field(ge=0, le=10**9)]
+Portion = Annotated[float, Field(ge=0, le=1 + 1e-6)]  # rounding of many shares included
 
 
 class InstanceLine(Document):
@@ -124,6 +125,57 @@ class Dispatcher(Document):
     )
 
 
+class PromiseLine(Document):
+    """The share of a model's requests that a plan promises to serve in time, and what replays found."""
+
+    model: str
+    promised: Portion = Field(description="as predicted by the linear model")
+    seen: Portion = Field(description="mean over the draws; of a trace replayed once, its attainment")
+    requests: float = Field(ge=0, description="replayed, all draws together")
+    found: Literal["kept", "broken", "undecided"] = Field(description="beyond the interval, or within it")
+
+
+class RoundLine(Document):
+    """One round of certification: a plan, and what its replays found."""
+
+    looser: bool = Field(description="with the quantile and waits of certification in place of the engine's")
+    objective: float
+    attainment: Portion = Field(description="predicted, of all requests")
+    replayed: Portion
+    promises: Count
+    broken: Count
+    undecided: Count
+    requests: float = Field(ge=0, description="replayed, all draws together")
+
+
+class CutLine(Document):
+    """What certification took from a model's configurations in the linear model."""
+
+    model: str
+    keep: float = Field(gt=0, le=1, description="of every capacity of an engine at its level")
+    in_time: float = Field(gt=0, le=1, description="of the share of each class that can be in time")
+
+
+class CertificationLine(Document):
+    """How far replays confirmed what a plan promises, and the cuts that this took."""
+
+    status: Literal["certified", "incomplete", "not kept"] = Field(
+        description="certified: all promises hold; incomplete: something stopped the rounds; not kept: no plan is left"
+    )
+    confidence: float = Field(gt=0, lt=1, description="that all promises hold in the mean over draws of the requests")
+    copies: Count = Field(description="draws of the requests replayed; 0: the trace itself, once, without chance")
+    seed: int = Field(ge=0, lt=2**31)
+    of_round: Count = Field(description="the plan is that of this round, counted from 1; 0: none was replayed")
+    rounds: list[RoundLine] = []
+    cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
+    promises: list[PromiseLine] = Field(default=[], description="of the plan")
+
+    @property
+    def planned(self) -> RoundLine | None:
+        """The round whose plan this is; None: it was not replayed."""
+        return self.rounds[self.of_round - 1] if 0 < self.of_round <= len(self.rounds) else None
+
+
 class OrchestrationPlan(Document):
     """Instances, shares, prediction."""
 
@@ -146,12 +198,15 @@ class OrchestrationPlan(Document):
         default=None,
         description="where `dispatcher` is planned: the best of those that do not know requests beforehand",
     )
+    certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
 
     def headline(self) -> str:
         """One line: what runs and what it attains."""
         p = self.prediction
         kinds = len({c.model for c in self.configurations})
-        first = f"first token after {p.mean_latency_s:.3g} s"
+        # In slots of a decay model prefill takes no time: what is counted is then the wait alone.
+        until = "wait and prefill" if any(c.engine is None for c in self.configurations) else "first token after"
+        first = f"{until} {p.mean_latency_s:.3g} s"
         if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine
             first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token in time"
         return (

@@ -275,7 +275,7 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
     classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice, most)
-    service, first, share, wait, taken = _service(case, configurations, classes, class_of, deadline, most)
+    service, first, share, wait, taken = served(case, configurations, classes, class_of, deadline, most)
     return OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
         service, first, share, wait, class_of, deadline, most, taken,
@@ -405,7 +405,7 @@ def _engine(
         engine = Engine.at(steps, limits, kv, lengths, batch)
         if batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0:
             prompt = float(lengths.weight @ lengths.prompt)
-            rate = np.full(batch * dp, 1.0 / engine.pace_s)
+            rate = np.full(batch * dp, 1.0 / engine.token_s)
             return Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
@@ -602,7 +602,7 @@ def _snapped(values: Array, groups: int, knees: Array) -> Array:
     return unique
 
 
-def _service(
+def served(
     case: OrchestrationCase, configurations: tuple[Configuration, ...], classes: RequestClasses,
     class_of: Ints | None, deadline: Array | None, most: Array,
 ) -> tuple[Array, Array, Array, Array, tuple[Taken, ...] | None]:  # fmt: skip

@@ -21,6 +21,7 @@ from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
@@ -51,8 +52,8 @@ ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
 class Servers(Entry):
     """`count` equal servers; with count above 1 they are called NAME-1, NAME-2, …"""
 
-    server: str = Field(min_length=1, max_length=100)
-    count: PositiveInt = 1
+    server: str = Field(min_length=1, max_length=100, description="its name, or what their names begin with")
+    count: PositiveInt = Field(default=1, description="how many equal ones")
     gpu: str = Field(description="a GPU of the catalogue or of the file's gpus:")
     gpus: PositiveInt = Field(description="GPUs in each server")
     vram_gib: Gib | None = Field(default=None, description="of one GPU; default: the catalogue's")
@@ -66,12 +67,14 @@ class Servers(Entry):
 class Cluster(Entry):
     """Servers, what of them has failed, and what may be spread over them."""
 
-    servers: tuple[Servers, ...] = Field(min_length=1)
+    servers: tuple[Servers, ...] = Field(min_length=1, description="what there is")
     failed_gpus: dict[str, tuple[Count, ...]] = Field(default={}, description="server name → GPU indices from 0")
     stock: Annotated[dict[str, Count], Limit("GPUs used{key}", "most", "GPUs")] = Field(
         default={}, description="GPU type → most GPUs that may be used"
     )
-    tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = False
+    tensor_groups_cross_servers: Annotated[bool, Limit("tensor groups stay inside a server", "flag", off=True)] = Field(
+        default=False, description="GPUs of one tensor-parallel group in different servers"
+    )
     pipelines_cross_servers: Annotated[bool, Limit("pipelines stay inside a server", "flag", off=True)] = Field(
         default=False, description="stages of one pipeline in different servers"
     )
@@ -80,25 +83,33 @@ class Cluster(Entry):
 class Candidates(Entry):
     """Degrees and batch sizes to choose from; every combination is a candidate."""
 
-    tp: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    pp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
-    dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
-    batch: tuple[PositiveInt, ...] = Field(default=(1, 2, 4, 8, 16, 32, 64), min_length=1)
+    tp: tuple[PositiveInt, ...] = Field(
+        default=(1, 2, 4, 8), min_length=1, description="GPUs of a tensor-parallel group"
+    )
+    pp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="stages of a pipeline")
+    dp: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1, description="replicas of an instance")
+    batch: tuple[PositiveInt, ...] = Field(
+        default=(1, 2, 4, 8, 16, 32, 64), min_length=1, description="requests that an instance serves at a time"
+    )
 
 
 class ServedModel(Entry):
     """A model to serve; `model` is what requests call it."""
 
-    model: str = Field(min_length=1, max_length=100)
+    model: str = Field(min_length=1, max_length=100, description="its name, as requests have it")
     architecture: str | Architecture | None = Field(default=None, description="default: the catalogue's entry `model`")
-    weights: Precision = "fp16"
-    kv: KvPrecision = "fp16"
+    weights: Precision = Field(default="fp16", description="precision of its weights")
+    kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
     t_slice_s: Seconds | None = Field(
         default=None, description="default: per-token latency of an idle one-GPU instance"
     )
     candidates: Candidates | None = Field(default=None, description="in place of the file's")
-    minimum_instances: Annotated[Count, Limit("instances of {owner}", "least", off=0)] = 0
-    maximum_instances: Annotated[Count | None, Limit("instances of {owner}", "most")] = None
+    minimum_instances: Annotated[Count, Limit("instances of {owner}", "least", off=0)] = Field(
+        default=0, description="that stand, whatever comes"
+    )
+    maximum_instances: Annotated[Count | None, Limit("instances of {owner}", "most")] = Field(
+        default=None, description="that may stand; default: any number"
+    )
     weight: Share = Field(default=1.0, description="of this model's requests in S")
     attainment_at_least: Annotated[Fraction | None, Limit("share of {owner} in time", "least", "%")] = Field(
         default=None, description="share of its requests in time"
@@ -108,10 +119,10 @@ class ServedModel(Entry):
 class DecayRow(Entry):
     """MS(1) of one model and parallelism: F = T₀·(1 − δ·ln(ε + min(B, W))), tokens/s of one request among W."""
 
-    model: str
+    model: str = Field(description="that it is of")
     gpu: str | None = Field(default=None, description="default: every GPU type")
-    tp: PositiveInt = 1
-    pp: PositiveInt = 1
+    tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
+    pp: PositiveInt = Field(default=1, description="stages of the pipeline")
     base_tokens_per_s: TokensPerSecond = Field(description="T₀")
     delta: Share = Field(description="δ")
     epsilon: Share = Field(default=0.0, description="ε")
@@ -123,13 +134,13 @@ class Latency(Entry):
 
     model: ModelChoice | None = None
     engine: Engine = Field(default="vllm", description="that the model is asked about")
-    decay: tuple[DecayRow, ...] | None = None
+    decay: tuple[DecayRow, ...] | None = Field(default=None, description="MaaSO's law, by model and parallelism")
     fitted: dict[str, str] | None = Field(default=None, description="model → latency model file, or a shipped one")
     measured: str | None = Field(
         default=None, description="CSV/Parquet: model, gpu, tp, pp, load, tokens_per_s, prefill_tokens_per_s"
     )
     measured_rows: tuple[MeasuredRow, ...] | None = Field(default=None, description="the same, inline")
-    roofline: Variant | None = None
+    roofline: Variant | None = Field(default=None, description="times at the peaks of the hardware")
     safety: Fraction | None = Field(
         default=None, description="of model and fitted: plan with this quantile of measured over predicted"
     )
@@ -147,34 +158,38 @@ class Latency(Entry):
 class MeasuredRow(Entry):
     """One measurement: tokens/s of one request among `load`."""
 
-    model: str
-    gpu: str
-    tp: PositiveInt = 1
-    pp: PositiveInt = 1
-    load: PositiveInt
-    tokens_per_s: TokensPerSecond
-    prefill_tokens_per_s: TokensPerSecond | None = None
+    model: str = Field(description="that it is of")
+    gpu: str = Field(description="type")
+    tp: PositiveInt = Field(default=1, description="GPUs of a tensor-parallel group")
+    pp: PositiveInt = Field(default=1, description="stages of the pipeline")
+    load: PositiveInt = Field(description="requests served at a time")
+    tokens_per_s: TokensPerSecond = Field(description="of one request")
+    prefill_tokens_per_s: TokensPerSecond | None = Field(
+        default=None, description="of one prompt; default: prefill takes no time"
+    )
 
 
 class RequestClass(Entry):
     """Requests as a rate instead of one by one."""
 
-    model: str
-    output_tokens: Positive
-    prompt_tokens: Share = 0.0
+    model: str = Field(description="that they ask for")
+    output_tokens: Positive = Field(description="of an answer")
+    prompt_tokens: Share = Field(default=0.0, description="of a prompt")
     slo_factor: Positive = Field(description="θ of the deadline θ·l·t_slice")
     requests_per_s: Share | tuple[Share, ...] = Field(description="constant, or by time bin of classes_bin_s")
-    weight: Share = 1.0
+    weight: Share = Field(default=1.0, description="of a request in S")
 
 
 class RequestRows(Entry):
     """Requests one by one, as columns in the order of their arrival."""
 
-    arrival_s: tuple[Share, ...] = Field(min_length=1)
-    output_tokens: tuple[PositiveInt, ...]
-    prompt_tokens: tuple[PositiveInt, ...] | None = None
-    model: tuple[str, ...] | None = None
-    slo_factor: tuple[Positive, ...] | None = None
+    arrival_s: tuple[Share, ...] = Field(min_length=1, description="from the beginning, ascending")
+    output_tokens: tuple[PositiveInt, ...] = Field(description="of each answer")
+    prompt_tokens: tuple[PositiveInt, ...] | None = Field(default=None, description="of each prompt; default: 1")
+    model: tuple[str, ...] | None = Field(
+        default=None, description="that each asks for; default: requests.model or the only one"
+    )
+    slo_factor: tuple[Positive, ...] | None = Field(default=None, description="θ of each; default: slo.factor")
     predicted_output_tokens: tuple[PositiveInt, ...] | None = Field(
         default=None, description="that dispatchers know in a replay; default: the true ones"
     )
@@ -240,9 +255,9 @@ class RequestRows(Entry):
 class Requests(Entry):
     """What comes: a trace (file or generated), the requests themselves, or classes with their rates."""
 
-    trace: TraceSpec | None = None
-    rows: RequestRows | None = None
-    classes: tuple[RequestClass, ...] | None = Field(default=None, min_length=1)
+    trace: TraceSpec | None = Field(default=None, description="a file, or drawn at random")
+    rows: RequestRows | None = Field(default=None, description="one by one")
+    classes: tuple[RequestClass, ...] | None = Field(default=None, min_length=1, description="kinds with rates")
     duration_s: Seconds | None = Field(default=None, description="of constant rates")
     classes_bin_s: Seconds | None = Field(default=None, description="width of the bins of rates given as a list")
     model: str | None = Field(default=None, description="of a trace without a model column")
@@ -266,7 +281,9 @@ class Slo(Entry):
     """Deadline θ·l·t_slice (MaaSO §III-C); optionally also a limit on the first token."""
 
     factor: Positive | None = Field(default=None, description="θ where the trace has none")
-    ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = None
+    ttft_s: Annotated[Seconds | None, Limit("TTFT", "most", "s")] = Field(
+        default=None, description="until the first token"
+    )
     shortfall_penalty: Share | None = Field(
         default=None, description="score lost per unit of missed attainment_at_least; default: it must hold"
     )
@@ -275,9 +292,11 @@ class Slo(Entry):
 class Objective(Entry):
     """MS(6) α·S + (1 − α)·(β·T + (1 − β)·L), or one metric after the other."""
 
-    kind: Literal["score", "lexicographic"] = "score"
-    alpha: Fraction = 0.8
-    beta: Fraction = 0.2
+    kind: Literal["score", "lexicographic"] = Field(
+        default="score", description="a weighted sum of the three metrics, or one metric after the other"
+    )
+    alpha: Fraction = Field(default=0.8, description="α: weight of requests in time")
+    beta: Fraction = Field(default=0.2, description="β: of the rest, weight of throughput against latency")
     throughput_threshold_tokens_per_s: TokensPerSecond | None = Field(
         default=None, description="MS(7): counts as 1; default: all tokens asked for, over the horizon"
     )
@@ -285,7 +304,11 @@ class Objective(Entry):
         default=None,
         description="MS(8): first-token latency that counts as 0; default: the longest allowed wait",
     )
-    order: tuple[Metric, ...] = Field(default=("attainment", "latency", "throughput"), min_length=1)
+    order: tuple[Metric, ...] = Field(
+        default=("attainment", "latency", "throughput"),
+        min_length=1,
+        description="of lexicographic, what counts most first",
+    )
 
     def score(self, attainment: Any, throughput: Any, latency: Any) -> Any:
         """MS(6) of numbers, arrays or coefficients of S, T and L."""
@@ -303,7 +326,9 @@ class Objective(Entry):
 class Memory(Entry):
     """MS(d): weights, KV cache of a full batch and activations fit every GPU."""
 
-    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
+        default=0.9, description="share of GPU memory that weights, cache and activations may take"
+    )
     runtime_gib: NonNegativeGib = Field(
         default=0.0, description="of each GPU's share, for CUDA context, communication buffers and CUDA graphs"
     )
@@ -324,36 +349,57 @@ class Continuous(EngineLimits):
         description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
     )
 
-    @property
-    def room(self) -> int:
-        """Prompt tokens of a step, beside one of each running request."""
-        return self.max_num_batched_tokens - self.max_num_seqs
+    def room(self, drafts: int) -> int:
+        """Prompt tokens of a step, beside one of each running request and its drafts."""
+        return self.max_num_batched_tokens - self.max_num_seqs * (1 + drafts)
 
-    @property
-    def chunk(self) -> int:
+    def chunk(self, drafts: int) -> int:
         """Tokens of one prompt in a step."""
-        return min(self.room, self.chunk_tokens or self.room)
+        return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
+
+
+class Certification(Entry):
+    """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
+
+    confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
+        default=0.95, description="with which all promises of a certified plan hold together, where requests are drawn"
+    )
+    copies: Annotated[int, Field(strict=True, ge=2, le=1000)] | None = Field(
+        default=None,
+        description="draws of the requests that are replayed: blocks of a trace, Poisson arrivals at rates; default:"
+        " the trace itself, once, or 32 of rates",
+    )
+    quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
+        default=0.5, description="engine.quantile of the model in a second pass, where replays alone keep the promises"
+    )
+    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+        default=4.0, description="engine.waits there"
+    )
+    rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
+        default=10, description="solves at most with the engine as it is, and again in the second pass"
+    )
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the draws")
 
 
 class Running(Entry):
     """Instances already up."""
 
-    model: str
-    gpu: str | None = None
-    tp: PositiveInt = 1
-    pp: PositiveInt = 1
-    dp: PositiveInt = 1
-    batch: PositiveInt
-    count: PositiveInt = 1
+    model: str = Field(description="that it serves")
+    gpu: str | None = Field(default=None, description="type; default: any")
+    tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
+    pp: PositiveInt = Field(default=1, description="stages of its pipeline")
+    dp: PositiveInt = Field(default=1, description="its replicas")
+    batch: PositiveInt = Field(description="requests it serves at a time")
+    count: PositiveInt = Field(default=1, description="how many equal ones")
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
 
 
 class Change(Entry):
     """What a change against the running instances costs, in score."""
 
-    running: tuple[Running, ...] = ()
-    score_per_start: Share = 0.0
-    score_per_stop: Share = 0.0
+    running: tuple[Running, ...] = Field(default=(), description="what is up now")
+    score_per_start: Share = Field(default=0.0, description="lost for every instance that is started")
+    score_per_stop: Share = Field(default=0.0, description="lost for every instance that is stopped")
 
 
 class Bins(Entry):
@@ -381,16 +427,20 @@ class Bins(Entry):
 class Orchestration(Problem):
     """Which instances on which GPUs, and which requests on which instances."""
 
-    formulation: Literal["orchestration"]
+    formulation: Literal["orchestration"] = Field(description="which formulation the file is of")
     gpus: dict[str, Gpu] = Field(default={}, description="beside or in place of the catalogue's")
     cluster: Cluster
-    models: tuple[ServedModel, ...] = Field(min_length=1)
-    candidates: Candidates = Candidates()
+    models: tuple[ServedModel, ...] = Field(min_length=1, description="what is served")
+    candidates: Candidates = Field(default=Candidates(), description="degrees and batch sizes of all models")
     latency: Latency
     serving: Literal["slots", "continuous"] = Field(
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    certify: Literal["none", "replay"] = Field(
+        default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
+    )
+    certification: Certification = Field(default=Certification(), description="with certify: replay")
     requests: Requests
     slo: Slo = Slo()
     objective: Objective = Objective()
@@ -412,6 +462,12 @@ class Orchestration(Problem):
     def continuous(self) -> Continuous | None:
         """The engines' limits; None: MaaSO's slots."""
         return None if self.serving == "slots" else self.engine or Continuous()
+
+    def looser(self) -> Orchestration:
+        """The instance whose model a certification's second pass solves."""
+        rules, engine = self.certification, self.continuous or Continuous()
+        other = engine.model_copy(update={"quantile": rules.quantile, "waits": rules.waits})
+        return self.model_copy(update={"engine": other})
 
     def resolve(self) -> OrchestrationCase:
         """Look up GPUs, models and requests; once per problem.
@@ -438,6 +494,8 @@ class Orchestration(Problem):
         if self.latency.model is not None:
             documents = read_source(self, self.latency.model, self.latency.engine).documents
             update["latency"] = self.latency.model_copy(update={"model": documents})
+        if self.engine is not None:
+            update["engine"] = written_out(self.engine)
         spec = self.requests.trace
         long = case.trace is not None and (
             len(case.trace) > MOST_ROWS
@@ -540,12 +598,16 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
+    if p.certify != "none" and p.continuous is None:
+        wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    known_models = [a for a in architectures if a is not None]
+    check_speculation(p.engine, known_models, p.serving == "continuous", wrong)
     trace, request_model, factor, notes = _requests(p, names, wrong)
     wrong.raise_any()
     return OrchestrationCase(
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
-        architectures=tuple(a for a in architectures if a is not None),
+        architectures=tuple(known_models),
         trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
     )  # fmt: skip
 

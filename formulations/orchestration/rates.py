@@ -13,10 +13,12 @@ from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency import memory
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
-from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
+from optmodels.latency.resolve import deployment, llm_name, read_source
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work, peak_flops
+from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import drafts_of, steps
 from optmodels.units import GIB
 
 Array = npt.NDArray[np.float64]
@@ -48,12 +50,15 @@ class Steps:
         later: first tokens take so many times as long as these costs say.
         central: costs without safety.
         provenance: of all of it.
+        alone, draft: costs of the model's own and of the draft model's steps, from which `costs` come with speculation.
     """
 
     costs: StepCosts
     later: float
     central: StepCosts
     provenance: Provenance
+    alone: StepCosts | None = None
+    draft: StepCosts | None = None
 
 
 def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
@@ -68,7 +73,7 @@ def measured_rows(p: Orchestration) -> tuple[MeasuredRow, ...]:
 
 
 def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
-    """Tokens that the KV cache of an engine on tp GPUs holds; 0 or less: none.
+    """Tokens of requests that the KV cache of an engine on tp GPUs holds beside a request's drafts; 0 or less: none.
 
     Of requests as short as the model's shortest: with windows and recurrent states these take most a token.
     """
@@ -76,11 +81,14 @@ def kv_tokens(case: OrchestrationCase, model: int, gpu: int, tp: int) -> float:
     served, limits = p.models[model], p.continuous
     assert limits is not None
     work = layer_work(case.architectures[model], served.weights, served.kv)
-    return memory.kv_tokens(
+    drafts = drafts_of(limits, case.architectures[model], served.weights, served.kv)
+    guessed = 0 if drafts is None else drafts.drafts
+    holds = memory.kv_tokens(
         work, case.vram_gib[gpu] * GIB, tp, utilization=p.memory.vram_usable,
-        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room, max_requests=limits.max_num_seqs,
-        request_tokens=_shortest(case, model),
+        runtime_bytes=p.memory.runtime_gib * GIB, chunk_tokens=limits.room(guessed), max_requests=limits.max_num_seqs,
+        request_tokens=_shortest(case, model), drafts=drafts,
     )  # fmt: skip
+    return holds - guessed
 
 
 def _shortest(case: OrchestrationCase, model: int) -> float:
@@ -154,9 +162,14 @@ class RateSource:
                 self.source, case.architectures[model], llm_name(served.architecture or name), case.gpus[gpu],
                 case.gpu_types[gpu], served.weights, served.kv, tp,
             )  # fmt: skip
-            costs, provenance = resolve(self.source, d, max(1.0, float(self.prompt[model])))
-            slower, later = provenance.factors(latency.safety)
-            self._steps[key] = Steps(costs.scaled(slower), later / slower, costs, provenance)
+            limits = case.problem.continuous or EngineLimits()
+            found = steps(self.source, limits, d, max(1.0, float(self.prompt[model])))
+            slower, later = found.provenance.factors(latency.safety)
+            draft = None if found.draft is None else found.draft.scaled(slower)
+            self._steps[key] = Steps(
+                found.costs.scaled(slower), later / slower, found.costs, found.provenance, found.alone.scaled(slower),
+                draft,
+            )  # fmt: skip
         return self._steps[key]
 
     def idle_s(self, model: int, gpu: int) -> float:

@@ -45,6 +45,7 @@ class Candidate:
         prefill_s_per_token: of the prompt.
         refused: why no plan may use it; empty if one may.
         level: of its engines, with continuous serving.
+        able: share of those in time by its latencies that certification lets count.
     """
 
     model: int
@@ -58,6 +59,7 @@ class Candidate:
     prefill_s_per_token: float
     refused: str
     level: Level | None = None
+    able: float = 1.0
 
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a start to the first token."""
@@ -133,7 +135,7 @@ class Recomputed:
             able &= q.prompt + q.output <= c.level.kv_tokens * ROUNDING
         if q.too_long or not able.any():
             return 0.0, -1.0
-        return float(able.mean()), float(slack[able].mean())
+        return float(able.mean()) * c.able, float(slack[able].mean())
 
     def latency_threshold_s(self) -> float:
         """First-token latency that counts as 0 in MS(8): given, or the longest that any pair allows."""
@@ -327,7 +329,9 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                 elif kv < float((prompt + output).min()):
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
                 else:
-                    of = level(steps, limits, kv, prompt, output, weight, batch)
+                    of = level(
+                        steps, limits, kv, prompt, output, weight, batch, limits.speculates(case.architectures[m])
+                    )
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")

@@ -17,7 +17,9 @@ from scipy.special import betainc, ndtri
 
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
+from optmodels.plan.engines import drafted
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit
@@ -29,7 +31,7 @@ class Level:
     """One engine at the step time at which `batch` requests run in the mean.
 
     Attributes:
-        fixed_s, step_s, token_s: of a step that does little; t; of a token after the first.
+        fixed_s, step_s, token_s: of a step that does little; t; of a token after the first, in the mean.
         charged: every chunk pays `prompt_step_s`.
         wait_s: ω, that prompts wait for others in the mean: `waits` times what the mean one occupies.
         slope_s: of a token of a decoding request's context.
@@ -58,34 +60,37 @@ class Level:
 
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a start to the first token."""
-        steps = np.ceil(prompt / self.engine.chunk) + 0.5
+        steps = np.ceil(prompt / self.engine.chunk(self.costs.drafts)) + 0.5
         own = steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s
         found: Array = self.later * (own + self.wait_s)
         return found
 
     def occupies_s(self, prompt: Array) -> Array:
         """Seconds for which a prompt keeps others from being prefilled."""
-        found: Array = self.prompt_s(prompt) + prompt / self.engine.room * self.step_s
+        found: Array = self.prompt_s(prompt) + prompt / self.engine.room(self.costs.drafts) * self.step_s
         return found
 
     def rest_s(self, output: Array) -> Array:
         """Seconds from the first token to the last."""
-        found: Array = (output - 1) * self.token_s
+        found: Array = _steps_after(self.costs, output) * (self.token_s * self.costs.tokens)
         return found
 
 
 def level(
-    steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int
-) -> Level:
+    steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
+    speculation: Speculation | None = None,
+) -> Level:  # fmt: skip
     """The level of a batch for requests of these lengths, each as often as `weight` (sum 1) says."""
-    costs = steps.costs
-    chunks = np.ceil(prompt / engine.chunk)
-    turns = float((weight * (chunks + output - 1)).sum())
+    costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
+    room, chunks = engine.room(costs.drafts), np.ceil(prompt / engine.chunk(costs.drafts))
+    lasts = chunks + _steps_after(costs, output)
+    turns = float((weight * lasts).sum())
     unlike = costs.experts is not None or costs.mixed_context_s > costs.context_s
     mixed = min(1.0, 2 * batch * float((weight * chunks).sum()) / turns) if unlike else 1.0
     experts = 0.0
     if costs.experts is not None:
-        touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** engine.max_num_seqs
+        tokens = engine.max_num_seqs * (1 + costs.drafts)
+        touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** tokens
         experts = costs.experts.all_s * (touched + mixed * (1 - touched))
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
     ways = []
@@ -96,45 +101,55 @@ def level(
         ways.append((fixed + batch * each, fixed, each, charged))
     step, fixed, each, charged = min(ways)
     load = 1 - fixed / step
-    size = prompt + output / 2
-    lasting = weight * (chunks + output - 1) * size
+    size = prompt + output / 2 + costs.drafts
+    lasting = weight * lasts * size
     typical = float((lasting * size).sum() / lasting.sum())
     crowd = _crowd(engine.quantile, batch, load)
     limits = {
         "time": load,
         "running requests": _mean_below(engine.max_num_seqs, load),
         "KV tokens": typical * _mean_below(kv_tokens / typical, load),
-        "prompt tokens of a step": FILLED * engine.room,
+        "prompt tokens of a step": FILLED * room,
         "waiting of prompts": 1.0,
     }
     if mixed < 1:
         limits["chunks of a step"] = mixed
-    token = max(step, fixed + each * min(crowd, engine.max_num_seqs))
-    occupied = _prompt_s(costs, engine, prompt, charged) + prompt / engine.room * step
+    token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
+    occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
     wait = engine.waits * float((weight * occupied).sum())
     return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, slope, limits)
 
 
 def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
-    chunks = np.ceil(prompt / engine.chunk)
+    chunk = engine.chunk(costs.drafts)
+    chunks = np.ceil(prompt / chunk)
     share, width = (0.0, math.inf) if costs.window is None else (costs.window.share, costs.window.tokens)
     pairs = (prompt**2 - share * np.maximum(prompt - width, 0.0) ** 2) / 2
     again = np.zeros_like(prompt)
     for i in range(1, int(chunks.max(initial=0.0))):
-        again += np.where(i < chunks, costs.seen(i * engine.chunk), 0.0)
+        again += np.where(i < chunks, costs.seen(i * chunk), 0.0)
     own = costs.prompt_token_s * prompt + costs.prompt_pair_s * pairs + costs.prompt_context_s * again
     found: Array = own + (costs.prompt_step_s * chunks if charged else 0.0)
     return found
 
 
+def _steps_after(costs: StepCosts, output: Array) -> Array:
+    """Steps that make the tokens after the first: with drafts no more than are needed in the mean."""
+    if costs.tokens == 1:
+        return output - 1
+    whole = np.floor((output - 1) / costs.tokens)
+    found: Array = whole + (output - 1 - whole * costs.tokens > 1e-6)
+    return found
+
+
 def _decode_s(costs: StepCosts, prompt: Array, output: Array, slope_s: float) -> Array:
-    n = output - 1
-    contexts = n * prompt + n * (n - 1) / 2
+    n, g = _steps_after(costs, output), costs.tokens
+    contexts = n * prompt + g * n * (n - 1) / 2
     if costs.window is not None:  # less what lies before the window in those layers that have one
         beyond = prompt - costs.window.tokens
-        inside = np.clip(np.ceil(-beyond), 0.0, n)
+        inside = np.clip(np.ceil(-beyond / g), 0.0, n)
         contexts = contexts - costs.window.share * (
-            (n - inside) * beyond + (n * (n - 1) - inside * (inside - 1)) / 2
+            (n - inside) * beyond + g * (n * (n - 1) - inside * (inside - 1)) / 2
         )  # fmt: skip
     found: Array = costs.decode_request_s * n + slope_s * contexts
     return found
@@ -211,19 +226,20 @@ def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float) -> di
     """What requests of these lengths, started along x, take of one resource after the other; bins and two more."""
     first, rest = of.first_s(prompt), of.rest_s(output)
     until_first, until_last = float(first.mean()), float((first + rest).mean())
-    held = float((first * prompt + rest * (prompt + output / 2)).mean())
+    beside = prompt + of.costs.drafts
+    held = float((first * beside + rest * (beside + output / 2)).mean())
     flat = until_first * prompt.mean() + (until_last - until_first) * (prompt.mean() + output.mean() / 2)
     prompts = started_between(x, 0.0, until_first, bin_s)
     runs = started_between(x, 0.0, until_last, bin_s)
     decoding = until_last - until_first
     kv = prompt.mean() * runs + output.mean() * growing_between(x, until_first, until_last, bin_s)
     decode = float(of.decode_s(prompt, output).mean()) / decoding if decoding > 0 else 0.0
-    own = of.occupies_s(prompt)
+    own, chunks = of.occupies_s(prompt), np.ceil(prompt / of.engine.chunk(of.costs.drafts))
     return {
         "time": prompts * float(of.prompt_s(prompt).mean()) / until_first + (runs - prompts) * decode,
         "running requests": runs,
         "KV tokens": kv * held / flat,
         "prompt tokens of a step": prompts * prompt.mean() * of.step_s / until_first,
         "waiting of prompts": prompts * float((own + own**2 / (2 * of.wait_s)).mean()) / until_first,
-        "chunks of a step": prompts * float(np.ceil(prompt / of.engine.chunk).mean()) * of.step_s / until_first,
+        "chunks of a step": prompts * float(chunks.mean()) * of.step_s / until_first,
     }

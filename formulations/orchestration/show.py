@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from formulations.orchestration.certify import planned
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.named import name_requests, requests_table
-from formulations.orchestration.plan import OrchestrationPlan
+from formulations.orchestration.plan import CertificationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.sources import at_most, source_entries, source_lines
@@ -42,9 +43,10 @@ def report(t: OrchestrationTables, plan: OrchestrationPlan | None) -> dict[str, 
         "notes": list(t.case.notes),
     }
     if plan is not None:
-        extra["latency"] = _latency(t, plan)
-    if plan is not None and plan.bins:
-        extra["timeline"] = _timeline(t, plan)
+        of = planned(t, plan)
+        extra["latency"] = _latency(of, plan)
+        if plan.bins:
+            extra["timeline"] = _timeline(of, plan)
     short = plan is not None and t.case.trace is not None and len(t.case.trace) <= MOST_REPLAYED
     if plan is not None and short and seconds_for("the replay", np.inf):
         extra["replay"] = replay(t.case.problem, plan.model_dump(mode="json"))
@@ -118,6 +120,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                     for m, v in p.shortfalls.items()]  # fmt: skip
         if p.stopped or p.moved or p.score.changes:
             out.append(f"changes: {p.started} started, {p.stopped} stopped, {p.moved} moved")
+        if p.certification is not None:
+            out += ["", *_certification(p.certification)]
         if "replay" in extra:
             out += ["", replay_table(extra["replay"])]
         if "out_of_sample" in extra:
@@ -133,6 +137,33 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if plan is None or not plan.get("instances"):
         out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]
+
+
+def _certification(c: CertificationLine) -> list[Any]:
+    """The rounds of certification, and what is not kept."""
+    over = "the trace" if not c.copies else f"{c.copies} draws of the requests, with {c.confidence:.4g} confidence"
+    colour = "green" if c.status == "certified" else "red"
+    words = {
+        "certified": f"every model attains in replays of {over} what the plan promises",
+        "incomplete": "not certified: the rounds were stopped",
+        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
+    }[c.status]  # fmt: skip
+    out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
+    if c.rounds:
+        table = titled("", "round", "margins", "objective", "promised", "replayed", "promises", "broken", "undecided")
+        for number, r in enumerate(c.rounds, 1):
+            which = " (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""
+            table.add_row(
+                f"{number}{which}", "looser" if r.looser else "as they are", f"{r.objective:.5g}",
+                f"{r.attainment:.2%}", f"{r.replayed:.2%}", str(r.promises), str(r.broken), str(r.undecided),
+            )  # fmt: skip
+        out.append(table)
+    for x in c.cuts:
+        less = f"; at most {x.in_time:.1%} of a class count as able" if x.in_time < 1 else ""
+        out.append(f"  cut: engines of {plain(x.model)} planned {1 - x.keep:.1%} less full{less}")
+    lines = [f"  [red]{x.found}[/red]: {plain(x.model)}: {x.seen:.2%} in time of {x.promised:.2%} promised"
+             for x in c.promises if x.found != "kept"]  # fmt: skip
+    return out + lines[:ROWS_SHOWN]
 
 
 def _out_of_sample(found: Mapping[str, Any]) -> str:

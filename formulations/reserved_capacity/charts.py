@@ -20,6 +20,7 @@ Array = npt.NDArray[np.float64]
 WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 120, 400
 PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
          "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip
+SIDES = {"above": (0, -13, "center"), "below": (0, 17, "center"), "right": (12, 4, "left"), "left": (-12, 4, "right")}
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -163,6 +164,40 @@ def _places(t: ReservedTables) -> dict[str, tuple[float, float]]:
     return known
 
 
+def _sides(labels: Mapping[str, tuple[tuple[float, float], int]]) -> dict[str, str]:
+    """On which side of its circle each label stands, so that none covers another; without room a region has none.
+
+    Lengths are degrees of longitude at the equator, as the map is drawn in a page of full width.
+
+    Args:
+        labels: region → ((latitude, longitude), letters of its label), the most important first.
+    """
+    letter, height, radius = 2.8, 5.4, 4.6
+    centre = {n: (lon * (1 - 0.1516 * np.radians(lat) ** 2), lat * 1.1) for n, ((lat, lon), _) in labels.items()}
+    taken: dict[str, tuple[float, float, float, float]] = {}  # left, right, bottom, top
+    found: dict[str, str] = {}
+    for name, (_, letters) in labels.items():
+        x, y = centre[name]
+        wide = letter * letters
+        boxes = {
+            "above": (x - wide / 2, x + wide / 2, y + radius, y + radius + height),
+            "below": (x - wide / 2, x + wide / 2, y - radius - height, y - radius),
+            "right": (x + radius, x + radius + wide, y - height / 2, y + height / 2),
+            "left": (x - radius - wide, x - radius, y - height / 2, y + height / 2),
+        }
+        circles = [(p - radius, p + radius, q - radius, q + radius) for n, (p, q) in centre.items() if n != name]
+        free = [s for s, box in boxes.items() if not any(_overlap(box, other) for other in taken.values())]
+        clear = [s for s in free if not any(_overlap(boxes[s], circle) for circle in circles)]
+        if free:
+            found[name] = (clear or free)[0]
+            taken[name] = boxes[found[name]]
+    return found
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
+
+
 def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
     """Regions at their places, reserved machines as areas, forwarding as great circles; None without places."""
     known = _places(t)
@@ -184,13 +219,11 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
                                                             [known[f.server][1], known[f.server][0]]]}}
         for f in away[:FLOWS_SHOWN]
     ]  # fmt: skip
-    named: list[str] = []  # regions with their name on the map, the largest first, as far as there is room
-    for n in sorted((n for n in known if held[n]), key=lambda n: -held[n]):
-        near = (abs(known[n][0] - known[m][0]) < 9 and abs(known[n][1] - known[m][1]) < 40 for m in named)
-        named += [] if any(near) else [n]
+    label = {n: f"{short[n]} {held[n]}" for n in sorted((n for n in known if held[n]), key=lambda n: -held[n])}
+    side = _sides({n: (known[n], len(text)) for n, text in label.items()})
     regions = [
         {"region": short[n], "latitude": known[n][0], "longitude": known[n][1], "held": held[n], "sent": sent[n],
-         "taken": taken[n], "label": f"{short[n]} {held[n]}" if n in named else ""} for n in known
+         "taken": taken[n], "label": label.get(n, ""), "side": side.get(n, "")} for n in known
     ]  # fmt: skip
     continents = {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": geography.land()}}
     pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "on": "click", "toggle": "true"}}
@@ -225,12 +258,17 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
              "size": {"field": "held", "type": "quantitative", "scale": {"range": [25, 420], "domainMin": 0},
                       "legend": None},
              "color": {"condition": {"test": "datum.held > 0", "value": ALARM}, "value": "#7a828a"}, "tooltip": tip}},
-        {"mark": {"type": "text", "dy": -13, "fontSize": 10, "fontWeight": 600, "stroke": "#fff", "strokeWidth": 3,
-                  "strokeOpacity": 0.85}, "encoding": place | {"text": {"field": "label"}}},
-        {"mark": {"type": "text", "dy": -13, "fontSize": 10, "fontWeight": 600},
-         "encoding": place | {"text": {"field": "label"}}},
+        *(
+            {"transform": [{"filter": f"datum.side === '{where}'"}],
+             "mark": {"type": "text", "fontSize": 10, "fontWeight": 600, "dx": dx, "dy": dy, "align": align} | halo,
+             "encoding": place | {"text": {"field": "label"}}}
+            for where, (dx, dy, align) in SIDES.items() if where in side.values()
+            for halo in ({"stroke": "#fff", "strokeWidth": 3, "strokeOpacity": 0.85}, {})
+        ),
     ]  # fmt: skip
     more = f" The {len(flows)} largest of {len(away)} flows are drawn." if len(away) > len(flows) else ""
+    if len(side) < len(label):
+        more += f" {len(label) - len(side)} regions have no room for their name: point at them."
     spec = {"layer": layers, "projection": {"type": "naturalEarth1"}}
     return chart(
         "Flow map",

@@ -11,7 +11,7 @@ from formulations.reserved_capacity.throughput import hardware_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import Market
-from optmodels.plan.deployment import Deployment, Deployments, Purchase
+from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts
 
 
 def deployments(problem: ReservedCapacity, plan: Mapping[str, Any]) -> Deployments:
@@ -71,5 +71,6 @@ def _standing(problem: ReservedCapacity, p: ReservedPlan, line: ServingLine) -> 
             replicas_per_machine=line.replicas_per_machine, max_num_seqs=line.engine.max_num_seqs,
             max_num_batched_tokens=line.engine.max_num_batched_tokens, chunk_tokens=line.engine.chunk_tokens,
             weights=w.weights, kv=w.kv, vram_usable=w.vram_usable,
+            drafts=drafts(problem.engine.speculates(architecture)),
         ) for (region, market), count in counts.items()
     ]  # fmt: skip

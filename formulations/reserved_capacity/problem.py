@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, model_validator
+from pydantic_core import core_schema
 
 from formulations.reserved_capacity.demand import Demand, demand_of
 from formulations.reserved_capacity.throughput import Choice, Level, Workload, choice_of, serving_of
@@ -22,6 +23,7 @@ from optmodels.latency.resolve import StepLatency, read_source
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
+from optmodels.serving.engine import check_speculation, written_out
 from optmodels.units import Fraction, Gib, PositiveFraction, PositiveInt, Unit
 
 Array = npt.NDArray[np.float64]
@@ -43,18 +45,35 @@ MONTH_AGAINST_HOUR = 100.0  # prices of one machine further apart than this are 
 class Region(Entry):
     """A region: users live here and machines may stand here. Known cloud regions bring their place and clock."""
 
-    region: str = Field(min_length=1, max_length=100)
+    region: str = Field(
+        min_length=1, max_length=100, description="its name; cloud regions of the catalogue bring place and clock"
+    )
     weight: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="share of generated demand, any scale")
     time_zone: str | None = Field(default=None, description="IANA name; default: the catalogue's")
-    utc_offset_h: float | None = Field(default=None, ge=-14, le=14)
-    latitude_deg: float | None = Field(default=None, ge=-90, le=90)
-    longitude_deg: float | None = Field(default=None, ge=-180, le=180)
+    utc_offset_h: float | None = Field(
+        default=None, ge=-14, le=14, description="local time ahead of UTC, in place of time_zone"
+    )
+    latitude_deg: float | None = Field(default=None, ge=-90, le=90, description="north; default: the catalogue's")
+    longitude_deg: float | None = Field(default=None, ge=-180, le=180, description="east; default: the catalogue's")
+
+
+class _OrName:
+    """Marks a section for which its name alone may stand: ``us-east-1`` for ``{region: us-east-1}``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        def section(value: Any) -> Any:
+            return {"region": value} if isinstance(value, str) else value
+
+        return core_schema.no_info_before_validator_function(section, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1, "maxLength": 100}]}
 
 
 class Egress(Entry):
     """Price of data between regions, USD per GB (10⁹ bytes): a catalogue table, or by the region that sends."""
 
-    catalog: str | None = None
+    catalog: str | None = Field(default=None, description="a table of prices: optmodels list catalog")
     usd_per_gb: UsdPerGb | dict[str, UsdPerGb | dict[str, UsdPerGb]] | None = Field(
         default=None, description="one price, by source, or by source and destination (*: any other)"
     )
@@ -69,10 +88,12 @@ class Egress(Entry):
 class Network(Entry):
     """Round-trip times: a catalogue table, a CSV file, a matrix in the file, or an estimate from distance."""
 
-    catalog: str | None = None
+    catalog: str | None = Field(default=None, description="a table of round trips: optmodels list catalog")
     file: str | None = Field(default=None, description="CSV: first column and header are regions, cells ms")
-    rtt_ms: dict[str, dict[str, float]] | None = None
-    estimate: Literal["geodesic"] | None = None
+    rtt_ms: dict[str, dict[str, float]] | None = Field(
+        default=None, description="from region to region; one direction is enough"
+    )
+    estimate: Literal["geodesic"] | None = Field(default=None, description="from the distance")
     local_rtt_ms: float | None = Field(default=None, ge=0, description="user to machine in the same region")
     egress: Egress | None = Field(default=None, description="what forwarded requests and answers cost")
 
@@ -87,15 +108,15 @@ class Serving(Entry):
     """What one machine does for one service."""
 
     requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TBT")
-    prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of a mean prompt")
 
 
 class MachineType(Entry):
     """A machine type with its prices by region and what it serves."""
 
-    machine: str = Field(min_length=1, max_length=200)
-    prices: Prices = Prices()
-    prices_by_region: dict[str, Prices] = {}
+    machine: str = Field(min_length=1, max_length=200, description="its name, as in the list")
+    prices: Prices = Field(default=Prices(), description="everywhere")
+    prices_by_region: dict[str, Prices] = Field(default={}, description="in place of prices, region by region")
     prices_file: str | None = Field(default=None, description="CSV with machine, region, *_usd_per_hour or _per_month")
     price_source: str = Field(default="", max_length=2000, description="where its prices are from, and of which day")
     catalog: str | None = Field(default=None, description="pool whose prices by region and GPU are used")
@@ -103,8 +124,14 @@ class MachineType(Entry):
     reservable: Annotated[Available, Limit("reservable {owner}{key}", "most", "machines")] = Field(
         default=None, description="most reserved machines per region"
     )
-    on_demand_available: Annotated[Available, Limit("{owner} on demand{key}", "most", "machines")] = None
-    spot_available: Annotated[Available, Limit("{owner} on spot{key}", "most", "machines")] = None
+    on_demand_available: Annotated[Available, Limit("{owner} on demand{key}", "most", "machines")] = Field(
+        default=None,
+        description="most machines on demand in an hour; by region, or everywhere the same; default: any number",
+    )
+    spot_available: Annotated[Available, Limit("{owner} on spot{key}", "most", "machines")] = Field(
+        default=None,
+        description="most machines on spot in an hour; by region, or everywhere the same; default: any number",
+    )
     spot_lost_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="share of the paid spot time lost to interruptions"
     )
@@ -112,10 +139,12 @@ class MachineType(Entry):
         default=0, description="smallest reservation in a region and term, if any"
     )
     step: PositiveInt = Field(default=1, description="reservations are multiples of this")
-    serves: dict[str, Serving] = {}
-    gpu: str | None = None
-    gpu_count: PositiveInt = 1
-    vram_gib: Gib | None = None
+    serves: dict[str, Serving] = Field(
+        default={}, description="what one machine does for each service; default: derived from the service's workload"
+    )
+    gpu: str | None = Field(default=None, description="type; default: the list's")
+    gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
+    vram_gib: Gib | None = Field(default=None, description="of all its GPUs together; default: the list's or the GPU's")
 
 
 class ServiceSlo(Entry):
@@ -124,13 +153,15 @@ class ServiceSlo(Entry):
     A number bounds the mean; with serving: continuous ``{at_most: 0.6, percentile: 0.95}`` bounds a percentile.
     """
 
-    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
+    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
+        Field(description="time to the first token, round trip and queue included")
+    )
     queue_s: Annotated[float, Unit("s"), Field(ge=0)] = Field(
         default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
     )
     tbt_s: Annotated[
         LatencyLimit | None, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
-    ] = None
+    ] = Field(default=None, description="time between tokens")
 
     @property
     def ttft_limit_s(self) -> float:
@@ -141,9 +172,9 @@ class ServiceSlo(Entry):
 class Service(Entry):
     """One model served to users of all regions."""
 
-    service: str = Field(min_length=1, max_length=100)
-    slo: ServiceSlo
-    demand: Demand
+    service: str = Field(min_length=1, max_length=100, description="its name")
+    slo: ServiceSlo = Field(description="what it is promised")
+    demand: Demand = Field(description="requests by hour and region; kind says where they come from")
     workload: Workload | None = Field(default=None, description="to derive what machines serve from the latency model")
     kappa: float = Field(default=1.0, ge=1, allow_inf_nan=False, description="work of a forwarded request / local one")
     forwarding_ceiling: Annotated[
@@ -157,7 +188,12 @@ class Service(Entry):
     )
     request_kb: Kilobytes = Field(default=0.0, description="10³ bytes sent to a machine elsewhere for a request")
     answer_kb: Kilobytes = Field(default=0.0, description="10³ bytes that come back")
-    unserved_usd_per_request: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    unserved_usd_per_request: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="price of a request that is refused; default: all are served",
+    )
 
 
 class Resilience(Entry):
@@ -165,10 +201,10 @@ class Resilience(Entry):
 
     lose_any_region_keep: Annotated[
         PositiveFraction | None, Limit("demand kept after losing any region", "least", "%")
-    ] = None
+    ] = Field(default=None, description="share of demand served after the loss of any region")
     lose_spot_keep: Annotated[
         PositiveFraction | None, Limit("demand kept after losing all spot machines", "least", "%")
-    ] = None
+    ] = Field(default=None, description="share of demand served after the loss of all spot machines")
     count_on_demand: Annotated[bool, Limit("on-demand machines not counted on after a loss", "flag", off=True)] = Field(
         default=False, description="on-demand machines help up to their availability"
     )
@@ -177,26 +213,28 @@ class Resilience(Entry):
 class Scenario(Entry):
     """One future of demand: every hour times a factor."""
 
-    scenario: str
-    probability: PositiveFraction
-    factor: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    by_region: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = {}
+    scenario: str = Field(description="its name")
+    probability: PositiveFraction = Field(description="all sum to 1")
+    factor: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="of every hour's demand")
+    by_region: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        default={}, description="factors of regions, in place of factor"
+    )
 
 
 class WorstCase(Entry):
     """Budgeted worst case: in any hour up to `regions` regions exceed their demand by `deviation`."""
 
-    deviation: float = Field(gt=0, allow_inf_nan=False)
-    regions: PositiveInt
+    deviation: float = Field(gt=0, allow_inf_nan=False, description="share by which demand may exceed what is expected")
+    regions: PositiveInt = Field(description="that may exceed it in one hour")
 
 
 class Uncertainty(Entry):
     """Scenarios (two-stage: reservations before, on-demand and flows after) and a worst case to survive."""
 
-    scenarios: tuple[Scenario, ...] = ()
+    scenarios: tuple[Scenario, ...] = Field(default=(), description="default: one, as expected")
     worst_case: Annotated[
         WorstCase | None, Limit("excess over expected demand to survive", "least", "%", inner="deviation")
-    ] = None
+    ] = Field(default=None, description="excess over expected demand to survive")
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> Uncertainty:
@@ -209,8 +247,10 @@ class Uncertainty(Entry):
 class Growth(Entry):
     """A horizon of quarters: demand multiplied every quarter; commitments may start in any of them."""
 
-    quarters: Annotated[int, Field(strict=True, ge=1, le=40)]
-    factor_per_quarter: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    quarters: Annotated[int, Field(strict=True, ge=1, le=40)] = Field(description="length of the horizon")
+    factor_per_quarter: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="of demand, from each quarter to the next"
+    )
     beyond_horizon_charged: Fraction = Field(
         default=1.0,
         description="share of what commitments cost after the last quarter that the plan is charged; 0: they will be"
@@ -229,20 +269,22 @@ def quarters_charged(growth: Growth | None, term: Market, first_quarter: int = 0
 class ReservedCapacity(Problem):
     """How many machines to reserve where, for how long, and what to buy by the hour on top."""
 
-    formulation: Literal["reserved_capacity"]
-    regions: tuple[Region, ...] = Field(min_length=1)
+    formulation: Literal["reserved_capacity"] = Field(description="which formulation the file is of")
+    regions: tuple[Annotated[Region, _OrName()], ...] = Field(
+        min_length=1, description="where users live and machines may stand: sections, or names alone"
+    )
     network: Network
-    services: tuple[Service, ...] = Field(min_length=1)
-    machines: tuple[MachineType, ...] = Field(min_length=1)
+    services: tuple[Service, ...] = Field(min_length=1, description="what is served")
+    machines: tuple[MachineType, ...] = Field(min_length=1, description="types to choose from")
     terms: Annotated[tuple[Market, ...], Limit("terms", "among", full=MARKETS)] = Field(
-        default=("reserved_1y", "reserved_3y"), min_length=1
+        default=("reserved_1y", "reserved_3y"), min_length=1, description="markets to commit to or buy in"
     )
     utilisation: Annotated[PositiveFraction, Limit("planned share of throughput", "most", "%", off=1.0)] = Field(
         default=1.0, description="share of a machine's throughput to plan with"
     )
     resilience: Resilience = Resilience()
     uncertainty: Uncertainty = Uncertainty()
-    growth: Growth | None = None
+    growth: Growth | None = Field(default=None, description="default: one horizon without end")
 
     serving: Literal["static", "continuous"] = Field(
         default="static",
@@ -325,7 +367,7 @@ class ReservedCapacity(Problem):
             latency = latency.model_copy(update={"model": level.source.documents})
         return self.model_copy(update={
             "services": tuple(services), "machines": tuple(machines), "network": Network(rtt_ms=rtt, egress=egress),
-            "latency": latency,
+            "latency": latency, "engine": written_out(self.engine),
         })  # fmt: skip
 
 
@@ -411,10 +453,13 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                 found = wrong.collect(serving_of, m, s, f"machines[{i}]", f"services[{k}]", level, near)
             if found is not None:
                 rate[i, k], prefill[i, k] = found.requests_per_second, found.prefill_s
-    unattainable = Mistakes()
+    unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
-        if not rate[:, k].any() and not wrong:
-            limited = s.workload is not None and s.slo.tbt_s is not None
+        limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
+        needless = s.unserved_usd_per_request is not None or (demand_of_it is not None and not demand_of_it.rps.any())
+        if not rate[:, k].any() and not wrong and limited and needless:
+            unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
+        elif not rate[:, k].any() and not wrong:
             mistakes = unattainable if limited else wrong
             mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
                       "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
@@ -447,7 +492,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
-    notes = [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
@@ -474,7 +519,10 @@ def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Arr
 
 
 def _served_as_said(p: ReservedCapacity, wrong: Mistakes) -> None:
-    """Limits that the way of serving can keep."""
+    """Limits that the way of serving can keep, and how its engines speculate."""
+    named = (s.workload.model for s in p.services if s.workload is not None)
+    known = [catalog.llms().get(m) if isinstance(m, str) else m for m in named]
+    check_speculation(p.engine, [m for m in known if m is not None], p.serving == "continuous", wrong)
     for k, s in enumerate(p.services):
         of = f"services[{k}].slo"
         if p.serving == "continuous" and s.workload is not None and s.slo.queue_s <= 0:

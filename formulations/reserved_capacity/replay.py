@@ -302,7 +302,8 @@ def _shares(problem: ReservedCapacity, case: ReservedCase, machines: list[_Machi
 def engine_of(found: Choice, problem_workload: Any) -> Engine:
     """A replica by the roofline or the engine's steps that its throughput was derived from.
 
-    By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it.
+    By steps, the requests of a full batch cost a decode step what the planned batch does, whatever is in it; one that
+    makes several tokens counts as so many shorter ones.
     """
     w, layers = found.work, found.work.layers
     weights = layers * float(w.weight_bytes_read(float(found.batch)))
@@ -312,9 +313,10 @@ def engine_of(found: Choice, problem_workload: Any) -> Engine:
     kv_token = float(kv_copies(w, found.tp)) * w.kv_bytes_per_token_all_layers
     if found.costs is not None:
         c, none = found.costs, np.zeros(0)
+        tokens = room / kv_token if found.continuous is None else found.continuous.engine.kv_tokens
         return Engine(
-            kv_tokens=max(1, int(room / kv_token)), decode_s=c.step(none, none, np.zeros(found.batch)),
-            decode_per_kv_token_s=c.context_s, prefill_s=c.step(np.zeros(1), np.zeros(1), none),
+            kv_tokens=max(1, int(tokens)), decode_s=c.step(none, none, np.zeros(found.batch)) / c.tokens,
+            decode_per_kv_token_s=c.context_s / c.tokens, prefill_s=c.step(np.zeros(1), np.zeros(1), none),
             prefill_per_token_s=c.prompt_token_s, prefill_per_pair_s=c.prompt_pair_s, max_batch=max(1, found.batch),
         )  # fmt: skip
     return Engine(

@@ -30,14 +30,18 @@ BATCHES = np.unique(np.round(np.geomspace(1, 1024, 61))).astype(float)
 class Workload(Entry):
     """The model of a service and the mean request."""
 
-    model: str | Architecture
-    weights: Precision = "fp16"
-    kv: KvPrecision = "fp16"
-    input_tokens: PositiveInt
-    output_tokens: PositiveInt
+    model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
+    weights: Precision = Field(default="fp16", description="precision of its weights")
+    kv: KvPrecision = Field(default="fp16", description="precision of its KV cache")
+    input_tokens: PositiveInt = Field(description="of a prompt, mean")
+    output_tokens: PositiveInt = Field(description="of an answer, mean")
     cached_input_share: Fraction = Field(default=0.0, description="of the prompt found in the prefix cache")
-    variant: Variant = "roofline"
-    vram_usable: PositiveFraction = 0.9
+    variant: Variant = Field(
+        default="roofline", description="formulas of the roofline: the paper's, or with every term"
+    )
+    vram_usable: PositiveFraction = Field(
+        default=0.9, description="share of GPU memory that weights, cache and activations may take"
+    )
     runtime_gib: NonNegativeGib = Field(
         default=0.0, description="of each GPU, for CUDA context, communication buffers and CUDA graphs"
     )

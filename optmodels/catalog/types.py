@@ -31,29 +31,29 @@ class Entry(BaseModel):
 class Gpu(Entry):
     """One GPU (device peaks; dense, not sparse, FLOP/s)."""
 
-    title: str = ""
+    title: str = Field(default="", description="for people")
     fp16_flops: FlopsPerSecond | None = Field(default=None, description="None: no published figure, cannot be modelled")
-    fp8_flops: FlopsPerSecond | None = None
+    fp8_flops: FlopsPerSecond | None = Field(default=None, description="None: fp8 weights are computed in 16 bit")
     fp4_flops: FlopsPerSecond | None = Field(default=None, description="None: fp4 weights are computed in 16 bit")
-    mem_bytes_per_s: BytesPerSecond
-    vram_gib: Gib
+    mem_bytes_per_s: BytesPerSecond = Field(description="of its memory")
+    vram_gib: Gib = Field(description="of its memory")
     pcie_bytes_per_s: BytesPerSecond | None = Field(
         default=None, description="to the host, one direction; None: not published, so no KV offload to RAM is planned"
     )
     link_bytes_per_s: BytesPerSecond = Field(
         description="to the other GPUs of the same machine, one direction: NVLink or PCIe"
     )
-    source: str = ""
-    note: str = ""
+    source: str = Field(default="", description="where the figures are from")
+    note: str = Field(default="", description="what else to know")
 
 
 class MoE(Entry):
     """Mixture-of-experts feed-forward: `active` of `experts` routed experts per token, plus shared ones."""
 
-    experts: PositiveInt
-    active: PositiveInt
-    expert_ffn: PositiveInt
-    shared_experts: int = Field(default=0, ge=0)
+    experts: PositiveInt = Field(description="routed experts of a layer")
+    active: PositiveInt = Field(description="routed experts that a token uses")
+    expert_ffn: PositiveInt = Field(description="width of an expert's feed-forward")
+    shared_experts: int = Field(default=0, ge=0, description="experts that every token uses")
     shared_ffn: int = Field(default=0, ge=0, description="total width of the shared experts")
     dense_layers: int = Field(default=0, ge=0, description="leading layers with the plain feed-forward")
     expert_precision: Literal["mxfp4"] | None = Field(
@@ -70,50 +70,54 @@ class MoE(Entry):
 class Mla(Entry):
     """Multi-head latent attention (DeepSeek-V2/V3): the cache keeps one latent and one rotary key per token."""
 
-    kv_lora_rank: PositiveInt
+    kv_lora_rank: PositiveInt = Field(description="values of the latent that the cache keeps of a token")
     q_lora_rank: int = Field(default=0, ge=0, description="0: queries are projected directly")
-    qk_nope_head_dim: PositiveInt
-    qk_rope_head_dim: PositiveInt
-    v_head_dim: PositiveInt
+    qk_nope_head_dim: PositiveInt = Field(description="of queries and keys without positions, per head")
+    qk_rope_head_dim: PositiveInt = Field(description="of the rotary part of queries and keys")
+    v_head_dim: PositiveInt = Field(description="of values, per head")
     index_heads: int = Field(default=0, ge=0, description="of the indexer of sparse attention (DeepSeek-V3.2); 0: none")
-    index_head_dim: int = Field(default=0, ge=0)
+    index_head_dim: int = Field(default=0, ge=0, description="of the indexer, per head")
 
 
 class Window(Entry):
     """Sliding-window attention: in `layers` of the layers a token attends to the last `tokens` tokens only."""
 
-    tokens: PositiveInt
-    layers: PositiveInt
+    tokens: PositiveInt = Field(description="that a token attends to")
+    layers: PositiveInt = Field(description="that have the window")
 
 
 class Linear(Entry):
     """Linear attention in `layers` of the layers (gated DeltaNet): a state of fixed size, not a growing cache."""
 
-    layers: PositiveInt
-    key_heads: PositiveInt
-    value_heads: PositiveInt
-    key_head_dim: PositiveInt
-    value_head_dim: PositiveInt
+    layers: PositiveInt = Field(description="that have linear attention")
+    key_heads: PositiveInt = Field(description="heads of its keys")
+    value_heads: PositiveInt = Field(description="heads of its values")
+    key_head_dim: PositiveInt = Field(description="of a key head")
+    value_head_dim: PositiveInt = Field(description="of a value head")
 
 
 class Architecture(Entry):
     """A decoder-only transformer by its shape."""
 
-    title: str = ""
-    layers: PositiveInt
-    hidden: PositiveInt
-    heads: PositiveInt
-    kv_heads: PositiveInt
-    head_dim: PositiveInt
-    ffn: PositiveInt
+    title: str = Field(default="", description="for people")
+    layers: PositiveInt = Field(description="transformer layers, all kinds together")
+    hidden: PositiveInt = Field(description="width of the residual stream")
+    heads: PositiveInt = Field(description="query heads of a layer")
+    kv_heads: PositiveInt = Field(description="key and value heads of a layer; as many as heads without grouping")
+    head_dim: PositiveInt = Field(description="of one head")
+    ffn: PositiveInt = Field(description="width of the plain feed-forward")
     ffn_matrices: Literal[2, 3] = Field(description="2: plain feed-forward, 3: gated (SwiGLU)")
-    vocab: PositiveInt
-    tied_embeddings: bool = False
+    vocab: PositiveInt = Field(description="entries of the vocabulary")
+    tied_embeddings: bool = Field(default=False, description="the output head is the embedding")
     attention_gate: bool = Field(
         default=False, description="attention's result is gated by a second projection, as wide as the queries"
     )
-    max_positions: Annotated[int, Field(strict=True, ge=1, le=10**9)]
-    learned_positions: int = Field(default=0, ge=0)
+    max_positions: Annotated[int, Field(strict=True, ge=1, le=10**9)] = Field(
+        description="tokens of the longest sequence"
+    )
+    learned_positions: int = Field(
+        default=0, ge=0, description="entries of a table of learned positions; 0: rotary or none"
+    )
     params: float | None = Field(default=None, gt=0, description="published parameter count")
     moe: MoE | None = None
     mla: Mla | None = None
@@ -123,8 +127,8 @@ class Architecture(Entry):
         default="", max_length=200, pattern=r"^([A-Za-z0-9_./][A-Za-z0-9_./-]*)?$",
         description="the weights: Hugging Face repository or path, used by `optmodels export`",
     )  # fmt: skip
-    source: str = ""
-    note: str = ""
+    source: str = Field(default="", description="where the figures are from")
+    note: str = Field(default="", description="what else to know")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Architecture:
@@ -143,10 +147,18 @@ class Architecture(Entry):
 class Prices(Entry):
     """Hourly prices by market; a missing market is one the machine is not offered in."""
 
-    on_demand: Annotated[UsdPerHour | None, Price()] = None
-    spot: Annotated[UsdPerHour | None, Price()] = None
-    reserved_1y: Annotated[UsdPerHour | None, Price()] = None
-    reserved_3y: Annotated[UsdPerHour | None, Price()] = None
+    on_demand: Annotated[UsdPerHour | None, Price()] = Field(
+        default=None, description="by the hour, as long as one likes"
+    )
+    spot: Annotated[UsdPerHour | None, Price()] = Field(
+        default=None, description="by the hour, taken away when others pay more"
+    )
+    reserved_1y: Annotated[UsdPerHour | None, Price()] = Field(
+        default=None, description="of an hour, committed for one year"
+    )
+    reserved_3y: Annotated[UsdPerHour | None, Price()] = Field(
+        default=None, description="of an hour, committed for three years"
+    )
 
     def get(self, market: Market) -> float | None:
         """Price in `market`, USD per hour, or None."""
@@ -157,16 +169,16 @@ class Prices(Entry):
 class Machine(Entry):
     """A cloud instance type in one region; all capacities are totals of the machine."""
 
-    machine: Name = Field(min_length=1, max_length=200)
-    provider: str = ""
-    region: str = ""
+    machine: Name = Field(min_length=1, max_length=200, description="name of the instance type")
+    provider: str = Field(default="", description="cloud")
+    region: str = Field(default="", description="where it stands")
     gpu: str | None = Field(default=None, description="key of a GPU in the catalogue or the file's gpus:")
-    gpu_count: PositiveInt = 1
-    vram_gib: Gib
-    vcpu: PositiveInt | None = None
-    ram_gib: Gib | None = None
+    gpu_count: PositiveInt = Field(default=1, description="GPUs in it")
+    vram_gib: Gib = Field(description="of all its GPUs together")
+    vcpu: PositiveInt | None = Field(default=None, description="of the machine, which quotas may count")
+    ram_gib: Gib | None = Field(default=None, description="of the host")
     disk_gib: Gib | None = Field(default=None, description="local NVMe; KV offload uses the attached volume")
     disk_gbps: Gbps | None = Field(default=None, description="bandwidth of attached volumes (EBS)")
-    net_gbps: Gbps | None = None
+    net_gbps: Gbps | None = Field(default=None, description="bandwidth of its network")
     prices: Prices
-    note: str = ""
+    note: str = Field(default="", description="what else to know")

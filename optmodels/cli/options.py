@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 Instance = Annotated[Path, typer.Argument(help="Instance file (YAML or JSON).")]
-PlanFile = Annotated[Path, typer.Argument(help="plan.json of a result, or its folder.")]
+PlanFile = Annotated[
+    Path, typer.Argument(help="plan.json of a result, its folder, or the instance: its newest result below results/.")
+]
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
 TimeLimit = Annotated[
     float | None, typer.Option("--time-limit", help="Seconds, tables included; the incumbent and bound so far count.")

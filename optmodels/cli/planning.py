@@ -43,7 +43,7 @@ def solve(
     seed: Seed = 0,
     solver: Solver = "highs",
     certify: Annotated[
-        bool, typer.Option("--certify-replay", help="Its promised latencies hold in simulation (fleet).")
+        bool, typer.Option("--certify-replay", help="What it promises holds in simulation (fleet, orchestration).")
     ] = False,
     out_of_sample: Annotated[
         bool,
@@ -233,9 +233,10 @@ def check(
     """Independent verification of a plan against its instance; exit status 1 if it fails."""
     from optmodels import api
     from optmodels.cli.console import show
+    from optmodels.cli.results import result_of
     from optmodels.reporting.text import plain
 
-    report = api.check(plan, instance, prove=prove, time_limit=time_limit)
+    report = api.check(result_of(plan), instance, prove=prove, time_limit=time_limit)
     if as_json:
         sys.stdout.write(report.model_dump_json(indent=2) + "\n")
     elif report.ok and not report.rebuilt and not report.trusted and report.proof is not None:
@@ -340,10 +341,18 @@ def schema(
         str,
         typer.Argument(help="A formulation (instance files), or current, plan, explanation, compare, sweep, replay."),
     ],
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Every key of a formulation's instance files in words (Markdown).")
+    ] = False,
 ) -> int:
     """JSON Schema of instance files, of what evaluate reads (current), or of what the verbs write (plan and others)."""
     import json
 
+    if keys:
+        from optmodels.keys import reference
+
+        sys.stdout.write(reference(name))
+        return 0
     from optmodels.schemas import schema as found
 
     sys.stdout.write(json.dumps(found(name), indent=2, ensure_ascii=False) + "\n")

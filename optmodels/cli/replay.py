@@ -70,11 +70,12 @@ def replay(
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs
+    from optmodels.cli.results import result_of
     from optmodels.reporting.replay import replay_lines
 
     target = out if out is not None else (None if as_json else Path("results"))
     found, unwritten = attempted(lambda: api.replay(
-        plan, trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
+        result_of(plan), trace, instance=instance, policy=policy, speed=speed,  # type: ignore[arg-type]
         overflow_protection=overflow_protection, queue=queue, controller=controller,  # type: ignore[arg-type]
         rate_factor=rate_factor, first_s=first, columns=pairs(column, "--column") or None,
         part=part, share=share, resample=resample, block_s=block_s, predicted_error=predicted_error,  # type: ignore[arg-type]

@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    results: Annotated[list[Path], typer.Argument(help="Result files (plan.json, compare.json) or folders of them.")],
+    results: Annotated[
+        list[Path], typer.Argument(help="Result files (plan.json, compare.json), folders of them, or instances.")
+    ],
     out: Annotated[Path | None, typer.Option(help="HTML file (default: a new report.html beside the result).")] = None,
     figures: Annotated[Path | None, typer.Option(help="Write every chart as a picture into this folder.")] = None,
     kind: Annotated[str, typer.Option("--format", help="Of the pictures: png, svg or pdf.")] = "png",
@@ -29,9 +31,11 @@ def report(
 ) -> int:
     """One HTML page that needs no network: the plan in words, tables, charts, the certificate, the instance."""
     from optmodels import api
+    from optmodels.cli.results import result_of
 
+    results = [result_of(r) for r in results]
     target = out if out is not None else _free(results)
-    api.report(list(results), out=target, figures=figures, kind=kind, title=title, overwrite=force)
+    api.report(results, out=target, figures=figures, kind=kind, title=title, overwrite=force)
     sys.stdout.write(f"{target}\n")
     if show:
         import webbrowser
@@ -42,14 +46,17 @@ def report(
 
 def export(
     plan: PlanFile,
-    to: Annotated[str, typer.Option(help="vllm, kubernetes, lws, kserve, keda, skypilot, terraform, mps or lp.")],
+    to: Annotated[
+        str, typer.Option(help="vllm, kubernetes, lws, kserve, keda, llm-d, dynamo, skypilot, terraform, mps or lp.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,
 ) -> int:
     """What to run and buy next: vLLM commands, Kubernetes manifests, SkyPilot tasks, Terraform variables, the model."""
     from optmodels import api
+    from optmodels.cli.results import result_of
 
-    made = api.export(plan, to, out=out, overwrite=force)
+    made = api.export(result_of(plan), to, out=out, overwrite=force)
     for note in made.notes:
         sys.stderr.write(f"note: {' '.join(printable(note).split())}\n")
     for name, text in made.files.items():

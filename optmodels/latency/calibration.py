@@ -26,11 +26,11 @@ Quantiles = dict[  # safety level → quantile of measured/predicted on held-bac
 class Coefficient(Entry):
     """β₁ and β₀ of one phase: TTFT for prefill, mean time between tokens for decode; ``*`` matches any."""
 
-    gpu: str = ANY
-    family: Family | Literal["*"] = "*"
-    phase: Phase
-    slope: float = Field(gt=0, allow_inf_nan=False)
-    intercept_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    gpu: str = Field(default=ANY, description="that it is of; *: any")
+    family: Family | Literal["*"] = Field(default="*", description="strategy that it is of; *: any")
+    phase: Phase = Field(description="prefill: TTFT; decode: time between tokens")
+    slope: float = Field(gt=0, allow_inf_nan=False, description="β₁, of the predicted latency")
+    intercept_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="β₀, added")
     residual_quantiles: Quantiles = Field(
         default={}, description="safety level → quantile of measured/predicted on held-back measurements"
     )

@@ -18,6 +18,7 @@ computed from the GPU, the chunk and the batches of its CUDA graphs (server_args
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,21 @@ from optmodels.latency.work import LayerWork
 UTILIZATION = 0.9
 CHUNK_TOKENS = 8192.0  # prompt tokens of a pass: vLLM's and SGLang's usual default on large GPUs
 MAX_REQUESTS = 256.0  # whose logits a pass has: vLLM's max_num_seqs
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """What drafts take of an engine's memory.
+
+    Attributes:
+        drafts: k, verified of a request in a pass, so that it has k more logits.
+        work: of the draft model; None without one.
+        head: share of the model's weights and cache that a draft head has.
+    """
+
+    drafts: int
+    work: LayerWork | None = None
+    head: float = 0.0
 
 
 def kv_copies(work: LayerWork, tp: Any) -> Any:
@@ -78,6 +94,7 @@ def kv_tokens(
     chunk_tokens: float = CHUNK_TOKENS,
     max_requests: float = MAX_REQUESTS,
     request_tokens: float | None = None,
+    drafts: Drafts | None = None,
 ) -> float:
     """Tokens of KV cache of a whole deployment on tp·attention_ranks·pp GPUs; 0 where the weights do not fit.
 
@@ -93,12 +110,20 @@ def kv_tokens(
         max_requests: sequences of a pass.
         request_tokens: length of the requests; matters only where layers have windows or recurrent states. None: long
             ones, of which a windowed layer's share is nothing.
+        drafts: of engines that speculate. The cache of a draft model or head holds the same tokens beside.
     """
+    found = drafts or Drafts(0)
     gpus = tp * attention_ranks * pp
-    room = gpus * (utilization * vram_bytes - runtime_bytes) - weight_bytes(work, tp, attention_ranks)
-    room -= attention_ranks * pp * pass_bytes(work, tp, chunk_tokens, max_requests)
-    if request_tokens is None:
-        per_token = (1.0 - work.window_share) * work.kv_bytes_per_token_all_layers * float(kv_copies(work, tp))
-    else:
-        per_token = float(kv_bytes(work, tp, 1.0, request_tokens)) / request_tokens
+    room = gpus * (utilization * vram_bytes - runtime_bytes)
+    room -= attention_ranks * pp * pass_bytes(work, tp, chunk_tokens, (1 + found.drafts) * max_requests)
+    per_token = 0.0
+    for part, share in ((work, 1.0 + found.head), (found.work, 1.0)):
+        if part is None:
+            continue
+        room -= share * weight_bytes(part, tp, attention_ranks)
+        if request_tokens is None:
+            each = (1.0 - part.window_share) * part.kv_bytes_per_token_all_layers * float(kv_copies(part, tp))
+        else:
+            each = float(kv_bytes(part, tp, 1.0, request_tokens)) / request_tokens
+        per_token += share * each
     return max(0.0, float(room)) / per_token if per_token else math.inf

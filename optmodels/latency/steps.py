@@ -7,7 +7,8 @@ A step processes prompt chunks (p tokens over k earlier ones) and decoding reque
         + Σ over decodes  (decode_request + context·c),   context: mixed_context in a step that carries a prompt
 
 Everything but the experts touched is a sum over the requests of the step, so that the work of a request over its life
-does not depend on the others (`serving.continuous`). Whatever predicts (peaks of a roofline, the engines' global
+does not depend on the others (`serving.continuous`). Where an engine speculates (`speculation`), a decode costs what
+its drafts do, too, and makes `tokens` of them in the mean. Whatever predicts (peaks of a roofline, the engines' global
 coefficients, a model fitted to one's own measurements) is put into this form; what it is worth is said beside it by
 `Provenance`.
 """
@@ -72,6 +73,8 @@ class StepCosts:
         request_s: a request, once, outside the engine's steps (tokeniser, HTTP): in TTFT, and nobody else's time.
         experts: None for dense models.
         window: None where every layer attends to everything.
+        drafts: k, tokens that a decoding request has verified in a step beside its own.
+        tokens: that it gets of a step, in the mean: 1 without drafts.
     """
 
     fixed_s: float
@@ -85,6 +88,8 @@ class StepCosts:
     request_s: float = 0.0
     experts: Experts | None = None
     window: Window | None = None
+    drafts: int = 0
+    tokens: float = 1.0
 
     def scaled(self, factor: float) -> StepCosts:
         """Every second times a factor."""
@@ -110,7 +115,11 @@ class StepCosts:
         carries = float(len(tokens) > 0)
         context = self.mixed_context_s if carries else self.context_s
         pairs = tokens * self.seen(earlier + tokens / 2.0)
-        experts = 0.0 if self.experts is None else float(self.experts.seconds(tokens.sum() + len(contexts)))
+        experts = (
+            0.0
+            if self.experts is None
+            else float(self.experts.seconds(tokens.sum() + (1 + self.drafts) * len(contexts)))
+        )
         return float(
             self.fixed_s + experts + carries * self.prompt_step_s
             + self.prompt_token_s * tokens.sum() + self.prompt_pair_s * pairs.sum()

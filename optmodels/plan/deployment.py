@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from optmodels import catalog
 from optmodels.catalog.types import Machine, Market
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.strategies import AO_FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import MachineLine
 from optmodels.plan.outcome import Document
@@ -15,6 +17,24 @@ from optmodels.serving.continuous import Stage
 
 Pool = Mapping[tuple[str, str], Machine]  # (machine, region) → machine
 Count = Annotated[int, Field(ge=1)]
+
+
+class Drafts(Document):
+    """How servers speculate."""
+
+    drafts: Count = Field(description="of a request in a step")
+    by: Literal["model", "head", "ngram"]
+    checkpoint: str = Field(default="", description="of the draft model; empty: not known")
+    tokens: float = Field(ge=1, description="that a request gets of a step in the plan")
+
+
+def drafts(s: Speculation | None) -> Drafts | None:
+    """The same of an instance."""
+    if s is None:
+        return None
+    shape = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+    by: Literal["model", "head", "ngram"] = "model" if shape is not None else "head" if s.head else "ngram"
+    return Drafts(drafts=s.drafts, by=by, checkpoint="" if shape is None else shape.checkpoint, tokens=s.tokens)
 
 
 class Deployment(Document):
@@ -49,6 +69,7 @@ class Deployment(Document):
     kv: str = Field(default="fp16", description="precision of the KV cache: fp16 or fp8")
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     stage: Stage = Field(default="both", description="of its requests that it does")
+    drafts: Drafts | None = Field(default=None, description="of speculative decoding")
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
     notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine, latency_source
@@ -28,6 +29,7 @@ class Request:
     """A kind of requests: what it asks for and, at a level, what it takes of an engine.
 
     An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
+    With `drafts` verified in a step it gets `tokens` of one.
     """
 
     prompt: float
@@ -37,17 +39,49 @@ class Request:
     chunks: float = 0.0
     prefill: float = 0.0
     work: float = 0.0
+    drafts: int = 0
+    tokens: float = 1.0
+
+    @property
+    def decodes(self) -> float:
+        """Steps after the first token."""
+        if self.tokens == 1:
+            return self.output - 1.0
+        steps = 0
+        while steps * self.tokens < self.output - 1.0 - SLACK:
+            steps += 1
+        return steps
 
     @property
     def steps(self) -> float:
         """That it takes part in."""
-        return self.chunks + self.output - 1.0
+        return self.chunks + self.decodes
+
+
+def drafted(alone: StepCosts, draft: StepCosts | None, s: Speculation | None) -> StepCosts:
+    """A step's costs with drafts: k passes of the draft, and k tokens more of each decoding request to verify."""
+    if s is None:
+        return alone
+    guess = draft or alone.scaled(s.head or 0.0)
+    a_pass = guess.fixed_s + (guess.experts.all_s if guess.experts else 0.0)
+    found = {x: getattr(alone, x) + getattr(guess, x) for x in vars(alone) if x.startswith("prompt_")}
+    of_each = alone.prompt_token_s * s.drafts + s.drafts * guess.decode_request_s
+    pairs = alone.prompt_pair_s * sum(range(s.drafts + 1))  # with the drafts before it and itself
+    found["fixed_s"] = alone.fixed_s + sum(a_pass for _ in range(s.drafts))
+    found["decode_request_s"] = alone.decode_request_s + of_each + pairs
+    for x in ("context_s", "mixed_context_s"):
+        found[x] = getattr(alone, x) + s.drafts * getattr(guess, x) + s.drafts * alone.prompt_pair_s
+    made = s.accepted
+    if made is None:
+        p = s.acceptance or 0.0
+        made = s.drafts if p == 1 else (p - p ** (s.drafts + 1)) / (1 - p)
+    return replace(alone, **found, drafts=s.drafts, tokens=1 + made)
 
 
 @cache
 def _contexts(costs: StepCosts, r: Request) -> float:
     """Earlier tokens that all decodes of a request attend to."""
-    return sum(float(costs.seen(r.prompt + i)) for i in range(round(r.output) - 1))
+    return sum(float(costs.seen(r.prompt + r.tokens * i)) for i in range(round(r.decodes)))
 
 
 def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple[float, float]:
@@ -126,6 +160,7 @@ def at_level(
     stage: Stage = "both",
 ) -> Level | None:  # fmt: skip
     """Constants of the level of a step time; None where there is none."""
+    requests = {k: replace(r, drafts=costs.drafts, tokens=costs.tokens) for k, r in requests.items()}
     every = list(requests.values())
     total = sum(r.weight for r in every)
 
@@ -133,8 +168,9 @@ def at_level(
         return sum(requests[k].weight * v for k, v in value.items()) / total
 
     slots, batched = limits.max_num_seqs, limits.max_num_batched_tokens
+    decoding = slots + slots * costs.drafts
     contexts = {k: _contexts(costs, r) for k, r in requests.items()}
-    alone = {k: _prefill(costs, r, max(r.new, 1.0), True)[1] + costs.decode_request_s * (r.output - 1)
+    alone = {k: _prefill(costs, r, max(r.new, 1.0), True)[1] + costs.decode_request_s * r.decodes
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
@@ -145,13 +181,14 @@ def at_level(
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
     fixed = costs.fixed_s + (costs.prompt_step_s if mixed == 1 else 0.0)
     if costs.experts is not None:
-        fixed += mixed * costs.experts.all_s + (1 - mixed) * float(costs.experts.seconds(crowd))
+        fixed += mixed * costs.experts.all_s
+        fixed += (1 - mixed) * float(costs.experts.seconds(crowd + crowd * costs.drafts))
     load = 1 - fixed / step
     new = mean({k: r.new for k, r in requests.items()})
     a_token = (
         mean({k: _prefill(costs, r, max(r.new, 1.0), False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
     )
-    room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - slots)
+    room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - decoding)
     if load <= 0 or room < 16:
         return None
     chunk = min(room, limits.chunk_tokens or math.inf)
@@ -159,8 +196,8 @@ def at_level(
     for k, r in requests.items():
         chunks, prefill = _prefill(costs, r, chunk, mixed < 1)
         slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
-        work = prefill + costs.decode_request_s * (r.output - 1) + slope * contexts[k]
-        made[k] = Request(r.prompt, r.new, r.output, r.weight, chunks, prefill, work)
+        work = prefill + costs.decode_request_s * r.decodes + slope * contexts[k]
+        made[k] = replace(r, chunks=chunks, prefill=prefill, work=work)
     if all(r.work <= 0 for r in made.values()):
         return None
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
@@ -171,7 +208,8 @@ def at_level(
 @cache
 def _held(r: Request, waits: float) -> tuple[float, float]:
     """Σ over a request's steps of the tokens it holds, and of their squares; its prompt for some steps besides."""
-    decodes, prompts = [r.prompt + i for i in range(1, round(r.output))], r.chunks + waits
+    decodes = [r.prompt + r.tokens * i + 1 + r.drafts for i in range(round(r.decodes))]
+    prompts = r.chunks + waits
     return prompts * r.prompt + sum(decodes), prompts * r.prompt**2 + sum(x * x for x in decodes)
 
 
@@ -202,7 +240,7 @@ def capacities(
         blocked = most is not None and s > most * wait * (1 + SLACK)
         waiting = 0.0 if not prompts else math.inf if blocked else s * s / (2 * wait) + turn
         one, two = held[k]
-        fits = crowd > 0 and r.prompt + r.output <= level.kv
+        fits = crowd > 0 and r.prompt + r.output + r.drafts <= level.kv
         memory = (
             step * (one + z * two / (2 * sigma * (1 - level.load))) / (level.kv - z * sigma / 2) if fits else math.inf
         )
@@ -229,7 +267,7 @@ def latencies(
         base = first * step + own * (r.chunks * each + r.prefill) + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
-    def tpot(q: float | None) -> float:
+    def decode(q: float | None) -> float:
         each = max(r.work / r.steps, level.typical)
         if q is None:
             return (level.fixed + each) / (1 - level.load)
@@ -241,7 +279,8 @@ def latencies(
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
-    return ttft(at_ttft), tpot(at_tpot), ttft(at_e2e) + (r.output - 1) * tpot(at_e2e)
+    per_token = r.decodes / (r.output - 1) if r.output > 1 else 1.0
+    return ttft(at_ttft), decode(at_tpot) * per_token, ttft(at_e2e) + r.decodes * decode(at_e2e)
 
 
 @dataclass(frozen=True)
@@ -284,13 +323,13 @@ def check_engine(
         found: the findings.
         where: the line, in words.
         line: as stated.
-        engine: its costs and KV tokens: data.
+        engine: its costs, of the model and of the draft model alone, and KV tokens: data.
         limits: of the instance.
         kind: the requests.
         rate: requests/s that the line promises; None: those of a closed loop.
         in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
     """
-    e, r = line, kind.request
+    e, r, costs = line, kind.request, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
     for what, stated, true in (
         ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
         ("source of latencies", e.latency, latency_source(engine.provenance)),
@@ -299,11 +338,11 @@ def check_engine(
     found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
-        level = at_level(limits, engine.costs, engine.kv_tokens, {"": r}, e.step_s)
+        level = at_level(limits, costs, engine.kv_tokens, {"": r}, e.step_s)
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
-    check_batched_tokens(found, where, e, level, limits)
+    check_batched_tokens(found, where, e, level, limits, costs.drafts)
     served = level.requests[""]
     if rate is None:
         rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
@@ -315,7 +354,7 @@ def check_engine(
         found.close(f"{where}: {k} in use", e.capacities.get(k, math.nan), v, scale=1.0)
         found.at_most(f"{where}: {k} ≤ what there is", v, 1.0)
     seen = [
-        latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, engine.costs.request_s,
+        latencies(level, served, e.step_s, wait, e.most_of_wait, e.max_num_seqs, engine.slower, costs.request_s,
                   (kind.ttft, kind.tpot, None)) for wait in (0.0, e.wait_s)
     ]  # fmt: skip
     (first, tpot, _), (ttft, _, e2e) = seen
@@ -323,9 +362,12 @@ def check_engine(
     return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
 
 
-def check_batched_tokens(found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits) -> None:
+def check_batched_tokens(
+    found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits, drafts: int = 0
+) -> None:  # fmt: skip
     """The engine is told as many tokens a step as the level has room for."""
     slots, most = limits.max_num_seqs, limits.max_num_batched_tokens
-    low, high = (min(math.ceil(level.room + x) + slots, most) for x in (-SLACK, SLACK))  # apart next to whole numbers
+    rooms = level.room - SLACK, level.room + SLACK  # apart next to whole numbers
+    low, high = (min(math.ceil(x) + slots * (1 + drafts), most) for x in rooms)
     found.require(f"{where}: max_num_batched_tokens", low <= e.max_num_batched_tokens <= high,
                   e.max_num_batched_tokens, high)  # fmt: skip

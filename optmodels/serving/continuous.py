@@ -42,6 +42,11 @@ carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts,
 (S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
 contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
 
+*Speculation.* An engine with k drafts gives a decoding request g = 1 + a tokens a step (`latency.speculation`), so that
+S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1, over contexts S_in + g·j, j < R, with k more
+tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose drafts are accepted
+more or less often than others' are not told apart.
+
 *Quantiles* are the formulas of `Points.ttft_s` and `Points.tpot_s`, checked by ``benchmarks/continuous.py``.
 """
 
@@ -56,7 +61,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from optmodels.catalog.types import Entry
+from optmodels.catalog.types import Architecture, Entry
+from optmodels.latency.resolve import llm_name
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveInt, Seconds
 
@@ -101,19 +108,35 @@ class EngineLimits(Entry):
     chunk_tokens: PositiveInt | None = Field(
         default=None, description="of one prompt in a step; default: as many as there is room for"
     )
+    speculation: tuple[Speculation, ...] = Field(default=(), description="speculative decoding, at most once a model")
 
     @model_validator(mode="after")
     def _room_for_prompts(self) -> Self:
-        if self.max_num_batched_tokens < self.max_num_seqs + LEAST_ROOM:
-            raise ValueError(f"max_num_batched_tokens at least max_num_seqs + {LEAST_ROOM:g}: room for prompts")
+        drafts = max((s.drafts for s in self.speculation), default=0)
+        if self.max_num_batched_tokens < self.max_num_seqs * (1 + drafts) + LEAST_ROOM:
+            each = f" × {1 + drafts} (a token and its drafts)" if drafts else ""
+            raise ValueError(f"max_num_batched_tokens at least max_num_seqs{each} + {LEAST_ROOM:g}: room for prompts")
         return self
+
+    @model_validator(mode="after")
+    def _each_model_once(self) -> Self:
+        models = [s.model for s in self.speculation]
+        if len(set(models)) < len(models) or (None in models and len(models) > 1):
+            raise ValueError("speculation of a model once, and alone where it is every model's")
+        return self
+
+    def speculates(self, model: Architecture) -> Speculation | None:
+        """How engines of a model speculate, None where they do not."""
+        return next((s for s in self.speculation if s.model in (None, llm_name(model), model.title)), None)
 
 
 class Percentile(Entry):
     """A latency limit that a share of the requests meets."""
 
-    at_most: Seconds
-    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+    at_most: Seconds = Field(description="the limit")
+    percentile: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
+        description="share of the requests that meet it"
+    )
 
 
 LatencyLimit = Seconds | Percentile
@@ -190,6 +213,8 @@ class Coefficients:
     untouched: Array  # 1 − k/E
     window_share: Array
     window_tokens: Array
+    drafts: Array
+    tokens: Array
 
     @classmethod
     def stack(cls, costs: Sequence[StepCosts]) -> Coefficients:
@@ -218,7 +243,7 @@ class Coefficients:
 
         Every expert counts in a step with a prompt. `prompt_step` is in it where every step may carry one (mixed ≥ 1).
         """
-        touched = 1.0 - self.untouched ** np.asarray(decoding, dtype=float)
+        touched = 1.0 - self.untouched ** ((1.0 + self.drafts) * np.asarray(decoding, dtype=float))
         share = np.asarray(mixed, dtype=float)
         experts = self.experts_s * ((1.0 - share) * touched + share)
         return self.fixed_s + experts + np.where(share >= 1.0, self.prompt_step_s, 0.0)
@@ -261,6 +286,18 @@ class Coefficients:
         )  # fmt: skip
         return work
 
+    def rounds(self, decodes: Array) -> Array:
+        """Steps that make so many tokens after the first; fewer than these only where drafts are accepted."""
+        found: Array = np.where(self.tokens > 1.0, np.ceil(decodes / self.tokens - 1e-9), decodes)
+        return found
+
+    def held(self, prompt: Array, decodes: Array) -> tuple[Array, Array]:
+        """Σ over the steps of a request's decodes of the tokens that it holds with its drafts, and of their squares."""
+        n, base, g = self.rounds(decodes), prompt + 1.0 + self.drafts, self.tokens
+        one = n * base + g * n * (n - 1.0) / 2.0
+        two = n * base**2 + g * base * n * (n - 1.0) + g * g * n * (n - 1.0) * (2.0 * n - 1.0) / 6.0
+        return one, two
+
     def decode_work_s(self, prompt: Array, output: Array, mixed: Array | float) -> Array:
         """Seconds that a request's output − 1 decodes add to their steps (the first token is the prefill's).
 
@@ -270,8 +307,8 @@ class Coefficients:
             mixed: share of steps that carry prompts, where a token of context costs `mixed_context_s`.
         """
         slope = self.context_s + (self.mixed_context_s - self.context_s) * mixed
-        contexts = self.seen_in_progression(prompt, 1.0, output - 1.0)
-        work: Array = self.decode_request_s * (output - 1.0) + slope * contexts
+        rounds = self.rounds(output - 1.0)
+        work: Array = self.decode_request_s * rounds + slope * self.seen_in_progression(prompt, self.tokens, rounds)
         return work
 
 
@@ -327,13 +364,14 @@ class Points:
         prompt_room: B: prompt tokens a step, beside one of each decoding request, (P, L).
         chunks: m, (P, L, W).
         prefill_s, work_s: of a request; work W is prefill and decodes, (P, L, W).
-        steps: m + S_out − 1, mean, (P, L, W).
+        steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
         beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger.
         request_s: seconds of a request outside the steps, (P,).
+        of: coefficients of the P deployments.
     """
 
     classes: Classes
@@ -352,11 +390,13 @@ class Points:
     mean_turn_s: Array
     crowd_s: Array
     request_s: Array
+    of: Coefficients
 
     @property
     def max_num_batched_tokens(self) -> npt.NDArray[np.int64]:
         """What the engine of a level is told, (P, L)."""
-        return np.asarray(np.ceil(self.prompt_room) + self.engine.max_num_seqs, dtype=np.int64)
+        decoding = self.engine.max_num_seqs * (1.0 + self.of.drafts[..., 0])
+        return np.asarray(np.ceil(self.prompt_room) + decoding, dtype=np.int64)
 
     def spread(self) -> float:
         """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
@@ -386,11 +426,22 @@ class Points:
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
-        (a₀ + c)/(1 − ρ) in the mean, by Little's law; a₀ + `MARGIN`·c·N_q at a quantile, with N at the level's
-        ρ = 1 − a₀/t.
+        A step of a decoding request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law, and a₀ + `MARGIN`·c·N_q at a
+        quantile, with N at the level's ρ = 1 − a₀/t. Drafts make several tokens of one.
         """
+        return self._decode_step_s(quantile) * self._steps_per_token
+
+    def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs, MARGIN)
+
+    @property
+    def _steps_per_token(self) -> Array:
+        """Of output after the first, mean over a class's requests, (P, 1, W); 1 where there is none."""
+        decodes = self.classes.output_tokens - 1.0
+        each = np.where(decodes > 0, self.of.rounds(decodes.ravel()).reshape(-1, *decodes.shape), 1.0)
+        found: Array = (each / np.where(decodes > 0, decodes, 1.0)).mean(axis=2)[:, None, :]
+        return found
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
         """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
@@ -403,7 +454,7 @@ class Points:
     def decoding_s(self, quantile: float | None) -> Array:
         """Seconds from the first token to the last at a quantile, at most: TPOT and length each there; (P, L, W)."""
         rest = np.maximum(self.classes.output_at(quantile) - 1.0, 0.0)
-        return rest * self.tpot_s(quantile)
+        return self.of.rounds(rest) * self._decode_step_s(quantile)
 
 
 def longest_wait(quantile: float | None, most: float) -> float:
@@ -469,11 +520,11 @@ def operating_points(
     prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
     u = np.zeros(len(classes)) if stage == "decode" else classes.new_tokens
     earlier = prompt - u
-    decodes = classes.output_tokens.mean(axis=1) - 1.0
-    contexts = c.seen_in_progression(
-        np.repeat(prompt, classes.output_tokens.shape[1])[None, None, :], 1.0,
-        (classes.output_tokens - 1.0).ravel()[None, None, :],
-    ).reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3)  # fmt: skip  # (P, 1, W)
+    each = c.rounds((classes.output_tokens - 1.0).ravel())  # (P, 1, W·J)
+    contexts = c.seen_in_progression(np.repeat(prompt, classes.output_tokens.shape[1])[None, None, :], c.tokens, each)
+    decodes, contexts = (
+        x.reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3) for x in (each, contexts)
+    )  # (P, 1, W)
 
     def decode_s(mixed: Array | float) -> Array:
         slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
@@ -496,8 +547,8 @@ def operating_points(
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     a0 = c.step_fixed_s(crowd, phi)
     rho = 1.0 - a0 / t
-    most_room = float(engine.max_num_batched_tokens - engine.max_num_seqs)
-    room = np.full_like(a0, most_room)
+    most_room = engine.max_num_batched_tokens - engine.max_num_seqs * (1.0 + c.drafts)
+    room = np.zeros_like(a0) + most_room
     if stage != "decode":
         per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
         with np.errstate(divide="ignore"):
@@ -512,17 +563,17 @@ def operating_points(
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
-        load[MEMORY] = _memory(classes, chunks + joining + held_s / t, t, kv, rho, weight)
+        load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight)
         load[TOKENS] = u * t / (TOKENS_FILLED * room)
         load[CHUNKS] = 0.0
         if stage == "both":
             load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
     load[:, ~exists[:, :, 0]] = np.inf
     if stage == "decode":
-        load[..., decodes <= 0] = np.inf  # the prefill's token is the only one
+        load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
     def mixture(value: Array) -> Array:
         return (weight * value).sum(axis=2, keepdims=True)
@@ -539,16 +590,26 @@ def operating_points(
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
-        beside, u * beside / room + prefill, mean_turn, crowd_s, c.request_s[:, 0, 0],
+        beside, u * beside / room + prefill, mean_turn, crowd_s, c.request_s[:, 0, 0], c,
     )  # fmt: skip
 
 
-def _memory(classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, weight: Array) -> Array:
+def held_tokens(c: Coefficients, classes: Classes, chunks: Array) -> tuple[Array, Array]:
+    """Σ over a request's steps of the tokens that it holds, and of their squares: means of each class, (…, W)."""
+    S, outputs = classes.input_tokens, classes.output_tokens
+    one, two = (
+        x.reshape(*x.shape[:-1], *outputs.shape).mean(axis=-1)
+        for x in c.held(np.repeat(S, outputs.shape[1]), (outputs - 1.0).ravel())
+    )
+    return one + chunks * S, two + chunks * S**2
+
+
+def _memory(
+    c: Coefficients, classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, weight: Array
+) -> Array:  # fmt: skip
     """One request/s as a share of the KV cache (S4), (P, L, W)."""
     S = classes.input_tokens
-    D = classes.output_tokens - 1.0
-    one = (D * S[:, None] + D * (D + 1) / 2).mean(axis=1) + chunks * S
-    two = (D * S[:, None] ** 2 + S[:, None] * D * (D + 1) + D * (D + 1) * (2 * D + 1) / 6).mean(axis=1) + chunks * S**2
+    one, two = held_tokens(c, classes, chunks)
     typical = (weight * two).sum(axis=2, keepdims=True) / (weight * one).sum(axis=2, keepdims=True)
     slots = kv / typical
     mean = crowd_allowed(slots, rho)
@@ -556,7 +617,7 @@ def _memory(classes: Classes, chunks: Array, t: Array, kv: Array, rho: Array, we
         spread = np.sqrt(mean / (1.0 - rho))  # of the crowd
         z, sigma = (slots - mean) / spread, typical * spread
         share = t * (one + z * two / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
-    largest = S + classes.output_tokens.max(axis=1)
+    largest = S + classes.output_tokens.max(axis=1) + c.drafts
     return np.where((mean > 0) & (largest <= kv), share, np.inf)
 
 
@@ -573,6 +634,7 @@ class Prediction:
         running: mean requests that run.
         waiting_s: mean wait before prefill.
         ttft_s, tpot_s: quantile (None: mean) → seconds; TTFT of each class, (W,).
+        tokens: that a decoding request gets of a step, in the mean over all.
     """
 
     load: float
@@ -581,6 +643,7 @@ class Prediction:
     waiting_s: float
     ttft_s: dict[float | None, Array]
     tpot_s: dict[float | None, float]
+    tokens: float
 
 
 def predict(
@@ -600,7 +663,9 @@ def predict(
     chunks = np.ceil(u / prompt_room)
     prefill = c.prefill_work_s(u, classes.input_tokens - u, np.full_like(u, prompt_room), 1.0)
     outputs = classes.output_tokens
-    decodes = outputs.mean(axis=1) - 1.0
+    decodes = c.rounds(outputs - 1.0).mean(axis=1)
+    answered = float(rates @ (outputs.mean(axis=1) - 1.0))
+    tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
     # The share of steps with a prompt and a₀ depend on the step, and it on them: a few rounds settle it.
     step, mixed, crowd = float(c.fixed_s), 1.0, 1.0
     for _ in range(60):
@@ -621,13 +686,13 @@ def predict(
     wait = residual / (1.0 - busy) if busy < 1.0 else np.inf
     per_step = load / float(rates @ (chunks + decodes))
     ttft: dict[float | None, Array] = {None: (0.5 + chunks) * step + prefill + wait + costs.request_s}
-    tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load)}
+    tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load) / tokens}
     for q in quantiles:
-        tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs))
+        tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs)) / tokens
         if q <= 0.5:
             ttft[q] = ttft[None]
             continue
         first, own, waits = ttft_form(q)
         tail = wait / busy * max(np.log(busy / (1.0 - q)), 0.0)
         ttft[q] = first * step + own * (chunks * short + prefill) + waits * tail + costs.request_s
-    return Prediction(load, step, crowd, wait, ttft, tpot)
+    return Prediction(load, step, crowd, wait, ttft, tpot, tokens)

@@ -2,15 +2,100 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
-from optmodels.latency.memory import kv_tokens
+from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.memory import Drafts, kv_tokens
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
+from optmodels.latency.speculation import Speculation, with_drafts
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.serving.continuous import EngineLimits
 from optmodels.units import GIB
+
+
+@dataclass(frozen=True)
+class Steps:
+    """An engine's steps, central: of the model alone, of its draft model where there is one, and of both together."""
+
+    costs: StepCosts
+    alone: StepCosts
+    draft: StepCosts | None
+    provenance: Provenance
+
+
+def steps(source: Source, limits: EngineLimits, d: Deployment, prompt_tokens: float) -> Steps:
+    """What the steps of one model instance cost, drafts included.
+
+    Raises:
+        InputError: nothing is known of its steps, or of the draft model's.
+    """
+    alone, provenance = resolve(source, d, prompt_tokens)
+    s = limits.speculates(d.llm)
+    if s is None:
+        return Steps(alone, alone, None, provenance)
+    draft, said = None, "of a head" if s.head else "that cost nothing"
+    if s.draft is not None:
+        shape, name = _shape(s.draft), llm_name(s.draft)
+        if shape.heads % (d.gpus // d.attention_ranks):
+            expected = f"a model whose {shape.heads} heads TP {d.gpus // d.attention_ranks} divides"
+            raise InputError(Mistake(None, "engine.speculation.draft", name, expected))
+        draft, theirs = resolve(source, replace(d, llm=shape, llm_name=name), prompt_tokens)
+        unseen = f", carried over to an unmeasured {', '.join(theirs.transfer)}" if theirs.transfer else ""
+        said = f"of {name}{unseen}"
+    note = f"{s.drafts} drafts a step {said}: {s.tokens:.4g} tokens a step as stated"
+    return Steps(
+        with_drafts(alone, s, draft), alone, draft, replace(provenance, notes=(*provenance.notes, note))
+    )  # fmt: skip
+
+
+def drafts_of(limits: EngineLimits, model: Architecture, weights: Precision, kv: KvPrecision) -> Drafts | None:
+    """What drafts take of the memory of a model's engines."""
+    s = limits.speculates(model)
+    if s is None:
+        return None
+    return Drafts(s.drafts, None if s.draft is None else layer_work(_shape(s.draft), weights, kv), s.head or 0.0)
+
+
+def _shape(draft: str | Architecture) -> Architecture:
+    return catalog.llms()[draft] if isinstance(draft, str) else draft
+
+
+def check_speculation(
+    limits: EngineLimits | None, models: Iterable[Architecture], continuous: bool, wrong: Mistakes
+) -> None:  # fmt: skip
+    """Name drafts and models of `engine.speculation` that are not known, or that nobody asks for.
+
+    Args:
+        limits: the instance's `engine` section.
+        models: that it has.
+        continuous: whether it batches continuously.
+        wrong: the mistakes so far.
+    """
+    if limits is None or not limits.speculation:
+        return
+    if not continuous:
+        wrong.add("engine.speculation", len(limits.speculation), "none but with serving: continuous, which has steps")
+    names = {name for m in models for name in (llm_name(m), m.title)}
+    for i, s in enumerate(limits.speculation):
+        if s.model is not None and s.model not in names:
+            wrong.unknown(f"engine.speculation[{i}].model", s.model, "a model of this instance", names)
+        if isinstance(s.draft, str) and s.draft not in catalog.llms():
+            wrong.unknown(f"engine.speculation[{i}].draft", s.draft, "an LLM of the catalogue", catalog.llms())
+
+
+def written_out(limits: EngineLimits) -> EngineLimits:
+    """The same without names of the catalogue: shapes of draft models, titles of models."""
+    made = []
+    for s in limits.speculation:
+        known = catalog.llms().get(s.model or "")
+        draft = None if s.draft is None else _shape(s.draft)
+        made.append(s.model_copy(update={"draft": draft, "model": s.model if known is None else known.title}))
+    return limits.model_copy(update={"speculation": tuple(made)})
 
 
 @dataclass(frozen=True)
@@ -45,12 +130,17 @@ class EngineCosts:
         costs: of its steps, slower by the safety's factor of TPOT.
         slower: what TTFT is multiplied by besides, ≥ 1.
         kv_tokens: that its cache holds beside weights and a step; 0: they do not fit.
+        alone, draft: costs of the model's own and of the draft model's steps, as slow, from which `costs` come with
+            `speculation`.
     """
 
     costs: StepCosts
     slower: float
     kv_tokens: float
     provenance: Provenance
+    alone: StepCosts | None = None
+    draft: StepCosts | None = None
+    speculation: Speculation | None = None
 
 
 def engine_costs(
@@ -62,11 +152,15 @@ def engine_costs(
         InputError: nothing is known of its steps, or nobody has measured what safety needs.
     """
     d = deployment(of.source, of.architecture, llm_name(of.model), gpu, gpu_name, of.weights, of.kv, gpus)
-    costs, provenance = resolve(of.source, d, of.prompt_tokens)
-    tpot, ttft = provenance.factors(of.safety)
+    found = steps(of.source, limits, d, of.prompt_tokens)
+    tpot, ttft = found.provenance.factors(of.safety)
     holds = kv_tokens(
         layer_work(of.architecture, of.weights, of.kv), vram_gib * GIB, gpus, utilization=of.vram_usable,
         runtime_bytes=of.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
         max_requests=limits.max_num_seqs, request_tokens=of.request_tokens,
+        drafts=drafts_of(limits, of.architecture, of.weights, of.kv),
     )  # fmt: skip
-    return EngineCosts(costs.scaled(tpot), max(ttft / tpot, 1.0), holds, provenance)
+    return EngineCosts(
+        found.costs.scaled(tpot), max(ttft / tpot, 1.0), holds, found.provenance, found.alone.scaled(tpot),
+        None if found.draft is None else found.draft.scaled(tpot), limits.speculates(of.architecture),
+    )  # fmt: skip

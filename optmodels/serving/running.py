@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import Classes, EngineLimits, crowd_above, predict
+from optmodels.serving.continuous import Classes, Coefficients, EngineLimits, crowd_above, held_tokens, predict
 
 Array = npt.NDArray[np.float64]
 GRID = (*(0.5 + 0.01 * k for k in range(50)), 0.995, 0.999)  # shares of requests at which latencies are predicted
@@ -85,26 +85,24 @@ def running(
         kv_tokens: that its cache holds.
         limits: its settings.
     """
-    S, D = classes.input_tokens, classes.output_tokens - 1.0
+    S, c = classes.input_tokens, Coefficients.of(costs)
     room = float(limits.max_num_batched_tokens)
     chunks = np.ceil(classes.new_tokens / min(room, limits.chunk_tokens or room))
-    # Tokens held, summed over the steps of a request's life, and their squares.
-    one = (D * S[:, None] + D * (D + 1) / 2).mean(axis=1) + chunks * S
-    two = (D * S[:, None] ** 2 + S[:, None] * D * (D + 1) + D * (D + 1) * (2 * D + 1) / 6).mean(axis=1) + chunks * S**2
-    steps = float(rates @ (chunks + D.mean(axis=1)))
+    one, two = held_tokens(c, classes, chunks)
+    steps = float(rates @ (chunks + c.rounds(classes.output_tokens - 1.0).mean(axis=1)))
     size, typical = float(rates @ one) / steps, float(rates @ two) / float(rates @ one)  # of a request, of a token's
     most = min(float(limits.max_num_seqs), kv_tokens / size)  # that run at a time, at most, in the mean
     try:
-        if float((S + classes.output_tokens.max(axis=1)).max()) > kv_tokens:
+        if float((S + classes.output_tokens.max(axis=1)).max()) + costs.drafts > kv_tokens:
             raise ValueError  # a request alone is too long
-        found = predict(costs, classes, rates, _room(limits, 0.0), int(max(most, 1)), ())
-        found = predict(costs, classes, rates, _room(limits, found.running), int(max(most, 1)), GRID)
+        found = predict(costs, classes, rates, _room(limits, 0.0, 0), int(max(most, 1)), ())
+        found = predict(costs, classes, rates, _room(limits, found.running, costs.drafts), int(max(most, 1)), GRID)
     except ValueError:
         return _overloaded(len(classes))
     # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
     # cache is a crowd of requests of the size typical for a token, which counts large ones by what they hold.
     each = found.load / steps
-    fixed = found.tpot_s[None] * (1.0 - found.load) - each
+    fixed = found.tpot_s[None] * found.tokens * (1.0 - found.load) - each
     alone = found.running * (1.0 - found.load) - found.load  # N₀
     busy = alone / most + found.load
     if not (math.isfinite(found.waiting_s) and busy < 1.0):
@@ -112,7 +110,7 @@ def running(
     by_slots = _full(limits.max_num_seqs, alone, found.load, busy)
     full = min(1.0, by_slots + _full(kv_tokens / typical, alone * size / typical, found.load, busy))
     drained = busy / (1.0 - busy) / float(rates.sum())
-    tpot = found.tpot_s | {None: min(found.tpot_s[None], fixed + each * most)}
+    tpot = found.tpot_s | {None: min(found.tpot_s[None], (fixed + each * most) / found.tokens)}
     ttft = {q: v * slower for q, v in found.ttft_s.items()}
     ttft[None] = ttft[None] + full * drained
     e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}
@@ -129,9 +127,9 @@ def _full(most: float, alone: float, load: float, busy: float) -> float:
     return queue / (1.0 - above + queue)
 
 
-def _room(limits: EngineLimits, crowd: float) -> float:
-    """Prompt tokens of a step beside one of each running request."""
-    room = max(limits.max_num_batched_tokens - min(crowd, limits.max_num_seqs), 1.0)
+def _room(limits: EngineLimits, crowd: float, drafts: int) -> float:
+    """Prompt tokens of a step beside one of each running request and its drafts."""
+    room = max(limits.max_num_batched_tokens - min(crowd, limits.max_num_seqs) * (1 + drafts), 1.0)
     return min(room, float(limits.chunk_tokens or room))
 
 

@@ -52,41 +52,51 @@ NO_THROUGHPUT = 1e-3  # tokens/s that everything reaches
 class PrecisionChoice(Entry):
     """Storage precision of weights and KV cache."""
 
-    weights: Precision = "fp16"
-    kv: Literal["fp16", "fp8"] = "fp16"
+    weights: Precision = Field(default="fp16", description="of the weights; fp4: NVFP4")
+    kv: Literal["fp16", "fp8"] = Field(default="fp16", description="of the KV cache")
 
 
 class Workload(Entry):
     """W = (B, S_in, S_out) of LP Table IV."""
 
-    batch: PositiveInt
-    input_tokens: PositiveInt
-    output_tokens: PositiveInt
+    batch: PositiveInt = Field(description="B: requests served together")
+    input_tokens: PositiveInt = Field(description="S_in: tokens of a prompt")
+    output_tokens: PositiveInt = Field(description="S_out: tokens of an answer")
 
 
 class RealTime(Entry):
     """LP(7): throughput and both latencies bound; with serving: continuous also ``{at_most: 1.0, percentile: 0.9}``."""
 
-    kind: Literal["real_time"]
-    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
-    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
-    tbt_s: Annotated[LatencyLimit, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)]
+    kind: Literal["real_time"] = Field(description="throughput and both latencies are limited")
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
+        description="input and output tokens a second together (LP 6)"
+    )
+    ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
+        Field(description="time to the first token")
+    )
+    tbt_s: Annotated[LatencyLimit, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
+        Field(description="time between tokens")
+    )
 
 
 class Batch(Entry):
     """LP(8): throughput alone."""
 
-    kind: Literal["batch"]
-    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)]
+    kind: Literal["batch"] = Field(description="throughput alone is limited")
+    tps: Annotated[TokensPerSecond, Limit("throughput", "least", "tokens/s", off=NO_THROUGHPUT, rated=True)] = Field(
+        description="input and output tokens a second together (LP 6)"
+    )
 
 
 class PoolChoice(Entry):
     """Machines to choose from: a catalogue pool narrowed by region and name patterns, own machines, or both."""
 
-    catalog: str | None = None
-    region: str | None = None
-    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = ("*",)
-    exclude: tuple[str, ...] = ()
+    catalog: str | None = Field(default=None, description="a machine list: optmodels list catalog")
+    region: str | None = Field(default=None, description="of the list's machines; default: the list's own")
+    include: Annotated[tuple[str, ...], Limit("machines", "among", off=("*",), scope=True)] = Field(
+        default=("*",), description="patterns of machine names to choose from"
+    )
+    exclude: tuple[str, ...] = Field(default=(), description="patterns of machine names left out")
     machines: tuple[Machine, ...] = ()
     price_source: str = Field(
         default="", max_length=2000, description="of the machines' prices: where and of which day"
@@ -100,18 +110,22 @@ class Markets(Entry):
     """Markets allowed for each role."""
 
     main: Annotated[tuple[Market, ...], Limit("markets of the main machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1
+        default=("on_demand", "spot"), min_length=1, description="markets that main machines are bought in"
     )
     ao: Annotated[tuple[Market, ...], Limit("markets of the AO machines", "among", full=MARKETS)] = Field(
-        default=("on_demand", "spot"), min_length=1
+        default=("on_demand", "spot"), min_length=1, description="markets that attention-offload machines are bought in"
     )
 
 
 class AlphaRange(Entry):
     """Allowed offload ratio of the offloading families."""
 
-    min: Annotated[Fraction, Limit("offload ratio", "least", off=0.0)] = 0.0
-    max: Annotated[Fraction, Limit("offload ratio", "most", off=1.0)] = 1.0
+    min: Annotated[Fraction, Limit("offload ratio", "least", off=0.0)] = Field(
+        default=0.0, description="least share of the KV cache or attention that is offloaded"
+    )
+    max: Annotated[Fraction, Limit("offload ratio", "most", off=1.0)] = Field(
+        default=1.0, description="largest share of the KV cache or attention that is offloaded"
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> AlphaRange:
@@ -155,28 +169,35 @@ class Strategies(Splits):
     """The strategy space Σ; `replicas` of single-machine strategies go beyond the paper, whose space has [1]."""
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
-        default=FAMILIES, min_length=1
+        default=FAMILIES, min_length=1, description="ways to run a batch"
     )
-    tensor_parallel: tuple[PositiveInt, ...] = (1, 2, 4, 8, 16)
+    tensor_parallel: tuple[PositiveInt, ...] = Field(
+        default=(1, 2, 4, 8, 16),
+        description="GPUs per replica to choose from; times replicas it is the GPUs of the machine",
+    )
     alpha: AlphaRange = AlphaRange()
 
 
 class OperatingPoint(Entry):
     """One measured way to run the workload; replaces the performance model."""
 
-    name: str = Field(min_length=1, max_length=200)
-    family: Family
-    main: str
-    ao: str | None = None
+    name: str = Field(min_length=1, max_length=200, description="in plans and messages")
+    family: Family = Field(description="strategy")
+    main: str = Field(description="machine of the pool that it runs on")
+    ao: str | None = Field(default=None, description="attention-offload machine of the pool, in the ao families")
     count: PositiveInt = Field(default=1, description="k, K or N of the family")
     tp: PositiveInt = Field(default=1, description="GPUs of a replica on the main machine (tensor parallel)")
     replicas_per_machine: PositiveInt = Field(default=1, description="replicas on a main machine that share its part")
-    alpha: Fraction = 0.0
-    tps: TokensPerSecond | None = None
-    e2e_s: Seconds | None = None
-    ttft_s: Seconds | None = None
-    tbt_s: Seconds | None = None
-    source: str = ""
+    alpha: Fraction = Field(default=0.0, description="offload ratio")
+    tps: TokensPerSecond | None = Field(
+        default=None, description="tokens/s of the batch, input and output together; or e2e_s"
+    )
+    e2e_s: Seconds | None = Field(
+        default=None, description="from the first prompt to the last token of the batch; or tps"
+    )
+    ttft_s: Seconds | None = Field(default=None, description="time to the first token")
+    tbt_s: Seconds | None = Field(default=None, description="time between tokens")
+    source: str = Field(default="", description="who measured it")
 
     @model_validator(mode="after")
     def _consistent(self) -> OperatingPoint:
@@ -196,7 +217,9 @@ class Latency(Entry):
 
     model: ModelChoice | None = None
     engine: Engine = Field(default="vllm", description="that the model is asked about")
-    variant: Variant = "roofline"
+    variant: Variant = Field(
+        default="roofline", description="formulas of the curves: the paper's, or with every term of the roofline"
+    )
     calibration: str | Calibration | None = Field(default=None, description="a catalogue name or a YAML file")
     safety: Annotated[float | None, Limit("chance that latencies stay below", "least", "%", tight=1 - 1e-6)] = Field(
         default=None, gt=0, lt=1, allow_inf_nan=False, description="probability that measured latencies stay below"
@@ -218,8 +241,12 @@ class Latency(Entry):
 class MemoryRules(Entry):
     """Fractions of memory a server may plan with, and the prompt tokens it processes at a time."""
 
-    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = 0.9
-    ram_usable: Annotated[PositiveFraction, Limit("usable share of RAM", "most", "%", off=1.0)] = 0.9
+    vram_usable: Annotated[PositiveFraction, Limit("usable share of VRAM", "most", "%", off=1.0)] = Field(
+        default=0.9, description="share of GPU memory that weights, cache and activations may take"
+    )
+    ram_usable: Annotated[PositiveFraction, Limit("usable share of RAM", "most", "%", off=1.0)] = Field(
+        default=0.9, description="share of the host's memory that offloaded caches may take"
+    )
     volume_gib: Annotated[Gib, Limit("disk volume for KV offload", "most", "GiB", off=math.inf)] = Field(
         default=16384.0, description="attached volume for KV offload to disk (its price left out)"
     )
@@ -232,12 +259,16 @@ class MemoryRules(Entry):
 class StaticBatch(Problem):
     """One workload, its SLO, a pool of machines and the strategies allowed on them."""
 
-    model: str | Architecture
+    model: str | Architecture = Field(description="LLM of the catalogue, or its architecture")
     precision: PrecisionChoice = PrecisionChoice()
     workload: Workload
-    slo: Annotated[RealTime | Batch, Field(discriminator="kind")]
-    gpus: dict[str, Gpu] = {}
-    pool: PoolChoice
+    slo: Annotated[RealTime | Batch, Field(discriminator="kind")] = Field(
+        description="what the workload is promised; kind says which limits there are"
+    )
+    gpus: dict[str, Gpu] = Field(
+        default={}, description="GPUs of your own by name, beside those of the catalogue or in their place"
+    )
+    pool: PoolChoice = Field(description="machines to choose from")
     markets: Markets = Markets()
     strategies: Strategies = Strategies()
     latency: Latency = Latency()

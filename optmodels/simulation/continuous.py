@@ -12,7 +12,10 @@ An instance works as vLLM's V1 scheduler does. Its time is `latency.steps.StepCo
 With `overlap` a step is chosen while the one before it runs (vLLM's asynchronous scheduling, the overlap schedulers of
 SGLang and TensorRT-LLM): who is admitted computes nothing in the step that begins then, unless the engine was idle.
 
-A prompt's last chunk makes the first token, every later step one more. Content blocks of prompts (`traces.Prefixes`)
+A prompt's last chunk makes the first token, every later step one more. Where the costs have k drafts a step, each
+decoding request takes k + 1 tokens of a step's budget and room for as many in the cache, of which it gives back what is
+not accepted; and all get as many tokens, so that after n steps of the instance they are ⌊n·g⌋ for g = 1 + a: the mean
+acceptance, without its chance. Content blocks of prompts (`traces.Prefixes`)
 are shared: those at the head of a prompt that are in the cache are not computed, but at least one token is; blocks
 that nobody uses stay until their room is needed, those unused for longest going first.
 
@@ -62,7 +65,7 @@ class Engine:
         costs: of its steps.
         kv_tokens: that its cache holds; whole blocks count.
         max_num_seqs: requests that run at a time.
-        max_num_batched_tokens: prompt tokens and decodes of a step; at least `max_num_seqs`.
+        max_num_batched_tokens: prompt tokens, decodes and their drafts of a step; at least those of `max_num_seqs`.
         chunk_tokens: of one prompt in a step (vLLM's long_prefill_token_threshold); None: no limit of its own.
         block_tokens: of a KV block.
         overlap: whether a step is chosen while the one before it runs.
@@ -90,8 +93,10 @@ class Engine:
             for name in ("max_num_seqs", "block_tokens", "chunk_tokens")
             if getattr(self, name) is not None and getattr(self, name) < 1
         ]
-        if self.max_num_batched_tokens < self.max_num_seqs:
-            expected = f"at least max_num_seqs, {self.max_num_seqs}"
+        decoding = self.max_num_seqs * (1 + self.costs.drafts)
+        if self.max_num_batched_tokens < decoding:
+            each = f" with {self.costs.drafts} drafts each" if self.costs.drafts else ""
+            expected = f"at least max_num_seqs{each}, {decoding}"
             mistakes.append(Mistake(None, "max_num_batched_tokens", self.max_num_batched_tokens, expected))
         if not self.kv_tokens >= self.block_tokens:
             mistakes.append(
@@ -360,7 +365,8 @@ def _state(a: Arrivals, engines: Sequence[Engine], bin_s: float, bins: int) -> A
             "slots": slots, "experts_s": e_.all_s if e_ else 0.0,
             "untouched": np.log(active) if active > 0 else -np.inf,
             "window_share": c.window.share if c.window else 0.0, "from_s": e.available_from_s,
-            "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap,
+            "step_s": e.step_s, "per_block": 1.0 / e.blocks, "overlap": e.overlap, "drafts": c.drafts,
+            "tokens": c.tokens,
             **{k: v for k, v in vars(c).items() if k.endswith("_s")},
         }.items():  # fmt: skip
             x[j][name] = value

@@ -3,8 +3,9 @@
 A step costs the same however many requests are in it. All who decode advance together, so an instance counts its steps
 and keeps of each decoding request only the step at which something happens to it (its context outgrows the attention
 window, it is answered), in a heap; how many of them fill a block of the KV cache is counted by their context modulo the
-block's size; sums over contexts grow by the number of requests. An instance is brought forward only when somebody looks
-at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
+block's size; sums over contexts grow by the number of requests. With drafts all who decode get as many tokens of a
+step, and it is these tokens, the instance's `clock`, that it counts. An instance is brought forward only when somebody
+looks at it. Waiting requests lie in a pairing heap, so that order of arrival and priorities are one thing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ UNEVEN_BY, UNEVEN_TIMES = 32, 1.5  # requests: from here on evenness goes before
 WORTH = 0.3  # of the prompt: from here on a prefix is worth a longer queue
 
 # order: of its admission; held: prefix blocks of the KV `blocks` that it uses; inside: its context is still within the
-# window; where: in the heap of those that decode, or −1; due: the instance's step at which it is answered; a, b: child
+# window; where: in the heap of those that decode, or −1; due: the instance's clock at which it is answered; a, b: child
 # and sibling while waiting, neighbours in order of admission while running; fill: next that is prefilled.
 REQUEST = record(
     "input output expected received klass pool ids units instance"
@@ -31,13 +32,14 @@ REQUEST = record(
 )
 # sum_c, sum_w: contexts of those that decode, as a whole and within the window; below: how many are within it; ahead:
 # prompt tokens still to be prefilled; asked: KV blocks of the prompts that wait; free: blocks that nobody uses, the
-# `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait.
+# `cached` prefix blocks among them, each of `unit` blocks; root: of those that wait; clock: tokens that a request which
+# always decoded would have got of the steps so far, ⌊steps·tokens⌋.
 INSTANCE = record(
     "blocks free asked kind pool seqs budget chunk block unit window overlap"
     " running decoding waiting root steps sum_c sum_w below ahead expected orders"
-    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most",
+    " first last filling filled heap residues cached base mask slot oldest newest slots preempted most drafts clock",
     "fixed_s prompt_step_s prompt_token_s prompt_pair_s prompt_context_s decode_request_s context_s mixed_context_s"
-    " request_s experts_s untouched window_share from_s step_s busy_s per_block",
+    " request_s experts_s untouched window_share from_s step_s busy_s per_block tokens",
 )
 ENTRY = record("key order who")
 BIN = record("", "busy_s running waiting kv_blocks tokens")  # integrals over the bin's seconds
@@ -51,7 +53,7 @@ class State(NamedTuple):
     next: Any  # (I,) end of the step under way; infinity: idle
     here: Any  # (I,) requests that wait and run
     heap: Any  # of ENTRY, those that decode; of instance j from x[j].heap on
-    residue: Any  # of those that decode, how many have each context − steps modulo the block
+    residue: Any  # of those that decode, how many have each context − clock modulo the block
     cell: Any  # hash tables of prefix blocks, from x[j].base on
     slot: Any  # prefix blocks, from x[j].slots on
     ids: Any  # of the prompts' prefix blocks
@@ -174,15 +176,15 @@ def _decode(s, j, i):  # type: ignore[no-untyped-def]
     """Begin to decode, with the context that is in the cache."""
     x, r = s.x[j], s.request[i]
     c = r.context
-    r.base = c - x.steps
-    r.due = x.steps + r.output - r.made
+    r.base = c - x.clock
+    r.due = x.clock + r.output - r.made
     key = r.due
     r.inside = c < x.window
     x.sum_c += c
     x.sum_w += min(c, x.window)
     x.below += r.inside
     if r.inside:
-        key = min(key, x.steps + x.window - c)
+        key = min(key, x.clock + x.window - c)
     s.residue[x.residues + r.base % x.block] += 1
     _up(s, x.heap, x.decoding, key, r.order, i)
     x.decoding += 1
@@ -192,9 +194,9 @@ def _decode(s, j, i):  # type: ignore[no-untyped-def]
 def _stop(s, j, i):  # type: ignore[no-untyped-def]
     """Decode no longer; its context and tokens made are known from here on."""
     x, r = s.x[j], s.request[i]
-    c = r.base + x.steps
+    c = r.base + x.clock
     r.context = c
-    r.made = r.output - (r.due - x.steps)
+    r.made = r.output - (r.due - x.clock)
     x.sum_c -= c
     x.sum_w -= min(c, x.window)
     x.below -= r.inside
@@ -349,6 +351,21 @@ def _experts(x, tokens):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def _clock(x, steps):  # type: ignore[no-untyped-def]
+    """Tokens of a request that decoded in so many steps."""
+    return steps if x.drafts == 0 else int(steps * x.tokens + 1e-9)
+
+
+@compiled
+def _growing(s, x, low, high):  # type: ignore[no-untyped-def]
+    """Blocks that all who decode need to go from `low` to `high` tokens beyond what is in the cache."""
+    blocks = 0
+    for i in range(low, high):
+        blocks += s.residue[x.residues + (-x.clock - i) % x.block]
+    return blocks
+
+
+@compiled
 def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
     """The first of those that wait joins those that run, if its prompt has room; the budget left, or −1.
 
@@ -360,7 +377,8 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
     tokens = r.input + r.made
     units, idle = _found(s, j, i, tokens)
     context = max(units * s.unit_tokens, r.received)
-    blocks = -(-(tokens + (context == tokens)) // x.block)  # who decodes at once needs room for its next token
+    # Who decodes at once needs room for its next token and the drafts beside it.
+    blocks = -(-(tokens + (context == tokens) * (1 + x.drafts)) // x.block)
     if blocks + (idle - units) * x.unit > x.free:
         return -1
     _unwait(s, x)
@@ -389,7 +407,7 @@ def _admit(s, j, t, budget, later):  # type: ignore[no-untyped-def]
         r.made = 1
         r.first_s = r.arrival_s
         _decode(s, j, i)
-        return budget - 1
+        return budget - 1 - x.drafts
     r.fill = -1
     if x.filled >= 0:
         s.request[x.filled].fill = i
@@ -410,11 +428,11 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     """Begin the next step, if there is anything to do."""
     x = s.x[j]
     preempted = False
-    while s.residue[x.residues + (-x.steps) % x.block] > x.free:
+    while _growing(s, x, 0, 1 + x.drafts) > x.free:
         _preempt(s, j)
         preempted = True
-    _take(s, j, s.residue[x.residues + (-x.steps) % x.block])
-    budget = x.budget - x.decoding
+    _take(s, j, _growing(s, x, 0, 1 + x.drafts))
+    budget = x.budget - x.decoding * (1 + x.drafts)
     i = x.filling
     while i >= 0:
         r = s.request[i]
@@ -443,7 +461,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
         i = r.fill
     contexts = x.window_share * x.sum_w + (1.0 - x.window_share) * x.sum_c
     n = x.decoding
-    seconds = x.fixed_s + _experts(x, tokens + n) + x.decode_request_s * n
+    seconds = x.fixed_s + _experts(x, tokens + n * (1 + x.drafts)) + x.decode_request_s * n
     if tokens > 0:
         seconds += x.prompt_step_s + x.prompt_token_s * tokens + x.prompt_pair_s * pairs
         seconds += x.prompt_context_s * earlier + x.mixed_context_s * contexts
@@ -453,7 +471,7 @@ def _schedule(s, j, t):  # type: ignore[no-untyped-def]
     x.most = max(x.most, x.running)
     s.next[j] = t + seconds
     if s.bins.shape[1] > 0:
-        _record(s, j, t, seconds, tokens + n)
+        _record(s, j, t, seconds, tokens + n * (_clock(x, x.steps + 1) - x.clock))
 
 
 @compiled
@@ -486,15 +504,19 @@ def _answered(s, j, i, t):  # type: ignore[no-untyped-def]
 
 @compiled
 def _complete(s, j, t):  # type: ignore[no-untyped-def]
-    """End a step: a token for everyone who decodes, prompts advance, the last chunk of one gives a token."""
+    """End a step: its tokens for everyone who decodes, prompts advance, the last chunk of one gives a token."""
     x = s.x[j]
     x.steps += 1
-    x.sum_c += x.decoding
-    x.sum_w += x.below
-    while x.decoding > 0 and s.heap[x.heap].key <= x.steps:
+    made = _clock(x, x.steps) - x.clock
+    x.free += _growing(s, x, made, 1 + x.drafts)  # of drafts that were not accepted
+    x.clock += made
+    x.sum_c += x.decoding * made
+    x.sum_w += x.below * made
+    while x.decoding > 0 and s.heap[x.heap].key <= x.clock:
         i = s.heap[x.heap].who
         r = s.request[i]
-        if r.due > x.steps:  # its context leaves the window
+        if r.inside and r.base + x.clock >= x.window:  # its context leaves the window
+            x.sum_w -= r.base + x.clock - x.window
             x.below -= 1
             r.inside = 0
             _unheap(s, x.heap, x.decoding, 0)
@@ -557,27 +579,27 @@ def _predicted(s, j, i, t):  # type: ignore[no-untyped-def]
         units, _ = _found(s, j, i, r.input)
         own = min(own, r.input - units * s.unit_tokens)
     n = min(here, x.seqs)
-    step = x.fixed_s + _experts(x, n) + n * (
+    step = x.fixed_s + _experts(x, n * (1 + x.drafts)) + n * (
         x.decode_request_s + x.context_s * _seen(x, (x.sum_c + x.ahead + r.input) / here)
     )  # fmt: skip
     blocks = x.blocks - x.free + x.asked + (-(-r.input // x.block))
     load = max(here / x.seqs, blocks * x.per_block)
     first = s.next[j] - t if s.next[j] < INF else 0.0
     if load > 1.0:
-        first += (load - 1.0) * 0.5 * (x.expected + r.expected) / here * step
+        first += (load - 1.0) * 0.5 * (x.expected + r.expected) / (here * x.tokens) * step
     prompts = x.ahead + own
     if prompts > 0:
-        first += np.ceil(prompts / max(x.budget - n + 1, 1)) * (step + x.prompt_step_s)
+        first += np.ceil(prompts / max(x.budget - n * (1 + x.drafts) + 1, 1)) * (step + x.prompt_step_s)
         first += x.prompt_token_s * prompts + x.prompt_pair_s * own * _seen(x, r.input - 0.5 * own)
     first += x.request_s
-    return first, first + (r.expected - 1) * max(step, x.step_s)
+    return first, first + (r.expected - 1) / x.tokens * max(step, x.step_s)
 
 
 @compiled
 def _may(s, j, i, t, refuse):  # type: ignore[no-untyped-def]
     """Whether an instance takes a request: it runs, the request fits it and, where it may refuse, is in time."""
     x, r = s.x[j], s.request[i]
-    if x.from_s > t or -(-(r.input + r.output - 1) // x.block) > x.blocks:
+    if x.from_s > t or -(-(r.input + r.output - 1 + x.drafts) // x.block) > x.blocks:
         return False
     if not refuse:
         return True

@@ -181,7 +181,8 @@ class _Simulation:
     def schedule(self, e: _Instance, now: float) -> None:
         """Choose what the next step does, and how long that takes."""
         preempted = False
-        while e.used + sum(e.blocks(r.context + 1) - e.blocks(r.room) for r in e.decoding) > e.engine.blocks:
+        drafts = e.engine.costs.drafts
+        while e.used + sum(e.blocks(r.context + 1 + drafts) - e.blocks(r.room) for r in e.decoding) > e.engine.blocks:
             worst = max(e.running, key=lambda r: r.urgency)
             e.give_up(worst)
             worst.received = 0
@@ -189,9 +190,9 @@ class _Simulation:
             self.preempted[worst.index] += 1
             preempted = True
         for r in e.decoding:
-            r.room = r.context + 1
+            r.room = r.context + 1 + drafts
         e.make_room()
-        budget = e.engine.max_num_batched_tokens - len(e.decoding)
+        budget = e.engine.max_num_batched_tokens - len(e.decoding) * (1 + drafts)
         filling = [r for r in e.running if r not in e.decoding]
         for r in filling:
             budget = e.advance_prompt(r, budget)
@@ -201,7 +202,7 @@ class _Simulation:
             r = min(e.waiting, key=lambda r: r.urgency)
             shared = e.found(r, r.tokens)
             context = max(len(shared) * e.unit_tokens, r.received)
-            room = r.tokens + (context == r.tokens)  # who decodes at once needs room for its next token
+            room = r.tokens + (context == r.tokens) * (1 + drafts)  # who decodes at once needs it for its next tokens
             idle = sum(b in e.unused for b in shared)
             if e.used + e.blocks(room) + (idle - len(shared)) * e.unit > e.engine.blocks:
                 break
@@ -217,7 +218,7 @@ class _Simulation:
                 r.made = 1
                 self.first[r.index] = r.arrived_s
                 e.decoding.append(r)
-                budget -= 1
+                budget -= 1 + drafts
             else:
                 chunk = min(r.target - r.context, e.engine.chunk_tokens or budget, budget)
                 if later:
@@ -242,17 +243,20 @@ class _Simulation:
         e.step_end = now + seconds
 
     def complete(self, e: _Instance, now: float) -> None:
-        """A token for everyone who decodes; prompts advance."""
+        """A token for everyone who decodes, and the drafts accepted; prompts advance."""
+        g = e.engine.costs.tokens
+        made = math.floor((e.steps + 1) * g + 1e-9) - math.floor(e.steps * g + 1e-9)
         e.steps += 1
         e.under_way = False
         filling = [r for r in e.running if r not in e.decoding]
         done = []
         for r in e.decoding:
-            r.context += 1
-            r.made += 1
-            if r.made == r.output:
+            r.context += made
+            r.room = r.context
+            r.made += made
+            if r.made >= r.output:
                 done.append(r)
-        for r in sorted(done, key=e.running.index):
+        for r in sorted(done, key=lambda r: (r.output - r.made, e.running.index(r))):  # by tokens too many
             self.answered(e, r, now)
         for r in filling:
             r.context += r.chunk
@@ -287,13 +291,13 @@ class _Simulation:
         first = e.step_end - now if e.step_end < math.inf else 0.0
         if load > 1.0:
             outputs = r.expected + sum(q.expected for q in e.running + e.waiting)
-            first += (load - 1.0) * outputs / 2 / here * step
+            first += (load - 1.0) * outputs / 2 / (here * c.tokens) * step
         if ahead + own > 0:
-            room = max(engine.max_num_batched_tokens - n + 1, 1)
+            room = max(engine.max_num_batched_tokens - n * (1 + c.drafts) + 1, 1)
             first += math.ceil((ahead + own) / room) * (step + c.prompt_step_s) + c.prompt_token_s * (ahead + own)
             first += c.prompt_pair_s * own * float(c.seen(r.prompt - own / 2))
         first += c.request_s
-        return first, first + (r.expected - 1) * max(step, engine.step_s)
+        return first, first + (r.expected - 1) / c.tokens * max(step, engine.step_s)
 
     def asked(self, e: _Instance) -> int:
         """Blocks in use and of the prompts that wait."""
@@ -301,7 +305,7 @@ class _Simulation:
 
     def may(self, j: int, i: int, now: float) -> bool:
         e, a = self.instances[j], self.a
-        longest = int(a.input_tokens[i] + a.output_tokens[i]) - 1
+        longest = int(a.input_tokens[i] + a.output_tokens[i]) - 1 + e.engine.costs.drafts
         if e.engine.available_from_s > now or e.blocks(longest) > e.engine.blocks:
             return False
         if not self.refuse:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -267,12 +268,22 @@ class _Base:
                 direct += [(key, place) for place in _places(as_given, schema, key, self.file)]
             except InputError as error:
                 if not self._write_out(key):
-                    wrong.extend(error.mistakes)
+                    wrong.extend(self._in_written(key) or error.mistakes)
         for key, place in direct:
             if value_at(as_given, place.location) != value_at(self.document, place.location):
                 wrong.add(key, key, "a field outside of the sections that the other keys need written out")
         wrong.raise_any()
         return {key: _places(self.document, schema, key, self.file) for key in keys}
+
+    def _in_written(self, key: str) -> Sequence[Mistake]:
+        """Why a key leads nowhere even in what is written out, where it ends as some key there does (a list of pools
+        is one pool with its machines): its near paths help more than those of the file."""
+        try:
+            _places(self.written, type(self.problem), key, self.file)
+        except InputError as error:
+            ending = re.split(r"[.\[]", key)[-1]
+            return [m for m in error.mistakes if m.hint and m.hint.count(f".{ending}")]
+        return []
 
     def _write_out(self, key: str) -> bool:
         """Write out the smallest sections that a key leads into and that leave what the instance says as it is."""

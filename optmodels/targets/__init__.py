@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import chain, count
+from itertools import chain, count, groupby
 from typing import Any
 
 from optmodels.errors import InputError, Mistake, printable
@@ -18,6 +18,7 @@ from optmodels.io.write import safe_name
 from optmodels.plan.deployment import Deployment, Deployments
 
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
+DRAFT_PLACEHOLDER = "SET-THE-DRAFT"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ Target = Callable[[Deployments], Export]
 
 MODELS = ("mps", "lp")
 SPANNING = "lws"  # the target whose servers may span machines
-NAMES = ("vllm", "kubernetes", SPANNING, "kserve", "keda", "skypilot", "terraform", *MODELS)
+NAMES = ("vllm", "kubernetes", SPANNING, "kserve", "keda", "llm-d", "dynamo", "skypilot", "terraform", *MODELS)
 
 
 def of_plan(plan: Deployments, to: str) -> Export:
@@ -58,7 +59,7 @@ def of_plan(plan: Deployments, to: str) -> Export:
         if not rest:
             raise InputError(Mistake(None, "to", to, f"{SPANNING}: {notes[0]}"))
         plan = plan.model_copy(update={"deployments": rest, "notes": [*plan.notes, *notes]})
-    target: Target = import_module(f"optmodels.targets.{to}").export
+    target: Target = import_module(f"optmodels.targets.{to.replace('-', '')}").export
     return target(plan)
 
 
@@ -81,15 +82,51 @@ def head(plan: Deployments) -> list[str]:
             *(line for note in plan.notes for line in comment(note))]  # fmt: skip
 
 
-def names(deployments: list[Deployment], limit: int = 40) -> list[str]:
-    """A distinct DNS label for each deployment: lower-case letters, digits and dashes, beginning with a letter."""
+def names(deployments: list[Deployment]) -> list[str]:
+    """A distinct DNS label for each deployment."""
+    return dns_labels([f"{d.model or 'model'} {d.machine}" for d in deployments])
+
+
+def dns_labels(texts: list[str], limit: int = 40) -> list[str]:
+    """A distinct DNS label for each text: lower-case letters, digits and dashes, beginning with a letter."""
     found: list[str] = []
-    for d in deployments:
-        text = re.sub(r"[^a-z0-9]+", "-", f"{d.model or 'model'} {d.machine}".lower()).strip("-")[:limit].strip("-")
+    for whole in texts:
+        text = re.sub(r"[^a-z0-9]+", "-", whole.lower()).strip("-")[:limit].strip("-")
         text = text if text[:1].isalpha() else f"d-{text}".strip("-")
         free = (t for t in chain([text], (f"{text}-{i}" for i in count(len(found) + 1))) if t not in found)
         found.append(next(free))
     return found
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Deployments that one router stands before.
+
+    Attributes:
+        name: a DNS label.
+        apart: each does one stage of its requests.
+        members: each with a DNS label.
+    """
+
+    name: str
+    apart: bool
+    members: list[tuple[str, Deployment]]
+
+
+def pools(deployments: list[Deployment]) -> list[Pool]:
+    """Those of one model, precision and region; what does one stage apart from what does both.
+
+    No router of requests has a setting for which of them go one way and which the other.
+    """
+
+    def key(member: tuple[str, Deployment]) -> tuple[str, ...]:
+        d = member[1]
+        return d.model, d.checkpoint, d.weights, d.kv, d.region, "apart" if d.stage != "both" else ""
+
+    labelled = sorted(zip(names(deployments), deployments, strict=True), key=key)
+    groups = [(k, list(members)) for k, members in groupby(labelled, key)]
+    labels = dns_labels([f"{k[0] or 'model'} {k[-1]} pool" for k, _ in groups])
+    return [Pool(name, bool(k[-1]), members) for name, (k, members) in zip(labels, groups, strict=True)]
 
 
 QUANTISED = {
@@ -105,6 +142,15 @@ def said(d: Deployment) -> list[str]:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
     if d.weights in QUANTISED:
         notes.append(f"The plan assumes {QUANTISED[d.weights]}: name a checkpoint quantised so.")
+    if d.drafts is not None:
+        notes.append(
+            f"The plan counts on {d.drafts.tokens:.3g} tokens of a step with {d.drafts.drafts} drafts: measure how many"
+            " are accepted; no setting of the engine makes them so."
+        )
+        if d.drafts.by == "head":
+            notes.append(f"Replace {DRAFT_PLACEHOLDER} by the draft head's checkpoint, or the method by mtp.")
+        elif d.drafts.by == "model" and not d.drafts.checkpoint:
+            notes.append(f"The plan names no checkpoint for the draft model: replace {DRAFT_PLACEHOLDER}.")
     return notes
 
 

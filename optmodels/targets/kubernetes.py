@@ -18,6 +18,19 @@ SPOT: dict[str, tuple[str, str]] = {  # node label of spot machines
     "azure": ("kubernetes.azure.com/scalesetpriority", "spot"),
 }
 
+
+def bought(d: Deployment) -> list[str]:
+    """Notes on its machines that no manifest has a field for."""
+    notes = []
+    if d.market == "spot" and d.provider not in SPOT:
+        notes.append("Bought on the spot market; add your cluster's node label for spot machines.")
+    if d.devices:
+        notes.append("The plan names GPUs; a device plugin chooses them itself, of the same servers.")
+    if d.market is not None and d.market.startswith("reserved"):
+        notes.append("On reserved machines; a reservation is made with the provider, not in a manifest.")
+    return notes
+
+
 Manifests = Callable[[str, Deployment], list[dict[str, Any]]]
 
 
@@ -42,11 +55,13 @@ def pod(d: Deployment, container: str = "vllm") -> dict[str, Any]:
         select[key] = value
         tolerations.append({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"})
     gpus = d.tensor_parallel * d.pipeline_parallel // d.nodes
+    side_channel = [{"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     engine = {
         "name": container, "image": IMAGE, "args": ["--model", vllm.flags(d)[0], *vllm.flags(d)[1:]],
         "ports": [{"name": "http", "containerPort": vllm.PORT}],
         "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token",
-                                                                    "optional": True}}}],
+                                                                    "optional": True}}},
+                *(side_channel if d.stage != "both" else [])],
         "resources": {"limits": {"nvidia.com/gpu": gpus}, "requests": {"nvidia.com/gpu": gpus}},
         "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10},
         "startupProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 10, "failureThreshold": 180},
@@ -94,13 +109,7 @@ def written(plan: Deployments, made: Manifests, file: str) -> Export:
     notes = list(plan.notes)
     parts = ["\n".join(head(plan))]
     for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
-        mine = said(d)
-        if d.market == "spot" and d.provider not in SPOT:
-            mine.append("Bought on the spot market; add your cluster's node label for spot machines.")
-        if d.devices:
-            mine.append("The plan names GPUs; a device plugin chooses them itself, of the same servers.")
-        if d.market is not None and d.market.startswith("reserved"):
-            mine.append("On reserved machines; a reservation is made with the provider, not in a manifest.")
+        mine = [*said(d), *bought(d)]
         notes += prefixed(d, mine)
         text = "\n".join(about(d, mine))
         body = yaml.safe_dump_all(made(name, d), sort_keys=False, explicit_start=True, width=110)

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from optmodels.errors import InputError, Mistake
 from optmodels.plan.deployment import Deployment, Deployments
 from optmodels.targets import Export, about, head, names, prefixed, said, vllm
 
@@ -34,9 +35,21 @@ def task(name: str, d: Deployment) -> dict[str, Any]:
 
 
 def export(plan: Deployments) -> Export:
-    """``NAME.sky.yaml`` for each deployment: ``sky serve up NAME.sky.yaml``."""
+    """``NAME.sky.yaml`` for each deployment: ``sky serve up NAME.sky.yaml``.
+
+    Raises:
+        InputError: all of the plan's deployments do one stage.
+    """
     files, notes = {}, list(plan.notes)
-    for name, d in zip(names(plan.deployments), plan.deployments, strict=True):
+    whole = [d for d in plan.deployments if d.stage == "both"]
+    if len(whole) < len(plan.deployments):
+        notes.append(
+            "SkyPilot's service sends a request to one replica, never to a prefill and then a decode engine:"
+            " deployments that do one stage are not in these files; export them --to llm-d or dynamo."
+        )
+    if not whole:
+        raise InputError(Mistake(None, "to", "skypilot", f"llm-d or dynamo: {notes[-1]}"))
+    for name, d in zip(names(whole), whole, strict=True):
         mine = said(d)
         if d.hosts:
             mine.append("On servers of one's own: add them to SkyPilot as an SSH node pool of this name, and name the"

@@ -11,11 +11,15 @@ from typing import Any
 
 import yaml
 
-from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import PLACEHOLDER, Export, about, comment, head, names, prefixed, said
+from optmodels.plan.deployment import Deployment, Deployments, Drafts
+from optmodels.targets import DRAFT_PLACEHOLDER, PLACEHOLDER, Export, about, comment, head, names, prefixed, said
 
 VERSION = "0.33.0"
 PORT = 8000
+TRANSFERS = (
+    "KV caches go by NIXL over the network that engines have: without RDMA devices (in pods, too) by TCP, slower than"
+    " planned."
+)
 SIDE_CHANNEL = 5600  # of NIXL, one for each engine of a host
 
 
@@ -40,11 +44,29 @@ def arguments(d: Deployment) -> dict[str, Any]:
     found["gpu-memory-utilization"] = d.vram_usable
     if d.stage != "both":  # roles are the proxy's with NIXL, but other connectors go by them
         role = {"prefill": "kv_producer", "decode": "kv_consumer"}[d.stage]
-        found["kv-transfer-config"] = json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
+        found["kv-transfer-config"] = connector(role)
+    if d.drafts is not None:
+        found["speculative-config"] = json.dumps(_speculative(d, d.drafts))
     if d.kv_offload_gib is not None:
         found["kv-offloading-size"] = float(f"{d.kv_offload_gib:.4g}")
         found["kv-offloading-backend"] = "native"
     return found
+
+
+def connector(role: str) -> str:
+    """How KV caches go from prefill to decode engines: by NIXL."""
+    return json.dumps({"kv_connector": "NixlConnector", "kv_role": role})
+
+
+def _speculative(d: Deployment, s: Drafts) -> dict[str, Any]:
+    """vLLM's SpeculativeConfig."""
+    each: dict[str, Any] = {"num_speculative_tokens": s.drafts}
+    if s.by == "ngram":
+        return {"method": "ngram"} | each
+    if s.by == "head":
+        return {"method": "eagle3", "model": DRAFT_PLACEHOLDER} | each
+    named = s.checkpoint or DRAFT_PLACEHOLDER
+    return {"method": "draft_model", "model": named} | each | {"draft_tensor_parallel_size": d.tensor_parallel}
 
 
 def flags(d: Deployment) -> list[str]:
@@ -68,7 +90,10 @@ def export(plan: Deployments) -> Export:
         for i, group in enumerate(d.groups):
             devices = ",".join(str(g) for g in group)
             command = shlex.join(["vllm", "serve", *flags(d), f"--port={first + i}"])
-            channel = "" if d.stage == "both" else f"VLLM_NIXL_SIDE_CHANNEL_PORT={SIDE_CHANNEL + first - PORT + i} "
+            channel = ""
+            if d.stage != "both":
+                host = 'VLLM_NIXL_SIDE_CHANNEL_HOST="${VLLM_NIXL_SIDE_CHANNEL_HOST:-$(hostname -I | cut -d" " -f1)}"'
+                channel = f"{host} VLLM_NIXL_SIDE_CHANNEL_PORT={SIDE_CHANNEL + first - PORT + i} "
             commands.append(f"CUDA_VISIBLE_DEVICES={devices} {channel}{command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
         files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])

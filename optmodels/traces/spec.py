@@ -26,9 +26,11 @@ class Mix(Entry):
 
     name: Name | None = Field(default=None, description="default: 300-500 tokens, 0.8-1.0")
     share: Positive = Field(default=1.0, description="relative to the other kinds")
-    prompt_tokens: Tokens = (1, 1)
-    output_tokens: Tokens
-    slo_factor: Factors | None = None
+    prompt_tokens: Tokens = Field(default=(1, 1), description="of a prompt: [least, most]")
+    output_tokens: Tokens = Field(description="of an answer: [least, most]")
+    slo_factor: Factors | None = Field(
+        default=None, description="θ of the deadline: [least, most]; default: the file's"
+    )
     model: Name | None = Field(default=None, description="default: drawn from models")
 
     @model_validator(mode="after")
@@ -43,19 +45,21 @@ class Mix(Entry):
 class Generated(Entry):
     """Gamma arrivals with a rate and a coefficient of variation (MaaSO §V-A), and a mix of kinds of request."""
 
-    requests_per_s: Positive
+    requests_per_s: Positive = Field(description="arrivals, mean")
     cv: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
         default=1.0, description="of the time between arrivals: 0 even, 1 Poisson, above 1 in bursts"
     )
-    requests: Annotated[int, Field(strict=True, ge=1, le=MAX_REQUESTS)] | None = None
-    duration_s: Seconds | None = None
+    requests: Annotated[int, Field(strict=True, ge=1, le=MAX_REQUESTS)] | None = Field(
+        default=None, description="how many; or duration_s"
+    )
+    duration_s: Seconds | None = Field(default=None, description="how long requests arrive; or requests")
     maaso: Annotated[int, Field(strict=True, ge=1, le=6)] | None = Field(
         default=None, description="number of a trace of MaaSO Table I, in place of mix"
     )
-    mix: tuple[Mix, ...] = ()
+    mix: tuple[Mix, ...] = Field(default=(), description="kinds of request; or maaso")
     prompt_tokens: Tokens = Field(default=(1, 1), description="of the kinds of a MaaSO trace, which states none")
     models: dict[Name, Positive] = Field(default={}, description="relative shares of models")
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="of the draws")
 
     @model_validator(mode="after")
     def _consistent(self) -> Generated:
@@ -74,7 +78,7 @@ class PredictedOutput(Entry):
     error: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = Field(
         description="standard deviation of ln(predicted/true); 0.5: two of three within a factor of 1.65"
     )
-    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**63)] = Field(default=0, description="of the errors")
 
 
 class TraceSpec(Entry):
@@ -87,7 +91,7 @@ class TraceSpec(Entry):
         default={},
         description="ours: THEIRS or THEIRS:unit of a file with names of its own, e.g. input_tokens: prompt_len",
     )
-    generated: Generated | None = None
+    generated: Generated | None = Field(default=None, description="drawn at random; or file")
     skip_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(default=0.0, description="left out at first")
     first_s: Seconds | None = Field(default=None, description="of the trace's own time that are used")
     rate_factor: Positive = Field(default=1.0, description="arrivals come so many times as fast")

@@ -1,15 +1,16 @@
-"""Engines that batch continuously, from the mathematics: what the references of fleet and orchestration share.
+"""Engines that batch continuously, from the mathematics: what the references of all formulations share.
 
 Written from formulations/fleet/README.md ("Continuous batching"), request class by request class and with plain sums
-over chunks and tokens. Of the product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
+over chunks and tokens; engines of one kind of requests from the READMEs of the formulations that have them. Of the
+product come the seconds of an engine's step on a deployment (`StepCosts`), no more.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -25,9 +26,12 @@ from tests.adversary.roofline import held_bytes, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
 SELDOM = 0.005  # probability that slots or KV run out
+WHOLE = 1e-9  # by which requests in flight may miss a whole number
 HAIR = 1e-12  # by which a value may miss another that it was computed from
 CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so many ω by itself
 LONGEST_WAIT_S = 30.0
+NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
+TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
 
 
 @dataclass(frozen=True)
@@ -162,50 +166,78 @@ class Level:
     crowd_s: list[float]
 
 
-def levels(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float) -> list[Level]:
-    """Those of nine loads that there are: ρ = 0.95·0.8^k, at the step a₀/(1 − ρ) of the largest a₀."""
+def levels(
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
+    stage: str = "both", moved_s: Sequence[float] = (),
+) -> list[Level]:  # fmt: skip
+    """Those of the loads ρ that there are, at the step a₀/(1 − ρ) of the largest a₀."""
     largest = fixed_s(c, math.inf, 1.0, False)
-    each = [level(c, kinds, limits, kv, largest / (1.0 - 0.95 * 0.8**k)) for k in range(9)]
+    each = [level(c, kinds, limits, kv, largest / (1.0 - rho), stage, moved_s) for rho in loads]
     return [x for x in each if x is not None]
 
 
-def level(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float) -> Level | None:
-    """The level of a step time t, or None where a step has no time or room for prompts."""
+def level(
+    c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float, stage: str = "both",
+    moved_s: Sequence[float] = (),
+) -> Level | None:  # fmt: skip
+    """The level of a step time t, or None where a step has no time or room for prompts, or nothing to do.
+
+    Args:
+        c: of the engine.
+        kinds: classes of requests.
+        limits: the instance's `engine` section.
+        kv: tokens that the cache holds.
+        t: seconds of a step.
+        stage: what the engine does of a request: of one token of output where it only prefills, without a prompt to
+            prefill where it only decodes.
+        moved_s: seconds that each class's cache is on its way from or to it; it is held meanwhile.
+    """
+    if stage == "prefill":
+        kinds = [replace(k, output=1.0) for k in kinds]
+    fresh = [0.0 if stage == "decode" else k.new for k in kinds]  # u
 
     def mixture(values: Sequence[float]) -> float:
         return sum(k.weight * v for k, v in zip(kinds, values, strict=True)) / sum(k.weight for k in kinds)
 
     seqs, most_tokens = limits.max_num_seqs, limits.max_num_batched_tokens
     own_most = math.inf if limits.chunk_tokens is None else float(limits.chunk_tokens)
-    whole = [prompt_s(c, k.new, k.prompt - k.new, k.new, False) for k in kinds]  # in one chunk
-    alone = [w + c.prompt_step_s + decode_s(c, k.prompt, k.output, 0.0) for w, k in zip(whole, kinds, strict=True)]
-    fewest = [math.ceil(k.new / min(most_tokens, own_most)) for k in kinds]
+    whole = [prompt_s(c, u, k.prompt - u, max(u, 1.0), False) for u, k in zip(fresh, kinds, strict=True)]  # one chunk
+    alone = [w + c.prompt_step_s * (stage != "decode") + decode_s(c, k.prompt, k.output, 0.0)
+             for w, k in zip(whole, kinds, strict=True)]  # fmt: skip
+    if mixture(alone) <= 0:
+        return None
+    fewest = [math.ceil(u / min(most_tokens, own_most)) for u in fresh]
     carry = max(t - c.fixed_s, 0.0) * mixture(fewest) / mixture(alone)  # chunks a step of the mixture at full load
     varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
     phi = min(3.0 * carry, 1.0) if varies else 1.0 if carry >= 1 else 0.0
+    phi = 1.0 if stage == "prefill" else phi
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
     crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
     a0 = fixed_s(c, crowd, phi, phi < 1)
     rho = 1.0 - a0 / t
-    per_token = mixture(whole) / mixture([k.new for k in kinds])
+    per_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
     room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs))
     if rho <= 0 or room < 16:
         return None
     chunk = min(room, own_most)
-    chunks = [math.ceil(k.new / chunk) for k in kinds]
-    prefill = [prompt_s(c, k.new, k.prompt - k.new, chunk, phi < 1) for k in kinds]
+    chunks = [math.ceil(u / chunk) for u in fresh]
+    prefill = [prompt_s(c, u, k.prompt - u, chunk, phi < 1) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
     work = [p + d for p, d in zip(prefill, decode, strict=True)]
     steps = [m + k.output - 1.0 for m, k in zip(chunks, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
-    # Token-steps of the cache, and their squares: a prompt counts whole in its chunks.
+    # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
+    # way; one that has come waits for the next step.
+    joins = 1.0 if stage == "decode" else 0.0
+    whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
     held = [
-        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output))) for m, k in zip(chunks, kinds, strict=True)
+        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output)))
+        for m, k in zip(whole_steps, kinds, strict=True)
     ]
     squares = [
         m * k.prompt**2 + sum((k.prompt + i) ** 2 for i in range(1, round(k.output)))
-        for m, k in zip(chunks, kinds, strict=True)
+        for m, k in zip(whole_steps, kinds, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
@@ -217,10 +249,13 @@ def level(c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float)
             z, sigma = (kv / typical - mean) / spread, typical * spread
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
         rows.append((
-            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, k.new * t / (0.9 * room),
-            chunks[i] * t / phi if varies and phi < 1 else 0.0,
+            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, fresh[i] * t / (0.9 * room),
+            chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
         ))  # fmt: skip
 
+    if stage == "decode":  # nothing waits for prefill
+        each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each)
     v = mixture(prefill) / mixture(work)
     gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
@@ -270,6 +305,72 @@ def _longest_wait(above: float, most: float) -> float:
         a, b = low + (high - low) / 3, high - (high - low) / 3
         low, high = (a, high) if wait(a) < wait(b) else (low, b)
     return max(wait(low), 0.0)
+
+
+def limit(of: Any) -> tuple[float, float | None]:
+    """A limit's seconds, and its percentile; None: the mean."""
+    if of is None:
+        return math.inf, None
+    return (of, None) if isinstance(of, float | int) else (of.at_most, of.percentile)
+
+
+# One kind of requests -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """An engine at a level and a wait at which requests keep their limits.
+
+    Attributes:
+        requests_per_s: that all its capacities carry.
+        running: in flight at that rate, by Little's law.
+        first_s: to the first token at the limit's percentile, without waiting.
+        e2e_s: of a request in the mean, waiting included.
+    """
+
+    requests_per_s: float
+    running: float
+    first_s: float
+    e2e_s: float
+
+
+def ways(
+    c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
+    tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
+) -> Iterator[Way]:  # fmt: skip
+    """Every level of 25 loads at so many shares of the longest wait.
+
+    Args:
+        c: of the engine's steps.
+        slower: first tokens take so many times as long yet.
+        kind: of the requests.
+        limits: the instance's `engine` section.
+        kv: tokens of the engine's cache.
+        ttft, tpot: (limit in seconds, its percentile; None: the mean).
+        shares: of the longest wait that TTFT allows.
+        waiting_s: of TTFT, at its percentile, that may be waiting.
+        slack: share by which limits are loosened. E2E is that of the tighter reading.
+    """
+    (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE):
+        if tpot_s(x, 0, tpot_at, seqs) > tpot_limit * (1 + slack):
+            continue
+        steps, work = x.chunks[0] + kind.output - 1, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
+        decoding = (kind.output - 1) * tpot_s(x, 0, None, seqs)
+        for most, share in itertools.product(CLASSES_OF_WAIT, shares):
+            (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))
+            omega, tighter = (
+                share * min((ttft_limit * (1 + s) - first * slower) / (per * slower), waiting_s / (per * slower),
+                            LONGEST_WAIT_S)
+                for s in (slack, min(slack, 0.0))
+            )  # fmt: skip
+            turn = x.turn_s[0]
+            if omega <= 0 or turn > most * omega * (1 + HAIR):
+                continue
+            rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
+            if rate > 0:
+                e2e = (mean + max(tighter, 0.0)) * slower + decoding
+                yield Way(rate, rate * steps * x.fixed_s / (1 - rate * work), first * slower, e2e)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

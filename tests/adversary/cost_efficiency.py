@@ -13,19 +13,19 @@ import yaml
 
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels import catalog
-from optmodels.catalog.types import Architecture, Gpu
+from optmodels.catalog.types import Architecture, Gpu, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import deployment, llm_name, read_source, resolve
-from tests.adversary import static
+from tests.adversary import continuous, static
+from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
-    # What engines carry comes of `optmodels.serving.levels`: tests/serving/test_levels.py, and by brute force
-    # tests/cost_efficiency/test_continuous.py.
-    **{f"CostEfficiency.{key}": "see above" for key in ("engine", "serving", "serving=continuous")},
-    # Prefill and decode apart: brute force over levels and counts, tests/cost_efficiency/test_apart.py.
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     **dict.fromkeys(
         (
             "CostEfficiency.deployment",
@@ -41,12 +41,8 @@ LEFT_OUT = {
             "Deployment.stages=decode",
             "Deployment.stages=prefill",
         ),
-        "see above",
+        "brute force over levels and counts: tests/cost_efficiency/test_apart.py",
     ),
-    "CostEfficiency.serving=static": "what an instance that says nothing has",
-    **{f"EngineLimits.{key}": "see above" for key in ("chunk_tokens", "max_num_batched_tokens", "max_num_seqs")},
-    **{f"Percentile.{key}": "of engines: see above" for key in ("at_most", "percentile")},
-    **{f"RealTime.{key}=Percentile": "of engines: see above" for key in ("ttft_s", "tbt_s")},
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",
@@ -63,6 +59,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": "for export",
     "OperatingPoint.source": "for people",
 }
+WAITS = (1.0, 0.3, 0.1, 0.03)  # of the longest that TTFT allows
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 
@@ -123,6 +120,9 @@ def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     tokens = w.batch * (w.input_tokens + w.output_tokens)
     limits = (getattr(p.slo, "ttft_s", math.inf), getattr(p.slo, "tbt_s", math.inf), tokens / p.slo.tps)
     pool = static.machines(p.pool)
+    if p.serving == "continuous":
+        yield from _loops(p, data, slack)
+        return
     if p.latency.operating_points is not None:
         for o in p.latency.operating_points:
             e2e = o.e2e_s if o.e2e_s is not None else tokens / o.tps
@@ -148,6 +148,45 @@ def _plans(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
                 yield usd, known[key][2], tokens
 
 
+def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[float, float, float]]:
+    """The same of engines that always have the batch's requests in flight, spread evenly; fewest machines first."""
+    w, setting = p.workload, _setting(p, data)
+    tokens = w.batch * (w.input_tokens + w.output_tokens)
+    counts = sorted(set(p.strategies.replicas or range(1, min(w.batch, 1024) + 1)))
+    for main in static.machines(p.pool) if "high_end" in p.strategies.families else ():
+        for tp in set(p.strategies.tensor_parallel):
+            dp = main.gpu_count // tp
+            for way in _ways(p, setting, main, tp, slack):
+                each = math.floor(way.running * (1 + min(slack, continuous.WHOLE)))
+                enough = (n for n in counts if n * dp <= w.batch <= n * dp * each)
+                if way.e2e_s <= tokens / p.slo.tps * (1 + slack) and (count := next(enough, None)) is not None:
+                    for usd in _costs(p, Skeleton("high_end", main, None, tp, dp, count)):
+                        yield usd, way.e2e_s, tokens
+
+
+def _ways(p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float) -> Iterator[Way]:
+    """What one engine on `tp` GPUs of a machine carries within the SLO."""
+    shape, w, limits = setting.architecture, p.workload, p.engine
+    if main.gpu is None or main.gpu_count % tp or shape.heads % tp or setting.gpus[main.gpu].fp16_flops is None:
+        return
+    source = read_source(p, p.latency.model or "roofline", p.latency.engine)
+    d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
+                   p.precision.kv, tp)  # fmt: skip
+    costs, where = resolve(source, d, w.input_tokens)
+    tpot, ttft = where.factors(p.latency.safety)
+    usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
+    work = static.layer_work(shape, p.precision.weights, p.precision.kv)
+    kind = Kind(w.input_tokens, w.output_tokens, 0.0, 1.0)
+    kv = continuous.kv_tokens(
+        work, shape, usable, tp, limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output
+    )
+    if kv > 0:
+        first, between_tokens = (continuous.limit(getattr(p.slo, key, None)) for key in ("ttft_s", "tbt_s"))
+        yield from continuous.ways(
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack
+        )
+
+
 def _costs(p: CostEfficiency, k: Skeleton) -> Iterator[float]:
     """What a deployment costs in every pair of markets, USD/h."""
     for market in p.markets.main:
@@ -166,7 +205,7 @@ def _costs(p: CostEfficiency, k: Skeleton) -> Iterator[float]:
 
 def generate(rng: Rng) -> Instance:
     """A random small instance, its limits near what some deployment of it reaches."""
-    kind = pick(rng, ["plain"] * 6 + ["measured", "catalogue", "scales", "edge"])
+    kind = pick(rng, ["plain"] * 6 + ["engines"] * 3 + ["measured", "catalogue", "scales", "edge"])
     batch = pick(rng, [1, 2, 3, 5, 7, 12, 16, 20, 33, 64]) if maybe(rng, 0.8) else int(rng.integers(1, 200))
     data: Instance = {
         "formulation": "cost_efficiency", "schema": 1, "notes": kind,
@@ -206,7 +245,7 @@ def generate(rng: Rng) -> Instance:
     data["strategies"] = _strategies(rng, batch)
     if kind == "measured":
         data["latency"] = {"operating_points": _measured(rng, data, batch)}
-    elif maybe(rng):
+    elif maybe(rng) and kind != "engines":
         data["latency"] = _latency(rng, data)
     if maybe(rng):
         data["memory"] = static.memory(rng)
@@ -221,8 +260,22 @@ def generate(rng: Rng) -> Instance:
             "ao_cluster": {"main": pick(rng, names), "ao": pick(rng, names)},
             "infersave": {"base": pick(rng, names), "plus": pick(rng, names)},
         }  # fmt: skip
+    if kind == "engines":
+        _batching(rng, data)
+    elif maybe(rng, 0.1):
+        data["serving"] = "static"
     _limits(rng, data, kind)
     return data
+
+
+def _batching(rng: Rng, data: Instance) -> None:
+    """Continuous batching."""
+    data["serving"] = "continuous"
+    if "high_end" not in data["strategies"].get("families", ["high_end"]):
+        data["strategies"]["families"].append("high_end")
+    data["latency"] = static.steps(rng)
+    if maybe(rng, 0.7):
+        data["engine"] = static.engine_limits(rng)
 
 
 def _weights_gib(data: Instance) -> float:
@@ -313,6 +366,15 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
     if p.latency.operating_points is not None:
         seen = [(o.ttft_s or 1.0, o.tbt_s or 1.0, o.e2e_s or tokens / (o.tps or 1.0), between(rng, 0.1, 20))
                 for o in p.latency.operating_points]  # type: ignore[union-attr]  # fmt: skip
+    elif p.serving == "continuous":
+        for main in static.machines(p.pool):
+            for tp in p.strategies.tensor_parallel:
+                for way in list(_ways(p, _setting(p, data), main, tp, 0.0))[::7]:
+                    count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // tp))
+                    usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
+                    each = (way.e2e_s - way.first_s) / max(1, w.output_tokens - 1)
+                    seen.append((way.first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), way.e2e_s, usd))
+        seen = [pick(rng, seen)] if seen else []
     else:
         setting = _setting(p, data)
         every = list(itertools.islice(static.skeletons(static.machines(p.pool), p.strategies, w.batch, setting), 2000))
@@ -339,5 +401,8 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         data["slo"] = {"kind": "real_time", "tps": tokens / near(e2e), "ttft_s": near(ttft), "tbt_s": near(tbt)}
         if maybe(rng, 0.1):
             data["slo"]["ttft_s"] = f"{data['slo']['ttft_s'] * 1000!r} ms"
+        elif kind == "engines":
+            for key in static.some(rng, ["ttft_s", "tbt_s"], 0):
+                data["slo"][key] = {"at_most": data["slo"][key], "percentile": pick(rng, [0.5, 0.9, 0.93, 0.99])}
     if maybe(rng):
         data["budget_usd_per_hour"] = pick(rng, [usd, near(usd), near(usd), 0.0 if maybe(rng, 0.1) else usd])

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -28,9 +28,12 @@ from tests.adversary.continuous import Kind, Level
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import Programme, Solution
+from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
@@ -47,20 +50,6 @@ LEFT_OUT = {
             "Certification.stretch",
         ),
         "what the step simulator confirms: tests/fleet judges the rounds",
-    ),
-    **dict.fromkeys(
-        (
-            "Fleet.deployment",
-            "Deployment.stages",
-            *(f"Deployment.stages={x}" for x in ("both", "prefill", "decode")),
-            "Deployment.link",
-            "Link.net_gbps",
-            "Link.latency_s",
-            "Link.most_used",
-            "Link.tensor_parallel",
-            *(f"Link.tensor_parallel={x}" for x in ("any", "equal")),
-        ),
-        "prefill and decode apart: tests/fleet/test_stages.py has brute force over counts and pairs",
     ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
@@ -97,19 +86,38 @@ class Demand:
         return (self.input_tokens or 0) + (self.output_tokens or 0) or 1
 
 
+class Serves(NamedTuple):
+    """What a point does of a demand.
+
+    Attributes:
+        demand: its name.
+        takes: deployments that 1 request/s takes of each capacity.
+        late: whether the SLO is missed.
+        part_s: seconds of a deadline, where it does one stage.
+    """
+
+    demand: str
+    takes: tuple[float, ...]
+    late: bool
+    part_s: float = 0.0
+
+
 @dataclasses.dataclass(frozen=True)
 class Point:
     """A deployment: what it costs and is made of, and what it can serve.
 
     Attributes:
-        serves: (demand, deployments that 1 request/s takes of each capacity, whether the SLO is missed).
+        stage: of its requests.
+        exchange: prefill and decode deployments of one exchange KV caches.
     """
 
     usd: float
     machines: Machines
     model: Any
     load: float
-    serves: tuple[tuple[str, tuple[float, ...], bool], ...]
+    serves: tuple[Serves, ...]
+    stage: str = "both"
+    exchange: Any = None
 
     @property
     def spot(self) -> bool:
@@ -142,7 +150,9 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
     )
     if not generous:  # a bucket that takes more deployments of a point than a plan may have need not be offered it
         most = {d: MOST_DEPLOYMENTS / max(x.rates) for d, x in demands.items()}
-        points = [dataclasses.replace(q, serves=tuple(s for s in q.serves if max(s[1]) <= most[s[0]])) for q in points]
+        points = [
+            dataclasses.replace(q, serves=tuple(s for s in q.serves if max(s.takes) <= most[s.demand])) for q in points
+        ]
     points = _without_poorer([q for q in points if q.serves])
     if len(points) > MOST_POINTS:
         raise UnsettledError(f"{len(points)} points")
@@ -164,7 +174,7 @@ def _without_poorer(points: list[Point]) -> list[Point]:
     """Without points in whose place another one, equal but for what it serves, would do everything they do."""
     groups: dict[Any, list[Point]] = {}
     for q in points:
-        groups.setdefault((q.usd, q.machines, q.model, q.load), []).append(q)
+        groups.setdefault((q.usd, q.machines, q.model, q.load, q.stage, q.exchange), []).append(q)
     return [
         q for mine in groups.values() for i, q in enumerate(mine)
         if not any(_does(o, q) and (j < i or not _does(q, o)) for j, o in enumerate(mine) if j != i)
@@ -174,9 +184,13 @@ def _without_poorer(points: list[Point]) -> list[Point]:
 def _does(one: Point, other: Point) -> bool:
     """Whether one serves all that the other one serves, no later and with no more of any capacity."""
     return all(
-        any(a == d and b <= late and all(x <= y for x, y in zip(mine, of, strict=True)) for a, mine, b in one.serves)
-        for d, of, late in other.serves
-    )
+        any(
+            a.demand == b.demand and a.late <= b.late and a.part_s <= b.part_s
+            and all(x <= y for x, y in zip(a.takes, b.takes, strict=True))
+            for a in one.serves
+        )
+        for b in other.serves
+    )  # fmt: skip
 
 
 class _Fleet:
@@ -194,8 +208,8 @@ class _Fleet:
         self.n = {(t, i): m.variable(whole=True) for t in periods for i in range(len(points))}
         self.x = {
             (t, i, k): m.variable(0.0, 0.0, 1.0)
-            for t in periods for i, q in enumerate(points) for k, (d, _, _) in enumerate(q.serves)
-            if demands[d].rates[t] > 0
+            for t in periods for i, q in enumerate(points) for k, s in enumerate(q.serves)
+            if demands[s.demand].rates[t] > 0
         }  # fmt: skip
         self.s = {
             (t, d.name): m.variable(0.0, 0.0, min(1.0, 1 - self._least(d.workload) * (2 - self.loose)))
@@ -205,6 +219,7 @@ class _Fleet:
         self.down: dict[tuple[int, Any], int] = {}
         for t in periods:
             self._serving(t)
+            self._apart(t)
             self._limits(t)
             self._reserve(t)
         self._changes()
@@ -216,24 +231,55 @@ class _Fleet:
 
     def _load(self, t: int, i: int, k: int) -> float:
         """Deployments that all of a demand takes, of the scarcest capacity."""
-        name, each, _ = self.points[i].serves[k]
-        return self.demands[name].rates[t] * max(each)
+        s = self.points[i].serves[k]
+        return self.demands[s.demand].rates[t] * max(s.takes)
 
     def _serving(self, t: int) -> None:
         for (u, name), column in self.s.items():
             if u == t:
-                mine = {x: 1.0 for (v, i, k), x in self.x.items() if v == t and self.points[i].serves[k][0] == name}
-                self.m.row({**mine, column: 1.0}, 1, 1)
-                on_spot = {x: 1.0 for (v, i, k), x in self.x.items()
-                           if v == t and self.points[i].serves[k][0] == name and self.points[i].spot}  # fmt: skip
+                mine = {
+                    x: self.points[i] for (v, i, k), x in self.x.items()
+                    if v == t and self.points[i].serves[k].demand == name and self.points[i].stage != "decode"
+                }  # fmt: skip
+                self.m.row({**dict.fromkeys(mine, 1.0), column: 1.0}, 1, 1)
+                on_spot = {x: 1.0 for x, q in mine.items() if q.spot}
                 self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
         for i, q in enumerate(self.points):
             mine = {self.x[t, i, k]: s for k, s in enumerate(q.serves) if (t, i, k) in self.x}
-            for each in zip(*(s[1] for s in mine.values()), strict=True):
-                loads = {x: self.demands[s[0]].rates[t] * a for (x, s), a in zip(mine.items(), each, strict=True)}
+            for each in zip(*(s.takes for s in mine.values()), strict=True):
+                loads = {x: self.demands[s.demand].rates[t] * a for (x, s), a in zip(mine.items(), each, strict=True)}
                 self.m.row({**_felt(loads), self.n[t, i]: -self.loose}, high=0)
             for x in mine:  # one deployment at least where anything is served, however little load it is
                 self.m.row({x: 1.0, self.n[t, i]: -1.0}, high=0)
+
+    def _apart(self, t: int) -> None:
+        """What is prefilled apart is decoded by deployments that exchange caches with those that did it, in time.
+
+        Prefilled shares wait in a row, the soonest done first: a decode deployment takes from all that leave it
+        the time it needs. What waits behind each place is not negative, and in the end nothing is left.
+        """
+        ends: dict[tuple[Any, str], tuple[list[tuple[float, int]], list[tuple[float, int]]]] = {}
+        for (u, i, k), x in self.x.items():
+            q = self.points[i]
+            if u == t and q.stage != "both":
+                both_ends = ends.setdefault((q.exchange, q.serves[k].demand), ([], []))
+                both_ends[q.stage == "decode"].append((q.serves[k].part_s, x))
+        for (_, name), (firsts, rests) in ends.items():
+            limit = self.demands[name].workload.slo.deadline_s
+            most = (_seconds(limit) or math.inf) * max(self.loose, 1 + continuous.HAIR)
+            firsts.sort()
+            places: list[dict[int, float]] = [{x: 1.0} for _, x in firsts]
+            for rest_s, x in rests:
+                place = sum(first_s + rest_s <= most for first_s, _ in firsts)
+                if place == 0:
+                    self.m.high[x] = 0.0
+                else:
+                    places[place - 1][x] = -1.0
+            left: dict[int, float] = {}
+            for n, place_of in enumerate(places, start=1):
+                waits = self.m.variable(high=0.0 if n == len(places) else math.inf)
+                self.m.row({**left, **place_of, waits: -1.0}, 0, 0)
+                left = {waits: 1.0}
 
     def _units(self, machine: str, region: str, unit: str) -> int:
         m = self.pool.get((machine, region))
@@ -275,7 +321,7 @@ class _Fleet:
         for w in self.workloads:
             able = [
                 self.n[t, i] for i, q in enumerate(self.points)
-                if any(self.demands[d].workload is w for d, _, _ in q.serves)
+                if any(self.demands[s.demand].workload is w for s in q.serves)
             ]  # fmt: skip
             if w.min_replicas:
                 self.m.row(dict.fromkeys(able, 1.0), low=w.min_replicas)
@@ -288,9 +334,9 @@ class _Fleet:
         pools: dict[Any, list[int]] = {}
         for i, q in enumerate(self.points):
             if q.spot or not only_spot:
-                pools.setdefault((q.machines, q.model), []).append(i)
+                pools.setdefault((q.machines, q.model, q.stage), []).append(i)
         used = []
-        for (machines, _), members in pools.items():
+        for (machines, _, _), members in pools.items():
             count = {self.n[t, i]: 1.0 for i in members}
             load = {
                 self.x[t, i, k]: self._load(t, i, k) * self.points[i].load / r.load_after_loss
@@ -311,9 +357,9 @@ class _Fleet:
         """More deployments of a pool than any plan has a use for."""
         most: dict[str, int] = {}  # by demand
         for i in members:
-            for k, (name, _, _) in enumerate(self.points[i].serves):
+            for k, s in enumerate(self.points[i].serves):
                 if (t, i, k) in self.x:
-                    most[name] = max(most.get(name, 0), math.ceil(self._load(t, i, k)))
+                    most[s.demand] = max(most.get(s.demand, 0), math.ceil(self._load(t, i, k)))
         loads = sum(most.values()) + len(members)
         extra = sum(w.min_replicas for w in self.workloads) + sum(r.count for r in self.p.running or ())
         r = self.p.reserve
@@ -390,9 +436,9 @@ class _Fleet:
         for (t, i), n in self.n.items():
             usd[n] = self.share[t] * self.points[i].usd
         for (t, i, k), x in self.x.items():
-            name, _, late = self.points[i].serves[k]
-            d = self.demands[name]
-            if late and d.workload.soft is not None:
+            s = self.points[i].serves[k]
+            d = self.demands[s.demand]
+            if s.late and d.workload.soft is not None:
                 usd[x] = self.share[t] * 3.6 * d.workload.soft.usd_per_1000_requests * d.rates[t]
         for (t, name), s in self.s.items():
             d = self.demands[name]
@@ -554,7 +600,7 @@ def _kept(p: Fleet, d: Demand, slots: int, load: float, cap_s: float, seen: Any,
             )  # fmt: skip
             worst = max(worst, (base + _wait(p, slots, load, cap_s, percentile)) / at_most)
     if seen[1] is not None:
-        worst = max(worst, seen[1] / _limit(slo.tbt_s)[0])
+        worst = max(worst, seen[1] / continuous.limit(slo.tbt_s)[0])
         worst = max(worst, 0.0 if slo.tps is None else slo.tps * seen[2] / (slots * d.tokens))
     if worst <= 1 + slack:
         return False
@@ -589,7 +635,7 @@ def _measured(
                     e2e > cap or _kept(p, demands[d], q.slots, load, cap, (0.0, None, e2e), 0.0) is not False
                 ):
                     continue  # a soft SLO is one of modelled points
-                serves.append((d, (1 / (rate * load),), False))
+                serves.append(Serves(d, (1 / (rate * load),), False))
             yield Point(usd, machines, q.name, load, tuple(serves))
 
 
@@ -673,7 +719,7 @@ def _points(
         for d, seen in ways:
             late = None if seen[2] > cap else _kept(p, d, batch, load, cap, seen, slack)
             if late is not None:
-                serves.append((d.name, (seen[2] / (batch * load),), late))
+                serves.append(Serves(d.name, (seen[2] / (batch * load),), late))
         for usd, machines in priced:
             yield Point(usd, machines, model, load, tuple(serves))
 
@@ -706,58 +752,117 @@ def _engines(
     shortest = min(k.prompt + k.output for k in kinds)
     work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
     plain = p.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
-    known: dict[Any, list[tuple[tuple[float, ...] | None, ...]]] = {}
-    for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
-        if setting.gpus[k.main.gpu or ""].fp16_flops is None:
-            continue  # nobody knows how fast it is
-        priced = list(_priced(p, k))
-        usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
-        key = k.main.gpu, k.tp, usable
-        if key not in known:
-            costs, provenance = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
-            tpot, ttft = provenance.factors(p.latency.safety)
-            limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
-            kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest)
-            steps = costs.scaled(tpot)
-            known[key] = [
-                row for x in (continuous.levels(steps, kinds, p.engine, kv) if kv > 0 else ())
-                for most in continuous.CLASSES_OF_WAIT
-                for row in _at_waits(p, members, x, most, steps.request_s, max(ttft / tpot, 1.0), generous)
-            ]  # fmt: skip
-        for row in known[key]:
-            serves = tuple(
-                (d.name, tuple(a / (k.dp * p.max_load) for a in r[:-1]), bool(r[-1]))
-                for d, r in zip(members, row, strict=True) if r is not None
-            )  # fmt: skip
-            for usd, machines in priced:
-                yield Point(usd, machines, model, p.max_load, serves)
+    bytes_of = [
+        work.seen(k.prompt) * work.kv_bytes_per_token_all_layers + setting.architecture.layers * work.state_bytes
+        for k in kinds
+    ]  # of a prompt's cache, on one GPU
+    limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
+    link, stages = p.deployment.link, p.deployment.stages
+    known: dict[Any, list[Row]] = {}
+    least_rest: dict[str, list[float]] = {}  # of a deadline, that decoding takes at least in a region
+    for stage in sorted(stages, key=("decode", "prefill", "both").index):
+        for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
+            if setting.gpus[k.main.gpu or ""].fp16_flops is None:
+                continue  # nobody knows how fast it is
+            net = (link.net_gbps or k.main.net_gbps or 0.0) * static.GBIT
+            if stage != "both" and net <= 0:
+                continue  # nothing that caches go through
+            usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
+            rests = least_rest.setdefault(k.main.region, [math.inf] * len(kinds))
+            apart = (net, *(rests if stage == "prefill" else ())) if stage != "both" else ()
+            key = stage, k.main.gpu, k.tp, usable, apart
+            if key not in known:
+                costs, provenance = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
+                tpot, ttft = provenance.factors(p.latency.safety)
+                kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest)
+                steps, slower = costs.scaled(tpot), max(ttft / tpot, 1.0)
+                moved = [b / (net * (1 - link.most_used)) for b in bytes_of] if stage != "both" else [0.0] * len(kinds)
+                if stage == "prefill":
+                    moved = [s + link.latency_s for s in moved]
+                rows: list[Row] = []
+                for x in continuous.levels(steps, kinds, p.engine, kv, stage=stage, moved_s=moved) if kv > 0 else ():
+                    if stage == "decode":
+                        rows.append(_decoding(p, members, x, moved, steps.request_s))
+                        continue
+                    for most in continuous.CLASSES_OF_WAIT:
+                        sends = (moved, rests) if stage == "prefill" else None
+                        rows += _at_waits(p, members, x, most, steps.request_s, slower, generous, sends)
+                known[key] = rows
+            if stage == "decode":
+                for row in known[key]:
+                    for i, r in enumerate(row):
+                        rests[i] = min(rests[i], math.inf if r is None else r.part_s)
+            exchange = None if stage == "both" else (model, k.main.region, k.tp * (link.tensor_parallel == "equal"))
+            for row in known[key]:
+                serves = []
+                for r, b in zip(row, bytes_of, strict=True):
+                    if r is None:
+                        continue
+                    takes = [a / (k.dp * p.max_load) for a in r.takes]
+                    if stage != "both":  # of the machine's network, whatever its engines
+                        takes.append(b / (link.most_used * net * p.max_load))
+                    serves.append(r._replace(takes=tuple(takes)))
+                for usd, machines in _priced(p, k):
+                    yield Point(usd, machines, model, p.max_load, tuple(serves), stage, exchange)
+
+
+Row = tuple[Serves | None, ...]  # by demand, of one engine
+
+
+def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], request_s: float) -> Row:
+    """What an engine that only decodes does of each demand: whose cache has come joins at the end of the step."""
+    row: list[Serves | None] = []
+    for i, d in enumerate(members):
+        rest, seqs = (d.output_tokens or 1) - 1, p.engine.max_num_seqs
+        if rest < 1 or max(x.rows[i]) == math.inf:  # the prefill's token is the only one
+            row.append(None)
+            continue
+        (each_s, each_at), (whole_s, whole_at) = map(
+            continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
+        )
+        joins = x.step_s + moved_s[i] + request_s
+        each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
+        whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
+        kept = each <= each_s * (1 + continuous.HAIR) and whole <= whole_s
+        row.append(Serves(d.name, (*x.rows[i], 0.0), False, whole) if kept else None)
+    return tuple(row)
 
 
 def _at_waits(
-    p: Fleet, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool
-) -> Iterator[tuple[tuple[float, ...] | None, ...]]:
+    p: Fleet, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool,
+    sends: tuple[list[float], list[float]] | None,
+) -> Iterator[Row]:  # fmt: skip
     """At each wait that a level is offered with, by demand: load of every capacity and whether it is late, or None.
 
     A demand keeps its limits on the first token and the whole request up to a wait of its own. Of these waits, and
     those of soft limits, the shortest, the middle one and the longest are offered.
+
+    `sends`, where the engine only prefills, by demand: seconds that the cache is on its way, and what decoding takes
+    at least of a deadline.
     """
     hair = static.PLAN_TOLERANCE if generous else continuous.HAIR
-    missed, allowed, soft, able = [], [], [], []
+    missed, allowed, soft, able, parts = [], [], [], [], []
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
-            _limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
+            continuous.limit, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
         )  # fmt: skip
         seqs = p.engine.max_num_seqs
-        missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
+        if sends is None:
+            sent, least = 0.0, 0.0
+            missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
+            rest = ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at, seqs)
+        else:
+            sent, least = sends[0][i], sends[1][i]
+            missed.append(0.0)
+            rest = sent
         ends: list[list[float]] = [[], []]
-        for limit, at, rest in (
-            (first_s, first_at, 0.0),
-            (whole_s, whole_at, ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at, seqs)),
-        ):
+        left_s = whole_s - least if least < math.inf else 0.0
+        for limit, at, after in ((first_s, first_at, sent), (left_s, whole_at, rest)):
             base, waits = continuous.ttft_s(x, i, at, most, request_s)
             for end, factor in zip(ends, (1.0, up_to), strict=True):
-                end.append((limit * factor - (base * slower + rest)) / (waits * slower))
+                end.append((limit * factor - (base * slower + after)) / (waits * slower))
+        parts.append((base * slower + rest, waits * slower))
         allowed.append(min(continuous.LONGEST_WAIT_S, *ends[0]))
         soft.append(min(continuous.LONGEST_WAIT_S, *ends[1]))
         able.append(max(x.rows[i]) < math.inf and missed[i] <= up_to)
@@ -765,21 +870,15 @@ def _at_waits(
     if not offered:
         return
     for omega in sorted({offered[round((len(offered) - 1) * v / 2)] for v in range(3)}):
-        row: list[tuple[float, ...] | None] = []
+        row: list[Serves | None] = []
         for i, s in enumerate(x.turn_s):
             if not able[i] or omega > soft[i] * (1 + hair) or s > most * omega * (1 + hair):
                 row.append(None)
                 continue
             late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
-            row.append((*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i], late))
+            takes = (*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i])
+            row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
         yield tuple(row)
-
-
-def _limit(limit: Any) -> tuple[float, float | None]:
-    """(seconds, percentile; None: the mean)."""
-    if limit is None:
-        return math.inf, None
-    return (limit.at_most, limit.percentile) if isinstance(limit, Percentile) else (limit, None)
 
 
 def _seconds(limit: Any) -> float | None:
@@ -993,7 +1092,7 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     if kind == "engines":
         _batching(rng, data)
     elif maybe(rng, 0.2):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     elif maybe(rng, 0.7):
         data["latency"] = {"variant": pick(rng, ["paper", "roofline"])}
         if maybe(rng, 0.7):
@@ -1021,22 +1120,32 @@ def _batching(rng: Rng, data: Instance) -> None:
     elif "high_end" not in data["strategies"]["families"]:
         data["strategies"]["families"].append("high_end")
     if maybe(rng, 0.7):
-        data["latency"] = _steps(rng)
+        data["latency"] = static.steps(rng)
     if maybe(rng, 0.6):
-        seqs = pick(rng, [1, 8, 16, 32, 64, 256])
-        data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
-        if maybe(rng):
-            data["engine"]["chunk_tokens"] = int(between(rng, 8, 4096))
+        data["engine"] = static.engine_limits(rng)
+    if maybe(rng, 0.4):
+        _stages(rng, data)
 
 
-def _steps(rng: Rng) -> Instance:
-    """What says how long engines' steps take."""
-    found: Instance = {"model": pick(rng, ["default", "default", "roofline"])}
-    if maybe(rng):
-        found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
-    if found["model"] == "default" and maybe(rng):
-        found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
-    return found
+def _stages(rng: Rng, data: Instance) -> None:
+    """Prefill and decode apart, and how caches go from one to the other."""
+    stages = pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    link: Instance = {}
+    known = any("net_gbps" in m for q in _pools(data) for m in q["machines"])
+    if maybe(rng, 0.3) or not known:
+        link["net_gbps"] = between(rng, 0.5, 400)
+    if maybe(rng, 0.3):
+        link["latency_s"] = pick(rng, [0.0, between(rng, 1e-4, 0.5)])
+    if maybe(rng, 0.3):
+        link["most_used"] = between(rng, 0.01, 0.99)
+    if maybe(rng, 0.5):
+        link["tensor_parallel"] = pick(rng, ["any", "equal"])
+    data["deployment"] = {"stages": stages} | ({"link": link} if link else {})
+    if stages == ["both"] and maybe(rng):
+        del data["deployment"]["stages"]
+    for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
+        for key in ("soft", "min_replicas", "spot_share_max"):
+            w.pop(key, None)
 
 
 def _weights_gib(w: Instance) -> float:

@@ -31,13 +31,22 @@ from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, 
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
+from tests.adversary.speculation import UNDRAWN
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
+    **UNDRAWN,
+    "Continuous.speculation": "see there",
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
+    **dict.fromkeys(
+        ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
+         "Orchestration.certification",
+         *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
+        "what replays confirm: tests/orchestration judges the rounds",
+    ),
     "Latency.fitted": _FITTED,
     "Latency.model=LatencyModel": _FITTED,
     "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
@@ -295,7 +304,7 @@ def _cache(
 ) -> float:  # fmt: skip
     """Tokens that an engine's cache holds."""
     return continuous.kv_tokens(
-        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room, limits.max_num_seqs, shortest
+        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room(0), limits.max_num_seqs, shortest
     )
 
 

@@ -11,9 +11,11 @@ import datetime as dt
 import io
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -25,12 +27,17 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
+from tests.adversary import continuous
+from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
+from tests.adversary.speculation import UNDRAWN
 
 LEFT_OUT = {
+    **UNDRAWN,
+    "EngineLimits.speculation": "see there",
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
@@ -38,19 +45,6 @@ LEFT_OUT = {
     "MachineType.price_source": "words",
     "StepLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "StepLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
-    # The rates that engines carry come of `optmodels.serving.levels`, which tests/serving/test_levels.py judges by
-    # brute force and a simulation; to the plan they are a throughput, which is drawn.
-    "ReservedCapacity.serving": "see above",
-    "ReservedCapacity.serving=continuous": "see above",
-    "ReservedCapacity.serving=static": "what an instance that says nothing has",
-    "ReservedCapacity.engine": "see above",
-    "EngineLimits.chunk_tokens": "see above",
-    "EngineLimits.max_num_batched_tokens": "see above",
-    "EngineLimits.max_num_seqs": "see above",
-    "Percentile.at_most": "of engines: see above",
-    "Percentile.percentile": "of engines: see above",
-    "ServiceSlo.tbt_s=Percentile": "of engines: see above",
-    "ServiceSlo.ttft_s=Percentile": "of engines: see above",
 }
 HOURS = 730.0  # of a month
 GIB = float(2**30)
@@ -115,7 +109,12 @@ def read(data: Instance) -> Case:
     reach: dict[tuple[int, int, int, int], float] = {}
     for k, s in enumerate(services):
         for i, m in enumerate(machines):
-            found = _serving(m, s, data.get("latency"))
+            near = []  # to each region with users from the nearest machine that may serve them, in seconds
+            for user in np.flatnonzero(demand[:, :, k].any(axis=0)).tolist():
+                may = s.get("residency", {}).get(names[user], names)
+                near += [min((rtt[user, to] / 1000 for j, to in offered if j == i and names[to] in may),
+                             default=math.inf)]  # fmt: skip
+            found = _serving(data, m, s, near)
             if found is None:
                 continue
             rate, prefill = found
@@ -123,7 +122,7 @@ def read(data: Instance) -> Case:
                 for to, server in enumerate(names):
                     allowed = s.get("residency", {}).get(user)
                     first = rtt[r, to] / 1000 + s["slo"].get("queue_s", 0.0) + prefill
-                    if (allowed is None or server in allowed) and first <= s["slo"]["ttft_s"] + 1e-12:
+                    if (allowed is None or server in allowed) and first <= _limit(s["slo"]["ttft_s"])[0] + 1e-12:
                         kappa = 1.0 if r == to else s.get("kappa", 1.0)
                         if (i, to) in offered:
                             reach[k, r, to, i] = kappa / (rate * data.get("utilisation", 1.0))
@@ -224,13 +223,19 @@ def _prices(data: Instance, names: list[str]) -> tuple[dict[tuple[int, int, str]
     return price, offered
 
 
+def _limit(of: Any) -> tuple[float, float | None]:
+    """A limit's seconds, and its percentile; None: the mean."""
+    return (of["at_most"], of["percentile"]) if isinstance(of, dict) else (of, None)
+
+
 def _serving(
-    machine: dict[str, Any], service: dict[str, Any], latency: dict[str, Any] | None
+    data: Instance, machine: dict[str, Any], service: dict[str, Any], near: list[float]
 ) -> tuple[float, float] | None:
     """(requests/s, prefill seconds) as stated, or from roofline or an engine's steps; None: it cannot serve it.
 
-    The batch sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT and memory, on any
-    tensor parallelism that divides GPUs and heads, the one with most requests/s.
+    Engines that batch continuously: of the levels within reach of most regions, `near` seconds away, the one that
+    carries most. Batches: the sizes tried are 61 from 1 to 1,024, in geometric steps, rounded; of those that hold TBT
+    and memory, on any tensor parallelism that divides GPUs and heads, the one with most requests/s.
     """
     stated = machine.get("serves", {}).get(service["service"])
     if stated is not None:
@@ -253,6 +258,16 @@ def _serving(
     uncached = max(1, round(w["input_tokens"] * (1 - w.get("cached_input_share", 0.0))))
     like = (w["output_tokens"], w.get("variant", "roofline"), w.get("vram_usable", 0.9))
     whole, short = Model(work, w["input_tokens"], *like), Model(work, uncached, *like)
+    latency = data.get("latency")
+    if data.get("serving") == "continuous":
+        levels = [
+            (sum(n <= _limit(service["slo"]["ttft_s"])[0] - service["slo"]["queue_s"] - way.first_s + 1e-12
+                 for n in near), way.requests_per_s * (gpus // tp), -tp, way.first_s)
+            for tp in range(1, gpus + 1) if gpus % tp == 0 and architecture.heads % tp == 0
+            for way in _ways(data, service, architecture, gpu, name, tp, vram)
+        ]  # fmt: skip
+        reached, rate, _, first = max(levels, default=(0, 0.0, 0, 0.0))
+        return (rate, first) if reached else None
     best: tuple[float, float] | None = None
     for tp in (d for d in range(1, gpus + 1) if gpus % d == 0 and architecture.heads % d == 0):
         for batch in sorted({float(round(x)) for x in np.geomspace(1, 1024, 61)}):
@@ -274,6 +289,30 @@ def _serving(
     return best
 
 
+def _ways(
+    data: Instance, service: dict[str, Any], architecture: Any, gpu: Any, name: str, tp: int, vram_gib: float
+) -> Iterator[Way]:  # fmt: skip
+    """What an engine on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
+    w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
+    unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None}
+    limits = SimpleNamespace(**unsaid | data.get("engine", {}))
+    weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
+    costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), weights, kv, name, tp,
+                          w["input_tokens"], latency.get("model") == "roofline")  # fmt: skip
+    tpot, ttft = where.factors(latency.get("safety"))
+    kind = Kind(w["input_tokens"], w["output_tokens"], w.get("cached_input_share", 0.0), 1.0)
+    cache = continuous.kv_tokens(
+        layer_work(architecture, weights, kv), architecture,
+        (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
+        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output,
+    )  # fmt: skip
+    if cache > 0:
+        yield from continuous.ways(
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, cache,
+            (math.inf, _limit(slo["ttft_s"])[1]), _limit(slo["tbt_s"]), waiting_s=slo["queue_s"],
+        )  # fmt: skip
+
+
 def _engine(
     latency: dict[str, Any], w: dict[str, Any], architecture: Any, gpu: str, tp: int, batch: int, prompt: int
 ) -> tuple[float, float, float]:
@@ -292,10 +331,12 @@ def _engine(
 
 
 @cache
-def _costs(engine: Any, model: str, weights: Any, kv: Any, gpu: str, tp: int, prompt: int) -> Any:
+def _costs(
+    engine: Any, model: str, weights: Any, kv: Any, gpu: str, tp: int, prompt: int, roofline: bool = False
+) -> Any:
     name = json.loads(model)
     architecture = catalog.llms()[name] if isinstance(name, str) else _architecture(name)
-    source = Source(engine, read_engine_model())
+    source = Source(engine, None if roofline else read_engine_model())
     llm = llm_name(name if isinstance(name, str) else architecture)
     return resolve(source, deployment(source, architecture, llm, catalog.gpus()[gpu], gpu, weights, kv, tp), prompt)
 
@@ -568,7 +609,7 @@ def _survive(
 # Instances ------------------------------------------------------------------------------------------------------------
 
 KINDS = (
-    "plain", "hourly", "losses", "scenarios", "growth", "steps", "egress", "latency", "catalogue", "files",
+    "plain", "hourly", "losses", "scenarios", "growth", "steps", "egress", "latency", "latency", "catalogue", "files",
     "degenerate", "tight", "few-per-hour", "many-per-second", "slow-machines", "prices-apart", "everything",
 )  # fmt: skip
 MONDAY = "2026-03-02T00:00:00+00:00"
@@ -583,7 +624,8 @@ def generate(rng: np.random.Generator) -> Instance:
     known = kind == "catalogue" or d.chance(0.1)
     R = d.whole(1, 3 if few else 4)
     names = d.some(CLOUD)[:R] if known else [f"r{r}" for r in range(R)]
-    return _Making(d, kind, names, d.whole(1, 2 if few else 5), known, kind == "catalogue" or d.chance(0.5)).instance()
+    hours, dated = d.whole(1, 2 if few else 5), kind == "catalogue" or d.chance(0.5)
+    return _Making(d, kind, names, hours, known, dated, d.chance(0.5)).instance()
 
 
 @dataclass
@@ -594,6 +636,7 @@ class _Making:
         hours: of demand.
         known: regions are the catalogue's.
         dated: demand has a calendar, in every service or in none.
+        batches_continuously: engines, where what machines serve comes of a workload.
         files: what lies beside the instance.
     """
 
@@ -603,6 +646,7 @@ class _Making:
     hours: int
     known: bool
     dated: bool
+    batches_continuously: bool
     files: dict[str, str] = field(default_factory=dict)
 
     def on(self, *kinds: str) -> bool:
@@ -633,6 +677,15 @@ class _Making:
                                "engine": d.one(("vllm", "sglang", "trtllm"))}  # fmt: skip
             if data["latency"]["model"] == "default" and d.chance(0.4):
                 data["latency"]["safety"] = d.one((0.5, 0.9))
+        if self.batches_continuously:
+            data["serving"] = "continuous"
+            if d.chance(0.6):
+                seqs = d.one((1, 16, 64, 256))
+                data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + d.whole(16, 8192)}
+                if d.chance(0.4):
+                    data["engine"]["chunk_tokens"] = d.whole(8, 4096)
+        elif d.chance(0.1):
+            data["serving"] = "static"
         if self.files:
             data[FILES] = self.files
         data["terms"] = self.terms(data)
@@ -709,6 +762,11 @@ class _Making:
         if self.on("latency"):
             slo["tbt_s"], slo["ttft_s"] = d.one((0.03, 0.06, 0.1)), d.number(0.3, 1.5)
             service["workload"] = self.workload()
+            if self.batches_continuously:
+                slo["queue_s"] = d.one((0.001, 0.05, 0.2, d.number(0.01, 0.6)))
+                for key in ("tbt_s", "ttft_s"):
+                    if d.chance(0.5):
+                        slo[key] = {"at_most": slo[key], "percentile": d.one((0.5, 0.9, 0.97, 0.99))}
         if self.on("egress") or d.chance(0.15):
             service["kappa"] = d.one((1.0, 1.2, d.magnitude(1.0, 50.0)))
             service |= {"request_kb": d.magnitude(0.1, 1e4), "answer_kb": d.one((0.0, d.magnitude(0.1, 1e4)))}

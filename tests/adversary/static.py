@@ -482,6 +482,25 @@ def alpha_range(rng: Rng) -> Json:
     return {"min": low, "max": high}
 
 
+def steps(rng: Rng) -> Json:
+    """What says how long engines' steps take."""
+    found: Json = {"model": pick(rng, ["default", "default", "roofline"])}
+    if maybe(rng):
+        found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
+    if found["model"] == "default" and maybe(rng):
+        found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
+    return found
+
+
+def engine_limits(rng: Rng) -> Json:
+    """What engines that batch continuously may do in a step."""
+    seqs = pick(rng, [1, 8, 16, 32, 64, 256])
+    found: Json = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + int(between(rng, 16, 8192))}
+    if maybe(rng):
+        found["chunk_tokens"] = int(between(rng, 8, 4096))
+    return found
+
+
 def memory(rng: Rng) -> Json:
     """Memory rules, some of them said."""
     found: Json = {}

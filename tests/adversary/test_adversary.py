@@ -40,8 +40,10 @@ def test_instances_that_once_differed(file: str) -> None:
     end after the last bin (orchestration 357); a sum that cancels (reserved capacity 220); experts that no layer has
     (fleet 209); no engine at all, one whose cache has no end as every layer has a window, and a crowd and work that are
     largest after the last bin (orchestration 13, 80 and 215); coefficients over twelve orders, pools without load,
-    equal service times, and a budget for one idle deployment (fleet 1361, 1368, 1753 and 1801). Kept whole: seeds mean
-    other instances whenever a generator learns a field.
+    equal service times, and a budget for one idle deployment (fleet 1361, 1368, 1753 and 1801); both stages of
+    a request on spot (fleet 731); an E2E thousands of times longer at another offload ratio, where the solver's was
+    4·10⁻⁶ off (cost efficiency 1663); a service that no machine can serve, at a price of being unserved (reserved
+    capacity 341). Kept whole: seeds mean other instances whenever a generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"

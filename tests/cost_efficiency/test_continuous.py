@@ -72,14 +72,36 @@ def cheapest(problem: CostEfficiency) -> tuple[float, float]:
     return best
 
 
-def test_exact_is_the_cheapest_by_brute_force() -> None:
-    problem = instance()
+DRAFTS = {
+    "max_num_seqs": 64, "max_num_batched_tokens": 4096,
+    "speculation": [{"model": "llama-3.1-8b", "drafts": 3, "acceptance": 0.7, "head": 0.05}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", [{}, DRAFTS], ids=["plain", "drafts"])
+def test_exact_is_the_cheapest_by_brute_force(engine: dict[str, Any]) -> None:
+    problem = instance(engine=engine)
     found = optmodels.solve(problem)
     assert found.plan is not None
     assert found.check is not None and found.check.ok
     usd, e2e = cheapest(problem)
     assert found.plan["usd_per_hour"] == pytest.approx(usd)
     assert found.plan["prediction"]["e2e_s"] == pytest.approx(e2e, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "expected"),
+    [
+        ({"serving": "static", "latency": {}}, "engine.speculation", "none but with serving: continuous"),
+        ({"model": "mistral-7b"}, "engine.speculation[0].model", "a model of this instance"),
+        ({"engine": {"speculation": [{"drafts": 1, "accepted": 1, "draft": "lama"}]}}, "[0].draft", "of the catalogue"),
+    ],
+)
+def test_drafts_that_nobody_makes_are_refused(changes: dict[str, Any], path: str, expected: str) -> None:
+    slo = {"kind": "real_time", "tps": 200, "ttft_s": 3.0, "tbt_s": 0.12}
+    with pytest.raises(InputError) as caught:
+        instance(**({"engine": DRAFTS, "slo": slo} | changes)).resolve()
+    assert any(path in m.path and expected in m.expected for m in caught.value.mistakes), caught.value
 
 
 @pytest.mark.parametrize("method", ["enumerate", "config_tree", "greedy_dp"])

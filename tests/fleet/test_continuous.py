@@ -169,6 +169,37 @@ def test_the_template_solves_on_the_command_line(cli, write):
     assert check(problem, document["plan"]).ok
 
 
+def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write):
+    """On one kind of machine 9 ms a token needs them; the promises hold on the simulator."""
+    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.009}}
+    instance = BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}}
+    assert optmodels.solve(instance).status == "infeasible"
+    drafts = {"model": "llama-3.1-8b", "drafts": 3, "acceptance": 0.75, "head": 0.04}
+    instance |= {"engine": {"max_num_seqs": 64, "max_num_batched_tokens": 4096, "speculation": [drafts]}}
+    run = cli("solve", write(yaml.safe_dump(instance), "drafts.yaml"), "--out", "results", "--json")
+    run.assert_clean()
+    document = json.loads(run.out)
+    assert document["check"]["ok"]
+    problem = optmodels.load(document["problem"])  # written out, it stands alone
+    plan = document["plan"]
+    assert check(problem, plan).ok
+    for line in plan["periods"][0]["deployments"]:
+        assert "3 drafts a step of a head: 2.734 tokens a step" in line["engine"]["latency"]
+    for field, value in (("step_s", 1.01), ("max_num_batched_tokens", 2)):
+        wrong = json.loads(json.dumps(plan))
+        engine = wrong["periods"][0]["deployments"][0]["engine"]
+        engine[field] = type(engine[field])(engine[field] * value)
+        assert not check(problem, wrong).ok
+    for row in replay(problem, plan, None, ReplayOptions())["demands"]:
+        assert row["tpot_replayed_s"] <= row["tpot_planned_s"] <= row["tpot_limit_s"] * (1 + 1e-9)
+        assert row["ttft_within"] >= 0.95
+    made = deployments(problem, plan).deployments[0]
+    config = json.loads(arguments(made)["speculative-config"])
+    assert config == {"method": "eagle3", "model": "SET-THE-DRAFT", "num_speculative_tokens": 3}
+    run = cli("export", "results/drafts-exact/plan.json", "--to", "vllm")
+    assert run.status == 0 and "tokens of a step with 3 drafts" in run.err
+
+
 def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
     """Steps measured on a GPU that the model file does not name: the reason says so."""
     errors = {"rows": 1, "r2": None, "mape": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "bias": 0.0}

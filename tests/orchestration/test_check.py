@@ -41,7 +41,7 @@ def test_the_headline_says_where_no_prefill_is_modelled():
     said = OrchestrationPlan.model_validate(plan)
     assert said.headline().endswith("first token at once (no prefill modelled)")
     said.prediction.mean_latency_s = 0.25
-    assert said.headline().endswith("first token after 0.25 s")
+    assert said.headline().endswith("wait and prefill 0.25 s")
 
 
 def first_share(plan, key, change):

@@ -116,6 +116,11 @@ VARIANTS = {
         "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
         "latency": {"model": "default", "safety": 0.9},
     },
+    "drafts": {"engine": {
+        "max_num_seqs": 24, "max_num_batched_tokens": 512,
+        "speculation": [{"model": "mistral-7b", "drafts": 2, "acceptance": 0.6, "head": 0.05},
+                        {"model": "llama-3.2-3b", "drafts": 4, "accepted": 1.25, "draft": "qwen3-0.6b"}],
+    }},
     "rates": {
         "requests": {"duration_s": 60, "classes": [
             {"model": "mistral-7b", "output_tokens": 400, "prompt_tokens": 90, "slo_factor": 1.5, "requests_per_s": 2},
@@ -149,7 +154,7 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
     assert true.latency_threshold_s() == pytest.approx(latency_threshold(t))
     for i, c in enumerate(usable):
         e = t.configurations[i].engine
-        assert (c.level.step_s, c.level.fixed_s, c.level.token_s) == pytest.approx((e.step_s, e.fixed_s, e.pace_s))
+        assert (c.level.step_s, c.level.fixed_s, c.level.token_s) == pytest.approx((e.step_s, e.fixed_s, e.token_s))
         found = [c.level.limits.get(x, np.inf) for x in (
             "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step",
             "waiting of prompts")]  # fmt: skip

@@ -67,8 +67,15 @@ def most(problem: ReservedCapacity) -> tuple[float, float]:
     return best
 
 
-def test_a_machine_serves_what_brute_force_finds() -> None:
-    problem = instance()
+DRAFTS = {
+    "max_num_seqs": 64, "max_num_batched_tokens": 4096,
+    "speculation": [{"drafts": 3, "acceptance": 0.7, "draft": "qwen3-0.6b"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", [{}, DRAFTS], ids=["plain", "drafts"])
+def test_a_machine_serves_what_brute_force_finds(engine: dict[str, Any]) -> None:
+    problem = instance(engine=engine)
     case = problem.resolve()
     rate, first = most(problem)
     assert case.requests_per_second[0, 0] == pytest.approx(rate, rel=1e-6)

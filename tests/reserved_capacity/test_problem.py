@@ -10,6 +10,7 @@ import pytest
 import yaml
 from reserved import machine, service, two_regions
 
+import optmodels
 from optmodels import api
 from optmodels.catalog import geography
 from optmodels.errors import InputError
@@ -40,6 +41,19 @@ def hourly(hours, column="hour_start_utc", zone="UTC"):
         {column: h, "region": r, "requests_per_hour": 3600.0 * (i + 1)}
         for i, r in enumerate(("west", "east")) for h in text
     ])  # fmt: skip
+
+
+def test_a_region_may_be_its_name_alone():
+    """Where the catalogue or nothing is needed beside it; its fields can be varied all the same."""
+    demand = {"kind": "inline", "unit": "requests_per_second", "by_region": {"us-east-1": [1.0], "eu-west-1": [2.0]}}
+    names = two_regions(regions=["us-east-1", {"region": "eu-west-1"}], services=service(demand=demand))
+    names["network"] = {"catalog": "aws"}
+    sections = names | {"regions": [{"region": "us-east-1"}, {"region": "eu-west-1"}]}
+    assert load(names).regions == load(sections).regions
+    rows = optmodels.sweep(names, {"regions[us-east-1].weight": [1.0, 2.0]}).rows
+    assert [r["status"] for r in rows] == ["optimal", "optimal"]
+    assert "regions[0]" in mistakes(names | {"regions": ["", "eu-west-1"]})
+    assert "regions[1]" in mistakes(names | {"regions": ["us-east-1", 5]})
 
 
 @pytest.mark.parametrize("name", ["demand.csv", "demand.parquet"])

@@ -98,6 +98,20 @@ def test_the_series_adds_up():
     assert seen.series.kv_blocks.tolist() == [[0.5, 1, 0.5, 0.5, 0.5]]
 
 
+def test_drafts_by_hand():
+    # Steps make ⌊n·2.5⌋ tokens: 2, 3, 2, 3. The prompt takes the first, so that 3, 2, 3 are the answer's next: at the
+    # fourth step's end all 9 are there.
+    costs = StepCosts(fixed_s=1.0, decode_request_s=0.5, context_s=0.01, drafts=3, tokens=2.5)
+    seen = simulate(Arrivals.of([0], [20], [9]), [engine(costs)])
+    assert seen.first_s == [1] and seen.finish_s == pytest.approx([1 + 3 * 1.5 + 0.01 * (20 + 23 + 25)])
+    # 16 and 4 tokens of cache are 5 blocks of 4, and a request of 20 needs 3 more for its drafts than it may keep.
+    tight = simulate(Arrivals.of([0], [16], [5]), [engine(costs, kv_tokens=20, block_tokens=4)])
+    assert tight.instance.tolist() == [-1]
+    # The first decodes with 3 drafts: 4 tokens of 8 are left for the second's prompt in each of two steps.
+    both = simulate(Arrivals.of([0, 0.5], [8, 8], [9, 1]), [engine(costs, max_num_batched_tokens=8, max_num_seqs=2)])
+    assert both.steps.tolist() == [4] and both.first_s.tolist() == [1, 4]
+
+
 def test_what_cannot_be_simulated_is_named():
     with pytest.raises(InputError, match="at least max_num_seqs, 8"):
         engine(max_num_batched_tokens=4)
@@ -120,11 +134,15 @@ def drawn(seed):
     experts = Experts(float(rng.uniform(0, 0.02)), 8, int(rng.integers(1, 9))) if rng.random() < 0.4 else None
     scale = np.array([0.02, 0.005, 1e-3, 1e-5, 1e-5, 1e-3, 1e-4, 2e-4, 0.01])
 
+    drafts = int(rng.integers(1, 6)) if rng.random() < 0.4 else 0
+
     def one(j):
-        seqs = int(rng.integers(1, 12))
+        seqs, tokens = int(rng.integers(1, 12)), 1.0 + drafts * float(rng.choice([0.0, 0.5, 1.0, rng.random()]))
         return Engine(
-            StepCosts(*rng.uniform(0, 1, 9) * scale, experts=experts, window=window),
-            int(rng.integers(60, 300)), seqs, seqs + int(rng.integers(0, 40)),
+            StepCosts(
+                *rng.uniform(0, 1, 9) * scale, experts=experts, window=window, drafts=drafts, tokens=tokens,
+            ),
+            int(rng.integers(60, 300)), seqs, seqs * (1 + drafts) + int(rng.integers(0, 40)),
             int(rng.integers(1, 20)) if rng.random() < 0.5 else None, block, bool(rng.random() < 0.5),
             float(rng.choice([0, 0, 0.05])), j % pools, int(rng.integers(0, 2)), float(rng.choice([0, 0, 0, 0.5])),
         )  # fmt: skip

@@ -488,3 +488,17 @@ def test_an_item_that_kills_its_worker_costs_one_row():
         found = dict(entry for batch in workers.run(operator.call, signal.raise_signal, items, str) for entry in batch)
     assert found.pop("5") == DIED
     assert found == dict.fromkeys(items.keys() - {"5"})
+
+
+def test_prices_in_a_list_of_pools_are_those_of_its_machines():
+    bucket = {"input_tokens": 256, "output_tokens": 128, "requests_per_s": 1.0}
+    fleet = {
+        "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
+        "workloads": [{"name": "chat", "model": "llama-3.1-8b", "buckets": [bucket], "slo": {"ttft_s": 2.0}}],
+        "pool": [{"catalog": "aws", "include": ["g6.xlarge"]}, {"catalog": "gcp", "include": ["g2-standard-4"]}],
+        "strategies": {"families": ["high_end"], "batches": [4]},
+    }  # fmt: skip
+    found = optmodels.sweep(fleet, {"pool.machines[g2-standard-4].prices.on_demand": [0.01, 50.0]}).rows
+    assert ["g2-standard-4" in r["headline"] for r in found] == [True, False]
+    with pytest.raises(InputError, match=r"did you mean pool\.machines\[g6\.xlarge\]\.prices\.on_demand"):
+        optmodels.sweep(fleet, {"pool[0].machines[g6.xlarge].prices.on_demand": [0.5]})

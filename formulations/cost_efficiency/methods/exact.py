@@ -40,7 +40,7 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
     plan = None
     if solved.x is not None:
         chosen = int(model.z.of(solved.x).argmax())
-        plan = planned(pruned.tables, int(candidates[chosen]), model.a.of(solved.x)[chosen])
+        plan = planned(pruned.tables, int(candidates[chosen]))
     seconds["extract"] = time.perf_counter() - clock
     bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
     return Outcome(

@@ -1,10 +1,11 @@
 """Every way to find a plan, by its stable name."""
 
-from formulations.fleet.certify import certified
+from formulations.fleet.certify import FleetRounds
 from formulations.fleet.methods import exact, heuristics, melange
+from optmodels.simulation.certification import certified
 
 METHODS = {
-    name: certified(method)
+    name: certified(method, FleetRounds)
     for name, method in {
         "exact": exact.exact,
         **heuristics.METHODS,

@@ -12,6 +12,7 @@ from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
+from optmodels.simulation.certification import Certifier, certified
 
 
 def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -21,12 +22,19 @@ def literal(problem: Orchestration, tables: OrchestrationTables, options: Option
     return run(problem, tables, options)
 
 
-METHODS: dict[str, Method] = {
+def _rounds(problem: Orchestration, tables: OrchestrationTables) -> Certifier[OrchestrationPlan]:
+    from formulations.orchestration.certify import AttainmentRounds
+
+    return AttainmentRounds(problem, tables)
+
+
+_METHODS: dict[str, Method] = {
     "exact": exact.exact, "literal": literal, "greedy_dp": greedy_dp,
     "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star, "maaso_printed": maaso_printed,
     "config_tree": partial(config_tree, exact=exact.exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
     "selective_replication": selective_replication, "round_robin": round_robin,
 }  # fmt: skip
+METHODS: dict[str, Method] = {name: certified(method, _rounds) for name, method in _METHODS.items()}
 TITLES = {
     "exact": "column form with waiting by HiGHS",
     "literal": "every request and every GPU by itself, by HiGHS",

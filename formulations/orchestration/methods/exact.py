@@ -1,11 +1,12 @@
 """The method ``exact``: model by model where only GPUs couple them, else relaxation, rounding, exchanges and tree.
 
 Whatever stops it, and wherever a solve fails, it returns the best plan known by then with what is proved about it. It
-begins with a bound that needs no solver and with the plans of two heuristics; the others follow where a proof takes
-long. With time enough for all of them no heuristic's plan is better than its own. Under a limit too short for that it
-knows those that came first: `greedy_dp_exchange`, `maaso_star`, `lp_rounding` straight after the relaxations, then the
-others in the order of `OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer
-configurations, can then be better.
+begins with a bound that needs no solver and with the plans of two heuristics (where the relaxations are small and may
+prove their own rounding, they come after these); the others follow where a proof takes long. With time enough for all
+of them no heuristic's plan is better than its own. Under a limit too short for that it knows those that came first:
+`greedy_dp_exchange`, `maaso_star`, `lp_rounding` straight after the relaxations, then the others in the order of
+`OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer configurations, can then be
+better.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap, r
 
 Ints = npt.NDArray[np.int64]
 MOST_TRIED = 500_000  # requests in a trial of the heuristics it begins with, where no time limit stops them
+QUICK = 100_000  # nonzeros of a joint form whose relaxation comes before any heuristic: a second or so
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 SEARCH = 0.85  # of the time: until the search for instances ends
 HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
@@ -211,7 +213,7 @@ def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
 
 
 def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
-    """What costs next to nothing, then the heuristics."""
+    """What costs next to nothing, then the heuristics, but where `_jointly` runs them."""
     t = search.t
     fits = Fits(t, rooms_of(t))
     for counts in (running_counts(t), _fewest(t)):
@@ -219,11 +221,17 @@ def _begin(search: _Search, clock: Clock, starts: list[Ints]) -> None:
             made = reserve(t, counts, search.problem.objective.weights, clock.options.seed, clock=clock)
             if holds(t, made):
                 search.better(Scheduled(counts, made, metrics(t, made).total))
-    tried = int(t.classes.count.sum()) // scale(t)
+    if separable(t) or nonzeros(t, pooled=True) > QUICK:
+        starts += _first(search, clock)
+
+
+def _first(search: _Search, clock: Clock) -> list[Ints]:
+    """The instances of the heuristics it begins with, as far as they have not run."""
+    tried = int(search.t.classes.count.sum()) // scale(search.t)
     if tried <= MOST_TRIED or clock.limited:
-        starts += search.heuristics(FIRST, clock)
-    else:
-        search.log["heuristics"] = f"not before they are needed: {tried:,} requests a trial"
+        return search.heuristics(FIRST, clock)
+    search.log["heuristics"] = f"not before they are needed: {tried:,} requests a trial"
+    return []
 
 
 def _fewest(t: OrchestrationTables) -> Ints:
@@ -285,7 +293,8 @@ def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> N
     t = search.t
     idle = np.zeros(flow.width)
     flow.n.of(idle)[:] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
-    bound, x, _ = relaxation(model, clock.settings(), idle, IDLE_GPU)
+    limit = clock if set(FIRST) <= set(search.ran) else clock.part(0.5)  # leaving time for a heuristic's plan
+    bound, x, _ = relaxation(model, limit.settings(), idle, IDLE_GPU)
     search.bounded(bound)
     if x is not None:
         search.better(rounded(t, flow.n.of(x), clock))
@@ -320,11 +329,13 @@ def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) ->
 
     search.tried("relax", clock, lambda: _relax(search, flow, model, clock))
     log |= {"relaxation": search.bound, "rounding": None if search.found is None else search.found.objective}
-    if open_():
-        search.tried("heuristics", clock, lambda: search.heuristics((lp_rounding,), clock))
     if search.found is not None and open_() and unaffordable(nonzeros(t), clock) is None:
         search.tried("relax", clock, relax_exact)
         log["exact_relaxation"] = search.bound
+    if open_():
+        search.tried("heuristics", clock, lambda: search.heuristics((lp_rounding,), clock))
+    if not search.within(PROVED):
+        search.tried("heuristics", clock, lambda: _first(search, clock))
     if search.found is not None and open_():
         search.tried("improve", clock, improve)
     if open_():

@@ -1,0 +1,248 @@
+"""Plans whose dispatcher attains what they promise: solve, replay step by step, plan less full what fails, solve again.
+
+A plan promises of each model the share of its requests that the linear model has in time. The dispatcher that the plan
+names is replayed: on the trace itself, where nothing is left to chance, or on draws of the requests (blocks of the
+trace, Poisson arrivals at rates), each of which says by one number, the requests in time less the promised share of
+all, whether the promise holds in the mean: Student's t over the draws. Every promise of every round gets an equal part
+of the error, so that by the union bound all that is called kept is kept together.
+
+Where a promise is not kept, engines of the model are planned less full from then on, at whatever level and degree, so
+that the linear model promises less or takes more of them; where that has not been enough, no more of a class counts as
+able to be in time than was seen.
+
+The model leaves room for bursts, and often far too much. So the rounds are gone through twice: with the engine's
+margins as they are, and with the looser ones of `certification`, where replays alone keep promises. Of the plans that
+keep as many promises the one that serves most in time in its replays is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
+from formulations.orchestration.points import OrchestrationTables, build_tables, served
+from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.replay import cluster_of, requests_of, sent, shares_of
+from optmodels.simulation.certification import Kept, Round
+from optmodels.simulation.cluster import TOLERANCE, Requests
+from optmodels.simulation.options import ReplayOptions
+from optmodels.traces.shape import resampled
+
+Array = npt.NDArray[np.float64]
+COPIES = 32  # of requests that come as rates
+LEAST_KEPT, MOST_KEPT = 0.8, 0.98  # of its capacities that one cut leaves a model's engines
+BELOW = 0.999  # of what was seen: a promise right at it would hang on rounding
+SAME = 1e-9
+LOOSER = 2.0  # a pass's name
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A promise of a plan with what its replays found; `least` is the share that they confirm."""
+
+    line: PromiseLine
+    least: float
+
+    @property
+    def kept(self) -> bool:
+        """Beyond the interval."""
+        return self.line.found == "kept"
+
+    @property
+    def name(self) -> str:
+        """The model."""
+        return self.line.model
+
+
+def planned(t: OrchestrationTables, p: OrchestrationPlan) -> OrchestrationTables:
+    """The tables that a plan was made with."""
+    c = p.certification
+    if c is None or c.planned is None:
+        return t
+    return cut(loosened(t) if c.planned.looser else t, c.cuts)
+
+
+def loosened(t: OrchestrationTables) -> OrchestrationTables:
+    """The tables of the same classes and time bins with the engines of the second pass."""
+    other = t.case.problem.looser()
+    made = {(x.model, x.gpu, x.tp, x.pp, x.dp, x.batch): x for x in build_tables(other).configurations}
+    lines = tuple(made[x.model, x.gpu, x.tp, x.pp, x.dp, x.batch] for x in t.configurations)
+    service, first, share, wait, taken = served(t.case, lines, t.classes, t.class_of, t.deadline_s, t.most_tokens)
+    return replace(t, configurations=lines, service_s=service, first_s=first, share=share, wait_s=wait, taken=taken)
+
+
+def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
+    """The tables under what certification found."""
+    of = {c.model: c for c in cuts}
+    if not of:
+        return t
+    share, lines = t.share.copy(), []
+    for c, x in enumerate(t.configurations):
+        line = of.get(t.case.models[x.model])
+        if line is not None and x.engine is not None:
+            x = replace(x, engine=replace(x.engine, capacity=x.engine.capacity * line.keep))
+            share[:, c] *= line.in_time
+        lines.append(x)
+    return replace(t, configurations=tuple(lines), share=share)
+
+
+@dataclass
+class AttainmentRounds:
+    """The rounds of an orchestration problem."""
+
+    problem: Orchestration
+    first: OrchestrationTables
+
+    @property
+    def comparable(self) -> bool:
+        """Other margins promise other shares of the same plan."""
+        return False
+
+    @property
+    def passes(self) -> tuple[float, ...]:
+        """The engine's margins, and the looser ones where these are others."""
+        return (1.0,) if self.problem.looser().engine == self.problem.continuous else (1.0, LOOSER)
+
+    def looser(self, loose: float) -> str:
+        """In words."""
+        rules = self.problem.certification
+        return f"quantile {rules.quantile:g} and waits {rules.waits:g}"
+
+    @property
+    def copies(self) -> int:
+        """Draws of the requests; 0: the trace itself."""
+        asked = self.problem.certification.copies
+        return asked if asked is not None else 0 if self.first.case.trace is not None else COPIES
+
+    @property
+    def rounds(self) -> int:
+        """At most."""
+        return self.problem.certification.rounds
+
+    @property
+    def held(self) -> str:
+        """In words."""
+        if not self.copies:
+            return "hold in the replay of the trace"
+        return f"hold over {self.copies} draws, with {self.problem.certification.confidence:.4g} confidence together"
+
+    def tables(self, loose: float) -> OrchestrationTables:
+        """The instance's, or of engines with looser margins."""
+        return self.first if loose == 1 else loosened(self.first)
+
+    def cut(self, tables: OrchestrationTables, cuts: list[CutLine]) -> OrchestrationTables:
+        """Engines less full, classes less able."""
+        return cut(tables, cuts)
+
+    def judge(self, plan: OrchestrationPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
+        """The promise to every model that has requests."""
+        names = self.first.case.models
+        promised = promises_of(plan)
+        good, came = [], []
+        for copy in range(max(self.copies, 1)):
+            if copy and over():
+                return [], False
+            met, n = self._replayed(plan, [self.problem.certification.seed, number, copy])
+            good.append(met)
+            came.append(n)
+        error = (1 - self.problem.certification.confidence) / (2 * max(len(promised), 1) * self.rounds)
+        columns = {name: (np.array(good)[:, m], np.array(came)[:, m]) for m, name in enumerate(names)}
+        return [_judged(name, share, *columns[name], error) for name, share in promised.items()], True
+
+    def _replayed(self, p: OrchestrationPlan, seed: list[int]) -> tuple[Array, Array]:
+        """Requests in time and requests, by model, of one draw."""
+        t, trace = self.first, None
+        drawn = int(np.random.default_rng(seed).integers(2**31))
+        if self.copies and t.case.trace is not None:
+            trace = resampled(t.case.trace, drawn)
+        requests = requests_of(t, trace, drawn)
+        shares = shares_of(t, p, own=trace is None)
+        way = p.online if p.online is not None and p.dispatcher.policy == "planned" else p.dispatcher
+        models = len(t.case.models)
+        if not p.instances or not len(requests):
+            return np.zeros(models), np.bincount(requests.model, minlength=models).astype(float)
+        seen = sent(t, p, requests, cluster_of(t, p), shares, way, ReplayOptions())
+        met = seen.met(requests) & _first_in_time(t, requests, seen.first_token_s)
+        return (
+            np.bincount(requests.model[met], minlength=models).astype(float),
+            np.bincount(requests.model, minlength=models).astype(float),
+        )
+
+    def line(self, plan: OrchestrationPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
+        """Predicted beside replayed."""
+        lines = [x.line for x in judged]
+        requests = sum(x.requests for x in lines)
+        found = [x.found for x in lines]
+        return RoundLine(
+            looser=loose != 1, objective=plan.score.total, attainment=plan.prediction.attainment,
+            replayed=sum(x.seen * x.requests for x in lines) / requests if requests > 0 else 0.0,
+            promises=len(lines), broken=found.count("broken"), undecided=found.count("undecided"), requests=requests,
+        )  # fmt: skip
+
+    def add_cuts(self, cuts: dict[str, CutLine], bad: Sequence[_Judged]) -> None:
+        """By model: less full by what was missed; from the second time on also no more in time than was seen."""
+        for x in bad:
+            old = cuts.get(x.name)
+            ratio = x.least / x.line.promised
+            keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time * max(ratio * BELOW, 1e-6))
+            less = min(MOST_KEPT, max(LEAST_KEPT, ratio))
+            cuts[x.name] = CutLine(model=x.name, keep=round(keep * less, 6), in_time=min(able, 1.0))
+
+    def rank(self, plan: OrchestrationPlan, judged: Sequence[_Judged]) -> float:
+        """Most requests in time in the replays."""
+        weight = {m.model: m.weight for m in self.problem.models}
+        return -sum(weight[x.name] * x.line.seen * x.line.requests for x in judged)
+
+    def state(
+        self, plan: OrchestrationPlan, status: Kept, best: Round[OrchestrationPlan] | None, rounds: list[RoundLine]
+    ) -> None:
+        """The certification line."""
+        rules = self.problem.certification
+        plan.certification = CertificationLine(
+            status=status, confidence=rules.confidence, copies=self.copies, seed=rules.seed, rounds=rounds,
+            of_round=0 if best is None else best.number, cuts=[] if best is None else best.cuts,
+            promises=[] if best is None else [x.line for x in best.judged if isinstance(x, _Judged)],
+        )  # fmt: skip
+
+
+def promises_of(plan: OrchestrationPlan) -> dict[str, float]:
+    """Share of each model's requests planned to be in time."""
+    asked: dict[str, float] = {}
+    in_time: dict[str, float] = {}
+    for c in plan.classes:
+        if c.requests > 0:
+            asked[c.model] = asked.get(c.model, 0.0) + c.requests
+            in_time[c.model] = in_time.get(c.model, 0.0) + c.in_time
+    return {m: min(in_time[m] / n, 1.0) for m, n in asked.items()}
+
+
+def _first_in_time(t: OrchestrationTables, requests: Requests, first_token_s: Array) -> npt.NDArray[np.bool_]:
+    """Whether the first token keeps the limit of its own, where there is one."""
+    limit = t.case.problem.slo.ttft_s
+    if limit is None:
+        return np.ones(len(requests), dtype=bool)
+    kept: npt.NDArray[np.bool_] = first_token_s - requests.arrival_s <= limit * (1 + TOLERANCE)
+    return kept
+
+
+def _judged(model: str, promised: float, good: Array, came: Array, error: float) -> _Judged:
+    """What the draws say of a promise: each is a number of requests in time, of so many."""
+    total = float(came.sum())
+    seen = float(good.sum()) / total if total > 0 else 1.0
+    found: Literal["kept", "broken", "undecided"] = "kept" if seen >= promised - SAME else "broken"
+    least = seen
+    if len(came) > 1:
+        from scipy.stats import t as student
+
+        gain = good - promised * came
+        at = student.isf(error, len(came) - 1) * float(gain.std(ddof=1)) / np.sqrt(len(came))
+        mean = float(gain.mean())
+        found = "kept" if mean >= at - SAME * total else "broken" if mean < -at else "undecided"
+        least = max(seen - at * len(came) / total, 0.0) if total > 0 else 1.0
+    line = PromiseLine(model=model, promised=promised, seen=seen, requests=total, found=found)
+    return _Judged(line, least)

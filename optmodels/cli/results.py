@@ -1,0 +1,54 @@
+"""Which result a verb is asked about: a file, its folder, or the newest one of an instance."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+RESULTS = Path("results")
+
+
+def result_of(given: Path) -> Path:
+    """The result that a verb is asked about.
+
+    An instance file stands for its newest result below results/. Where a result was solved again since, so that a
+    newer one lies beside it (NAME-2, NAME-3, …), that is said on stderr.
+
+    Raises:
+        InputError: an instance without a result.
+    """
+    if given.suffix in (".yaml", ".yml") and given.is_file():
+        return _newest_of(given)
+    folder = given if given.is_dir() else given.parent
+    if (folder / "plan.json").is_file() and (given.is_dir() or given.name == "plan.json"):
+        name = re.sub(r"-\d+$", "", folder.resolve().name)
+        beside = folder.resolve().parent.glob("*/plan.json")
+        mine = [p for p in beside if re.fullmatch(rf"{re.escape(name)}(-\d+)?", p.parent.name)]
+        newest = max(mine, key=_written, default=None)
+        if newest is not None and newest.parent != folder.resolve():
+            sys.stderr.write(f"note: solved again since; the newest is {folder.parent / newest.parent.name}\n")
+    return given
+
+
+def _newest_of(instance: Path) -> Path:
+    """The newest result below results/ that was solved from an instance file."""
+    from optmodels.errors import InputError, Mistake
+    from optmodels.io.write import safe_name
+
+    for file in sorted(RESULTS.glob(f"{safe_name(instance.stem)}*/plan.json"), key=_written, reverse=True):
+        try:
+            said = json.loads(file.read_bytes()).get("instance")
+        except (ValueError, AttributeError):
+            continue
+        if isinstance(said, str) and Path(said).resolve() == instance.resolve():
+            changed = "; the instance has changed since" if _written(instance) > _written(file) else ""
+            sys.stderr.write(f"note: {file}{changed}\n")
+            return file
+    expected = f"an instance with a result below {RESULTS}: optmodels solve {instance}"
+    raise InputError(Mistake(str(instance), "", "no result", expected))
+
+
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns

@@ -1,0 +1,96 @@
+"""Speculative decoding: what an engine's steps cost and make where a draft guesses tokens that the model verifies.
+
+In a step a decoding request has k drafts beside its last token. The model runs over all k + 1 at once and keeps the
+drafts up to the first that it would not have made itself, so that the request gets 1 + a tokens, a of them drafts.
+Where each is accepted with probability p, whatever came before it,
+
+    a = p + p² + … + pᵏ         (Leviathan, Kalman, Matias, ICML 2023, equation (1): 1 + a = (1 − pᵏ⁺¹)/(1 − p))
+
+A verified draft costs what a prompt token over the same context does. The draft model or head takes k passes one after
+another, each over one token of every decoding request, and the first also over the prompt tokens of the step. Nothing
+says how much longer a step gets for choosing among samples; measured step costs of an engine that speculates have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from optmodels.catalog.types import Architecture, Entry
+from optmodels.errors import InputError, Mistake
+from optmodels.latency.steps import StepCosts
+from optmodels.units import PositiveFraction
+
+
+class Speculation(Entry):
+    """How engines of a model speculate."""
+
+    model: str | None = Field(default=None, description="of the catalogue, whose engines do; default: every model's")
+    drafts: Annotated[int, Field(strict=True, ge=1, le=64)] = Field(description="k: tokens guessed in a step")
+    acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        default=None, description="probability that a draft is accepted, each for itself"
+    )
+    accepted: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a, in place of acceptance: drafts accepted in a step, in the mean, as measured"
+    )
+    draft: str | Architecture | None = Field(
+        default=None, description="model that guesses, at the precisions of the model and on the same GPUs"
+    )
+    head: PositiveFraction | None = Field(
+        default=None,
+        description="draft head (EAGLE, MTP, Medusa) in place of a model: share of the model's weights, KV cache and "
+        "step that it and a pass of it take; without draft and head guesses cost nothing (n-gram)",
+    )
+
+    @model_validator(mode="after")
+    def _stated_once(self) -> Self:
+        if (self.acceptance is None) == (self.accepted is None):
+            raise ValueError("either acceptance or accepted")
+        if self.accepted is not None and self.accepted > self.drafts:
+            raise ValueError(f"accepted at most drafts, {self.drafts}")
+        if self.draft is not None and self.head is not None:
+            raise ValueError("either draft or head, or neither")
+        return self
+
+    @property
+    def tokens(self) -> float:
+        """1 + a: tokens that a request gets of a step, in the mean."""
+        if self.accepted is not None:
+            return 1.0 + self.accepted
+        return float(sum((self.acceptance or 0.0) ** i for i in range(self.drafts + 1)))
+
+
+def with_drafts(costs: StepCosts, s: Speculation, draft: StepCosts | None) -> StepCosts:
+    """Costs of steps that verify drafts.
+
+    Args:
+        costs: of the model's steps without.
+        s: how it speculates.
+        draft: of the draft model's steps, where there is one.
+
+    Raises:
+        InputError: layers of the model attend to a window, and those of the draft model do not.
+    """
+    k = s.drafts
+    d = draft or costs.scaled(s.head or 0.0)
+    if costs.window is not None and d.window != costs.window:
+        expected = "a draft model whose layers have the model's window of attention, or a head"
+        raise InputError(Mistake(None, "engine.speculation.draft", s.draft, expected))
+    reads = 0.0 if d.experts is None else d.experts.all_s
+    return replace(
+        costs,
+        fixed_s=costs.fixed_s + k * (d.fixed_s + reads),
+        prompt_step_s=costs.prompt_step_s + d.prompt_step_s,
+        prompt_token_s=costs.prompt_token_s + d.prompt_token_s,
+        prompt_pair_s=costs.prompt_pair_s + d.prompt_pair_s,
+        prompt_context_s=costs.prompt_context_s + d.prompt_context_s,
+        # Draft i of a request over c tokens attends to c + i.
+        decode_request_s=costs.decode_request_s
+        + k * (costs.prompt_token_s + costs.prompt_pair_s * (k + 1) / 2 + d.decode_request_s),
+        context_s=costs.context_s + k * (costs.prompt_pair_s + d.context_s),
+        mixed_context_s=costs.mixed_context_s + k * (costs.prompt_pair_s + d.mixed_context_s),
+        drafts=k,
+        tokens=s.tokens,
+    )

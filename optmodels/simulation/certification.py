@@ -1,0 +1,242 @@
+"""Rounds of certification: solve, simulate what was chosen, cut what fails, solve again.
+
+What is simulated, what a cut is and what a plan says of it is the formulation's (`Certifier`); here are the rounds, how
+they share a time limit, which of their plans is returned, and for what the bound holds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from optmodels.formulation import Method, Options
+from optmodels.plan.outcome import Document, Outcome
+from optmodels.solver.highs import Status
+
+P = TypeVar("P", bound=Document)
+Kept = Literal["certified", "incomplete", "not kept"]
+TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
+LEAST_S = 0.05  # for a solve
+
+
+class Judged(Protocol):
+    """A promise of a plan that was simulated."""
+
+    @property
+    def name(self) -> str:
+        """Whose it is and of what."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the simulation says so, beyond its interval."""
+
+
+@dataclass(frozen=True)
+class Round(Generic[P]):
+    """A plan that was simulated.
+
+    Attributes:
+        outcome: of the solve.
+        number: counted from 1.
+        loose: how loose a model it is of; 1: the instance's own.
+        cuts: that it was made under.
+        judged: its promises.
+    """
+
+    outcome: Outcome[P]
+    number: int
+    loose: float
+    cuts: list[Any]
+    judged: Sequence[Judged]
+
+    @property
+    def unkept(self) -> list[Any]:
+        """The promises that are not found kept."""
+        return [x for x in self.judged if not x.kept]
+
+
+class Certifier(Protocol[P]):
+    """What a formulation says and does of one problem's rounds."""
+
+    @property
+    def passes(self) -> Sequence[float]:
+        """How loose the model of each is, the instance's own first (1)."""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether a looser model has the plans of the others at the same value: then its bound holds for all."""
+
+    @property
+    def rounds(self) -> int:
+        """Of a pass, at most."""
+
+    @property
+    def held(self) -> str:
+        """What a certified plan's promises do, in words."""
+
+    def looser(self, loose: float) -> str:
+        """What a looser model has, in words that follow "the linear model with"."""
+
+    def tables(self, loose: float) -> Any:
+        """Tables of a model so loose."""
+
+    def cut(self, tables: Any, cuts: list[Any]) -> Any:
+        """The tables under cuts."""
+
+    def judge(self, plan: P, number: int, over: Callable[[], bool]) -> tuple[Sequence[Any], bool]:
+        """The promises of a round's plan; False where time ran out before all were simulated."""
+
+    def line(self, plan: P, judged: Sequence[Any], loose: float) -> Document:
+        """The round in the plan's document."""
+
+    def add_cuts(self, cuts: dict[Any, Any], bad: Sequence[Any]) -> None:
+        """What is cut because of promises that are not kept, by key; deeper where it was cut before."""
+
+    def rank(self, plan: P, judged: Sequence[Any]) -> float:
+        """Of plans that keep as many promises, the one with the least is returned."""
+
+    def state(self, plan: P, status: Kept, best: Round[P] | None, rounds: list[Any]) -> None:
+        """Write into the plan how far it was certified."""
+
+
+def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -> Method:
+    """The method, whose plans are certified where the instance asks for it and more than the bare answer is wanted.
+
+    Args:
+        method: of a formulation whose problems have a field ``certify``.
+        certifier: (problem, tables) → its rounds.
+    """
+
+    @wraps(method)
+    def run(problem: Any, tables: Any, options: Options) -> Outcome[Any]:
+        if problem.certify == "none":
+            return method(problem, tables, options)
+        rounds = _Rounds(certifier(problem, tables), method, problem, options)
+        if options.answer_only:
+            outcome = method(problem, tables, options)
+            if outcome.plan is not None:
+                rounds.of.state(outcome.plan, "incomplete", None, [])
+            return outcome
+        return rounds.run()
+
+    return run
+
+
+@dataclass
+class _Rounds(Generic[P]):
+    """The rounds of one problem."""
+
+    of: Certifier[P]
+    method: Method
+    problem: Any
+    options: Options
+    began: float = field(default_factory=time.perf_counter)
+    lines: list[Document] = field(default_factory=list)
+    found: list[Round[P]] = field(default_factory=list)
+    firsts: dict[float, Outcome[P]] = field(default_factory=dict)
+    unsimulated: Outcome[P] | None = None
+    stops: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def left(self) -> float:
+        limit = self.options.time_limit
+        return math.inf if limit is None else limit - (time.perf_counter() - self.began)
+
+    def run(self) -> Outcome[P]:
+        """All passes, until all promises of a plan hold in each.
+
+        The plan is the best certified one, or that with the fewest promises not found kept.
+        """
+        for loose in dict.fromkeys(self.of.passes):
+            if self.stops and self.left <= 0:
+                break
+            clock = time.perf_counter()
+            tables, cuts = self.of.tables(loose), dict[Any, Any]()
+            self._count("build", clock)
+            stop = ROUNDS_OVER
+            for _ in range(self.of.rounds):
+                if self.found and self.left <= 0:
+                    stop = TIME_OVER
+                    break
+                reason = self._round(tables, cuts, loose)
+                if reason is not None:
+                    stop = reason
+                    break
+            self.stops.append(stop)
+        return self._answer()
+
+    def _round(self, tables: Any, cuts: dict[Any, Any], loose: float) -> str | None:
+        """One round; why there is no further one, "" where all promises hold."""
+        limit = self.options.time_limit
+        limit = None if limit is None else max(self.left / 2, LEAST_S)  # the rest is for simulations
+        taken = [x.model_copy(deep=True) for x in cuts.values()]
+        outcome = self.method(self.problem, self.of.cut(tables, taken), replace(self.options, time_limit=limit))
+        for phase, seconds in outcome.seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+        self.firsts.setdefault(loose, outcome)
+        if outcome.plan is None:
+            return NONE_LEFT if outcome.status == "infeasible" else "no plan was found"
+        clock = time.perf_counter()
+        judged, complete = self.of.judge(outcome.plan, len(self.lines) + 1, lambda: self.left <= 0)
+        self._count("certify", clock)
+        if not complete:
+            self.unsimulated = (self.unsimulated or outcome) if loose == 1 else self.unsimulated
+            return TIME_OVER
+        self.lines.append(self.of.line(outcome.plan, judged, loose))
+        self.found.append(Round(outcome, len(self.lines), loose, taken, judged))
+        if not self.found[-1].unkept:
+            return ""
+        self.of.add_cuts(cuts, self.found[-1].unkept)
+        return None
+
+    def _count(self, phase: str, since: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - since
+
+    def _answer(self) -> Outcome[P]:
+        """The outcome of all rounds; size and events are those of the loosest model's first solve.
+
+        The bound too, or that of the first solve of the plan's own pass where objectives of two do not compare.
+        """
+
+        def rank(x: Round[P]) -> tuple[int, float, int]:
+            assert x.outcome.plan is not None
+            value = float(f"{self.of.rank(x.outcome.plan, x.judged):.9g}")  # of equals the first
+            return len(x.unkept), value, x.number
+
+        loose, first = list(self.firsts.items())[-1]
+        # A looser model is for plans that simulation vouches for.
+        best = min((x for x in self.found if x.loose == 1 or not x.unkept), key=rank, default=None)
+        if best is not None and not self.of.comparable:
+            loose = best.loose
+        bound = self.firsts[loose].bound
+        outcome = self.unsimulated if best is None else best.outcome
+        limit = "time" if TIME_OVER in self.stops else first.limit
+        if outcome is None or outcome.plan is None:
+            if first.plan is None:
+                return replace(first, limit=first.limit or limit, seconds=self.seconds)
+            words = "the model finds no plan as the instance is, and simulation keeps none of a looser model"
+            broken = dict.fromkeys(x.name for x in self.found[-1].unkept) if self.found else ()
+            words += f"; not kept in the last round: {', '.join(broken)}" if broken else ""
+            status: Status = "no_solution_found"
+            return Outcome(status, None, bound, limit, self.seconds, first.size, first.log | {"reason": words})
+        kept = best is not None and not best.unkept
+        state: Kept = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
+        self.of.state(outcome.plan, state, best, self.lines)
+        of = "" if loose == 1 else f"; bound of the linear model with {self.of.looser(loose)}"
+        if kept:
+            assert best is not None
+            number = len(best.judged)
+            words = f"certified in round {best.number} of {len(self.lines)}: all {number} promises {self.of.held}{of}"
+        else:
+            words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(self.stops) if x)}{of}"
+        # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.
+        log = outcome.log | {"certification": words, "reason": words}
+        return replace(
+            outcome, status="feasible", bound=bound, limit=limit, seconds=self.seconds, size=first.size, log=log,
+            events=first.events,
+        )  # fmt: skip
