@@ -229,7 +229,7 @@ def test_the_report_says_which_is_cheaper() -> None:
     ("changes", "path"),
     [
         ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "deployment.link.net_gbps"),
-        ({"engine": {"speculation": [{"draft": "llama-3.2-1b", "drafts": 3, "acceptance": 0.7}]}}, "engine.speculation"),
+        ({"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}}, "engine.speculation"),
         ({"serving": "static", "slo": {"kind": "batch", "tps": 9}}, "deployment.stages"),
     ],
 )
