@@ -99,15 +99,12 @@ class CostEfficiency(StaticBatch):
         wrong.raise_any()
         case = super().resolve()
         check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
-        if self.deployment.apart:
-            if self.deployment.link.net_gbps is None and all(m.net_gbps is None for m in case.machines):
-                expected = "a figure: no machine of the pool says its network (net_gbps)"
-                wrong.add("deployment.link.net_gbps", None, expected)
-            if self.engine.speculation:
-                expected = (
-                    "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
-                )
-                wrong.add("engine.speculation", len(self.engine.speculation), expected)
+        nets = [self.deployment.link.net_gbps, *(m.net_gbps for m in case.machines)]
+        if self.deployment.apart and all(net is None for net in nets):
+            wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
+        if self.deployment.apart and self.engine.speculation:
+            expected = "none with deployment.stages apart: a draft model would have to be prefilled on both sides"
+            wrong.add("engine.speculation", len(self.engine.speculation), expected)
         wrong.raise_any()
         return case
 

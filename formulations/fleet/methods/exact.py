@@ -19,9 +19,10 @@ from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
-from formulations.fleet.problem import Deployment, Fleet
+from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
+from optmodels.serving.stages import Deployment
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
@@ -508,7 +509,7 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
 def _unit(limit: str) -> str:
     if limit == "budget":
         return "USD/h"
-    return {"gpus": "GPU", "vcpus": "vCPU"}.get(limit.rsplit(", ")[-1], "machine")
+    return {"gpus": "GPU", "vcpus": "vCPU", "engines": "engine"}.get(limit.rsplit(", ")[-1], "machine")
 
 
 def explain(solved: _Solved, options: Options) -> dict[str, Any]:
