@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.stats import beta, norm
+from scipy.special import betainc
+from scipy.stats import norm
 
 from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
@@ -110,7 +111,7 @@ def allowed_crowd(most: float, load: float) -> float:
     """The largest mean of a negative binomial crowd, variance/mean 1/(1 − ρ), that seldom reaches `most`; 0: none."""
 
     def above(mean: float) -> float:
-        return float(beta.cdf(load, most, mean * (1.0 - load) / load + 1.0)) - SELDOM
+        return float(betainc(most, mean * (1.0 - load) / load + 1.0, load)) - SELDOM
 
     if most <= 0 or above(0.0) > 0:
         return 0.0
