@@ -110,8 +110,7 @@ def shipped() -> list[str]:
     for name in SHIPPED:
         document = read_document(ROOT / f"instances/fleet/{name}.yaml")[0]
         together, apart = (cost(document | {"deployment": {"stages": s}}) for s in (["both"], STAGES))
-        link = f"[{name}](../instances/fleet/{name}.yaml)"
-        lines.append(f"| {link} | {together:.2f} | {apart:.2f} | {cell(together, apart)} |")
+        lines.append(f"| `{name}` | {together:.2f} | {apart:.2f} | {cell(together, apart)} |")
     return lines
 
 
@@ -153,7 +152,7 @@ def simulated() -> list[str]:
             best[len(stages)] = min(found)
             print(name, stages, found, flush=True)
         (together, a), (apart, b) = best[1], best[3]
-        lines.append(f"| {name} | {together:.2f} (× {a:g}) | {apart:.2f} (× {b:g}) | {cell(together, apart)} |")
+        lines.append(f"| `{name}` | {together:.2f} (× {a:g}) | {apart:.2f} (× {b:g}) | {cell(together, apart)} |")
     return lines
 
 

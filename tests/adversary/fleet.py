@@ -1153,6 +1153,15 @@ def _batching(rng: Rng, data: Instance) -> None:
 def _stages(rng: Rng, data: Instance) -> None:
     """Prefill and decode apart, and how caches go from one to the other."""
     stages = pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    if "prefill" in stages:  # small enough for one program over every point: three stages, their waits and pairs
+        if isinstance(data["pool"], dict):
+            data["pool"]["machines"] = data["pool"]["machines"][:2]
+        else:
+            data["pool"] = data["pool"][:2]
+        data["strategies"]["tensor_parallel"] = data["strategies"].get("tensor_parallel", [1])[:1]
+        data["workloads"] = data["workloads"][:2]
+        if "periods" in data and maybe(rng, 0.8):
+            data["periods"] = data["periods"][:1]
     link: Instance = {}
     known = any("net_gbps" in m for q in _pools(data) for m in q["machines"])
     if maybe(rng, 0.3) or not known:
