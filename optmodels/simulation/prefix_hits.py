@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from optmodels.errors import InputError, Mistake, one_of
 from optmodels.traces.types import Ints, Trace
@@ -112,7 +111,7 @@ def distances(trace: Trace, engine: Ints) -> Distances:
     return Distances(size, request, distance)
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(cache=True, error_model="numpy")
 def _stack(mine, start, whole, able, rest, block, blocks, places, out):  # type: ignore[no-untyped-def]
     """Request and distance of each block found, into `out`; how many."""
     tree = np.zeros(places + 1, np.int64)  # Fenwick's, of blocks by the place of their last use
@@ -175,14 +174,15 @@ def prefix_hits(
         InputError: an argument is wrong, or the trace has no prefixes.
     """
     one_of("routing", routing, ROUTINGS)
-    for name, values, least in (("kv_tokens", kv_tokens, 0.0), ("engines", engines, 1)):
+    for what, values, least in (("kv_tokens", kv_tokens, 0.0), ("engines", engines, 1)):
         if not values or not all(np.isfinite(v) and v >= least for v in values):
-            raise InputError(Mistake(None, name, list(values), f"numbers of at least {least:g}"))
+            raise InputError(Mistake(None, what, list(values), f"numbers of at least {least:g}"))
     if by is not None and by not in trace.labels:
         raise InputError(Mistake(None, "by", by, f"a label of the trace: {', '.join(trace.labels) or 'it has none'}"))
     n = len(trace)
-    names, codes = ([None], np.zeros(n, np.int64)) if by is None else (trace.labels[by].names, trace.labels[by].codes)
-    prompts: NDArray[np.float64] = np.bincount(codes, trace.prompt_tokens, len(names))
+    names: tuple[str | None, ...] = (None,) if by is None else trace.labels[by].names
+    codes = np.zeros(n, np.int64) if by is None else trace.labels[by].codes
+    prompts = np.bincount(codes, trace.prompt_tokens, len(names))
     rows, busiest = [], {}
     for count in sorted(set(engines)):
         sent = engines_of(trace, count, routing, seed) if trace.prefixes is not None else np.zeros(n, np.int64)
@@ -192,8 +192,8 @@ def prefix_hits(
             hits = np.bincount(codes, found.hit_tokens(n, size), len(names))
             for k, name in enumerate(names):
                 if prompts[k] > 0:
-                    row = {"workload": name, "engines": count, "kv_tokens": size, "share": float(hits[k] / prompts[k])}
-                    rows.append(row)
+                    share = float(hits[k] / prompts[k])
+                    rows.append({"workload": name, "engines": count, "kv_tokens": size, "share": share})
     return {
         "trace": trace.name, "requests": n, "routing": routing, "by": by, "seed": seed, "busiest": busiest,
         "block_tokens": trace.prefixes.block_tokens if trace.prefixes is not None else 0, "hits": rows,

@@ -20,12 +20,10 @@ from tests.adversary import continuous, static
 from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
-from tests.adversary.speculation import UNDRAWN
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
-    **UNDRAWN,
-    "EngineLimits.speculation": "see there",
+    "Speculation.model": "an instance has one, so that it says nothing more",
     # Prefill and decode apart: brute force over levels and counts, tests/cost_efficiency/test_apart.py.
     **dict.fromkeys(
         (
@@ -42,7 +40,7 @@ LEFT_OUT = {
             "Deployment.stages=decode",
             "Deployment.stages=prefill",
         ),
-        "see above",
+        "brute force over levels and counts: tests/cost_efficiency/test_apart.py",
     ),
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
@@ -174,12 +172,19 @@ def _ways(p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: fl
     d = deployment(source, shape, llm_name(p.model), setting.gpus[main.gpu], main.gpu, p.precision.weights,
                    p.precision.kv, tp)  # fmt: skip
     costs, where = resolve(source, d, w.input_tokens)
+    s = next(iter(limits.speculation), None)
+    more: dict[str, Any] = {}
+    if s is not None:
+        drafted = static.speculating(source, d, costs, s, w.input_tokens, p.precision.weights, p.precision.kv)
+        if drafted is None:
+            return
+        costs, more = drafted
     tpot, ttft = where.factors(p.latency.safety)
     usable = (p.memory.vram_usable * main.vram_gib / main.gpu_count - p.memory.runtime_gib) * static.GIB
     work = static.layer_work(shape, p.precision.weights, p.precision.kv)
     kind = Kind(w.input_tokens, w.output_tokens, 0.0, 1.0)
     kv = continuous.kv_tokens(
-        work, shape, usable, tp, limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output
+        work, shape, usable, tp, limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, **more
     )
     if kv > 0:
         first, between_tokens = (continuous.limit(getattr(p.slo, key, None)) for key in ("ttft_s", "tbt_s"))
@@ -277,6 +282,8 @@ def _batching(rng: Rng, data: Instance) -> None:
     data["latency"] = static.steps(rng)
     if maybe(rng, 0.7):
         data["engine"] = static.engine_limits(rng)
+        if maybe(rng, 0.4):
+            static.speculates(rng, data["engine"], [pick(rng, [static.architecture(rng), "qwen3-0.6b"])])
 
 
 def _weights_gib(data: Instance) -> float:
