@@ -29,6 +29,7 @@ from formulations.fleet.plan import (
 )
 from formulations.fleet.points import FleetTables, build_case, by_model, cut
 from formulations.fleet.problem import Fleet, FleetCase
+from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.continuous import Engine
@@ -107,6 +108,13 @@ class FleetRounds:
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
         """Points less full, pairs taken out."""
         return cut(tables, cuts)
+
+    def again(
+        self, outcome: Outcome[FleetPlan], before: Sequence[Round[FleetPlan]], tables: FleetTables,
+        seconds: float | None,
+    ) -> Outcome[FleetPlan]:  # fmt: skip
+        """As it is: what an earlier fleet costs stays, and that is why it was cut."""
+        return outcome
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
         """Every promise of every line."""
