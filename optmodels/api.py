@@ -231,8 +231,8 @@ def compare(
 
     Args:
         sources: instances, possibly of different formulations.
-        methods: names; default: all of each instance's formulation. One that only some of the formulations have runs
-            where it is.
+        methods: names; default: all of each instance's formulation that say something of it. One that only some of
+            the formulations have runs where it is.
         time_limit: seconds of each method on each instance.
         seed: of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.
@@ -263,7 +263,7 @@ def compare(
         table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
-        names = [n for n in wanted if n in form.methods] if wanted else list(form.methods)
+        names = [n for n in wanted if n in form.methods] if wanted else form.methods_for(problem)
         for name, options in itertools.product(names, runs):
             row, plan = solved_row(form, problem, table, name, options)
             seconds = row["seconds"]

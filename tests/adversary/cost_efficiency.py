@@ -40,7 +40,7 @@ LEFT_OUT = {
             "Deployment.stages=decode",
             "Deployment.stages=prefill",
         ),
-        "see above",
+        "brute force over levels and counts: tests/cost_efficiency/test_apart.py",
     ),
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import heapq
 import math
 from itertools import product
 from typing import Any
@@ -229,9 +230,110 @@ def test_the_report_says_which_is_cheaper() -> None:
     ("changes", "path"),
     [
         ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "deployment.link.net_gbps"),
+        ({"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}}, "engine.speculation"),
         ({"serving": "static", "slo": {"kind": "batch", "tps": 9}}, "deployment.stages"),
     ],
 )
 def test_what_says_nothing_is_refused(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(InputError, match=path.replace(".", r"\.")):
         instance(**changes).resolve()
+
+
+def closed_loop(problem: CostEfficiency, plan: dict[str, Any], ends: int) -> dict[str, np.ndarray]:
+    """Every engine of a plan step by step, its users asking again as soon as they are answered: what requests see.
+
+    Outputs are drawn around their mean, so that requests do not go in step with one another; each goes to the engine of
+    a stage that has fewest.
+    """
+    rng, case, w, link = np.random.default_rng(3), problem.resolve(), problem.workload, problem.deployment.link
+    sent = float(kv_bytes(layer_work(case.architecture, "fp16", "fp16"), 1, 1.0, w.input_tokens))
+    costs, has, moved = [], [], []  # by engine, prefill first
+    sides = [(plan["engine"], plan["tensor_parallel"], plan["replicas_per_machine"], plan["machines"][0])]
+    d = plan["decode"]
+    sides.append((d["engine"], d["tensor_parallel"], d["replicas_per_machine"], plan["machines"][1]))
+    stage_of, room = [], []
+    for stage, (line, tp, dp, bought) in enumerate(sides):
+        m = next(m for m in case.machines if m.machine == bought["machine"])
+        e = engine_costs(problem.engines(case), problem.engine, case.gpus[m.gpu or ""], m.gpu or "", tp,
+                         m.vram_gib / m.gpu_count)  # fmt: skip
+        moved.append(sent / ((link.net_gbps or 0) * 1e9 / 8 * (1 - link.most_used)) + link.latency_s * (stage == 0))
+        for _ in range(bought["count"] * dp):
+            costs.append(e.costs)
+            stage_of.append(stage)
+            room.append(line["max_num_batched_tokens"])
+            has.append([])
+    coming = [0] * len(costs)  # requests on their way to an engine or in it
+    running: list[list[Any]] = [[] for _ in costs]
+    seen: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2e": [], "ended": []}
+    events: list[tuple[float, int, str, int, Any]] = []
+    number = 0
+
+    def at(when: float, what: str, engine: int, request: Any = None) -> None:
+        nonlocal number
+        number += 1
+        heapq.heappush(events, (when, number, what, engine, request))
+
+    def send(when: float, stage: int, request: dict[str, float]) -> None:
+        engine = min((e for e, s in enumerate(stage_of) if s == stage), key=coming.__getitem__)
+        coming[engine] += 1
+        at(when, "comes", engine, request)
+
+    def ask(now: float) -> None:
+        low, high = w.output_tokens // 2, w.output_tokens * 3 // 2 + 1
+        send(now, 0, {"came": now, "left": w.input_tokens, "made": 0, "wants": int(rng.integers(low, high))})
+
+    def step(now: float, e: int) -> None:
+        if running[e] or not has[e]:
+            return
+        if stage_of[e]:
+            running[e] = [(r, 0) for r in has[e]]
+            seconds = costs[e].step(np.zeros(0), np.zeros(0), np.array([w.input_tokens + r["made"] for r in has[e]]))
+        else:
+            free = room[e]
+            for r in has[e]:
+                if free > 0:
+                    running[e].append((r, min(r["left"], free)))
+                    free -= running[e][-1][1]
+            tokens = np.array([n for _, n in running[e]], float)
+            earlier = np.array([w.input_tokens - r["left"] for r, _ in running[e]], float)
+            seconds = costs[e].step(tokens, earlier, np.zeros(0))
+        at(now + float(seconds), "ends", e)
+
+    for _ in range(w.batch):
+        ask(float(rng.uniform(0, 5)))
+    while len(seen["e2e"]) < ends:
+        now, _, what, e, request = heapq.heappop(events)
+        if what == "comes":
+            has[e].append(request)
+        else:
+            for r, tokens in running[e]:
+                r["left"] -= tokens
+                r["made"] += stage_of[e] or r["left"] == 0
+                if stage_of[e] == 0 and r["left"] == 0:
+                    has[e].remove(r)
+                    coming[e] -= 1
+                    r["first"] = now
+                    seen["ttft"].append(now - r["came"] + moved[0] + costs[e].request_s)
+                    send(now + sum(moved), 1, r)
+                elif stage_of[e] and r["made"] >= r["wants"]:
+                    has[e].remove(r)
+                    coming[e] -= 1
+                    seen["tpot"].append((now - r["first"] - moved[0]) / (r["made"] - 1))
+                    seen["e2e"].append(now - r["came"] + costs[e].request_s)
+                    seen["ended"].append(now)
+                    ask(now)
+            running[e] = []
+        step(now, e)
+    return {k: np.array(v)[2 * w.batch :] for k, v in seen.items()}
+
+
+def test_a_closed_loop_keeps_what_the_plan_promises() -> None:
+    problem = instance()
+    plan = optmodels.solve(problem).plan
+    assert plan is not None
+    seen, promised = closed_loop(problem, plan, 1500), plan["prediction"]
+    assert np.quantile(seen["ttft"], 0.9) <= promised["ttft_s"]
+    assert np.quantile(seen["tpot"], 0.9) <= promised["tbt_s"]
+    assert 0.6 * promised["e2e_s"] <= seen["e2e"].mean() <= promised["e2e_s"]
+    rate = len(seen["ended"]) / np.ptp(seen["ended"])
+    assert 0.6 * plan["decode"]["requests_per_s"] <= rate <= plan["decode"]["requests_per_s"] * 1.02
