@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import yaml
 from scipy.optimize import linprog
 
 from formulations.fleet import FORMULATION
+from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables
 from formulations.fleet.problem import Fleet
 
 
@@ -149,3 +151,29 @@ MEASURED = fleet(
     interruptions=[{"per_hour": 0.1}], w0={"slo": {"deadline_s": {"at_most": 30.0, "percentile": 0.9}}},
     w1={"min_replicas": 1}, queueing={"model": "mmc"}, quota=[{"at_most": 20}],
 ).model_dump(mode="json", by_alias=True, exclude_unset=True)  # fmt: skip
+
+
+def random_stages(seed):
+    """A random fleet of measured points, some of which do one stage, in two exchanges; deadlines bind pairs."""
+    rng = np.random.default_rng(seed)
+    demands, points = 2, 5
+    throughput = rng.uniform(0.5, 4.0, (demands, points)).round(2)
+    throughput[rng.random((demands, points)) < 0.15] = 0.0
+    changes = {}
+    for w in range(demands):
+        if rng.random() < 0.7:
+            changes[f"w{w}"] = {"slo": {"deadline_s": 10.0}}
+        if rng.random() < 0.3:
+            changes.setdefault(f"w{w}", {})["unserved_usd_per_1000_requests"] = float(rng.uniform(0.1, 1.0))
+    if rng.random() < 0.3:
+        changes["quota"] = [{"machine": "*", "at_most": int(rng.integers(2, 6))}]
+    if rng.random() < 0.2:
+        changes["budget_usd_per_hour"] = float(rng.uniform(3, 9))
+    problem = fleet(rng.uniform(0.2, 1.5, demands).round(2).tolist(), throughput.tolist(),
+                    rng.uniform(0.5, 4.0, points).round(2).tolist(), **changes)  # fmt: skip
+    tables = build_tables(problem)
+    stage = np.array([BOTH, PREFILL, PREFILL, DECODE, DECODE])
+    exchange = np.array([0, 0, *rng.integers(0, 2, 3)])
+    part = np.where(stage[None, :] != BOTH, rng.uniform(1.0, 9.0, (demands, points)).round(1), 0.0)
+    points_ = replace(tables.points, stage=stage, exchange=exchange)
+    return problem, replace(tables, points=points_, part_s=part, blocked={})

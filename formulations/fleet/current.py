@@ -253,7 +253,7 @@ def _lines(case: FleetCase, current: Current) -> list[_Line]:
 def _limits(case: FleetCase, d: CurrentDeployment) -> EngineLimits:
     from optmodels.io.read import validate
 
-    stated = {k: v for k in EngineLimits.model_fields if (v := getattr(d, k)) is not None}
+    stated = d.model_dump(include=set(EngineLimits.model_fields), exclude_none=True)
     return validate(EngineLimits, case.problem.engine.model_dump() | stated)
 
 

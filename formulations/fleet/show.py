@@ -111,12 +111,21 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
         return []
     if not stages["used"]:
         proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "Found no"
-        return [f"  {proved} fleet with prefill and decode apart is better than one without."]
+        return [f"  {proved} fleet with prefill and decode apart is better than one without.", *_pays(stages)]
     without = stages["without"]
     if without["objective"] is None:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     return [f"  The best fleet without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+
+
+def _pays(stages: Mapping[str, Any]) -> list[str]:
+    """The price of prefill and decode deployments at which one would be."""
+    if (pays := stages.get("pays_below")) is None:
+        return []
+    known = f"At {pays['found']:.1%} of their prices one is" if pays["found"] else "None is known at a lower price"
+    proof = f"none is at {pays['none_from']:.1%} or more (proved)" if pays["none_from"] < 1 else "more is not settled"
+    return [f"  {known}; {proof}."]
 
 
 def _first(lines: list[str]) -> list[str]:

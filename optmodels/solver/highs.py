@@ -396,12 +396,14 @@ class Relaxed(NamedTuple):
     """A relaxation's bound in the model's own sense, its point, and what one more unit of each column's bound is worth.
 
     With `reduced`, (n,) and of the model's own sense too, bound + reduced_j·(new − old) is a bound for another bound of
-    column j (the upper one where that is positive in a model that maximises).
+    column j (the upper one where that is positive in a model that maximises). `y` are the multipliers of rows, (m,),
+    that prove the bound, as minimised.
     """
 
     bound: float | None
     x: Array | None
     reduced: Array | None
+    y: Array | None = None
 
 
 def relaxation(
@@ -435,4 +437,4 @@ def relaxation(
     x, y = session.values() * seen.column, session.row_duals() * seen.row / seen.objective[0]
     bound = least_value(relaxed, relaxed.costs[0], y) + float(model.offsets[0]) - (most if prefer is not None else 0.0)
     sign = float(model.signs[0])
-    return Relaxed(sign * bound if math.isfinite(bound) else None, x, sign * (relaxed.costs[0] - model.A.T @ y))
+    return Relaxed(sign * bound if math.isfinite(bound) else None, x, sign * (relaxed.costs[0] - model.A.T @ y), y)

@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
-from fleet_cases import APART, BUSY, fleet
+from fleet_cases import APART, BUSY, random_stages
 from scipy.optimize import linprog
 
 import optmodels
+from formulations.fleet import making
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import engine_of, transfer_bytes
@@ -37,32 +38,6 @@ def apart():
     assert result.status == "optimal"
     assert result.check.ok, result.check.violations
     return result
-
-
-def random_case(seed):
-    """A random fleet of measured points, some of which do one stage, in two exchanges; deadlines bind pairs."""
-    rng = np.random.default_rng(seed)
-    demands, points = 2, 5
-    throughput = rng.uniform(0.5, 4.0, (demands, points)).round(2)
-    throughput[rng.random((demands, points)) < 0.15] = 0.0
-    changes = {}
-    for w in range(demands):
-        if rng.random() < 0.7:
-            changes[f"w{w}"] = {"slo": {"deadline_s": 10.0}}
-        if rng.random() < 0.3:
-            changes.setdefault(f"w{w}", {})["unserved_usd_per_1000_requests"] = float(rng.uniform(0.1, 1.0))
-    if rng.random() < 0.3:
-        changes["quota"] = [{"machine": "*", "at_most": int(rng.integers(2, 6))}]
-    if rng.random() < 0.2:
-        changes["budget_usd_per_hour"] = float(rng.uniform(3, 9))
-    problem = fleet(rng.uniform(0.2, 1.5, demands).round(2).tolist(), throughput.tolist(),
-                    rng.uniform(0.5, 4.0, points).round(2).tolist(), **changes)  # fmt: skip
-    tables = build_tables(problem)
-    stage = np.array([BOTH, PREFILL, PREFILL, DECODE, DECODE])
-    exchange = np.array([0, 0, *rng.integers(0, 2, 3)])
-    part = np.where(stage[None, :] != BOTH, rng.uniform(1.0, 9.0, (demands, points)).round(1), 0.0)
-    points_ = replace(tables.points, stage=stage, exchange=exchange)
-    return problem, replace(tables, points=points_, part_s=part, blocked={})
 
 
 def brute_force(problem, tables, most):
@@ -102,7 +77,7 @@ def brute_force(problem, tables, most):
 @pytest.mark.parametrize("seed", range(50))
 def test_the_optimum_is_that_of_brute_force_over_counts_and_pairs(seed):
     """Pairs are told apart there; the model has none, only sums by stage and Hall's condition."""
-    problem, tables = random_case(seed)
+    problem, tables = random_stages(seed)
     most = 2
     expected = brute_force(problem, tables, most)
     machines = len(tables.resources)
@@ -119,12 +94,13 @@ def test_the_optimum_is_that_of_brute_force_over_counts_and_pairs(seed):
 def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
     bounds = fleets = 0
     for seed in range(50):
-        problem, tables = random_case(seed)
+        problem, tables = random_stages(seed)
         best = solve_compiled(FleetModel(problem, tables).compiled()).objective
-        found, bound = exact._of_the_relaxation(problem, tables, Settings(), {})
+        found, relaxed = exact._of_the_relaxation(problem, tables, Settings(), {})
         if best is None:
             assert found is None
             continue
+        bound = -np.inf if relaxed.bound is None else relaxed.bound
         assert bound <= best * (1 + 1e-9)
         bounds += bound > 0
         if found is not None:
@@ -180,10 +156,40 @@ def test_unlike_machines_for_the_two_stages(apart):
 
 def test_a_proof_that_no_fleet_with_stages_is_better():
     result = optmodels.solve(BUSY | {"deployment": {"stages": ["both", "prefill", "decode"]}})
-    assert result.log["stages"] == {"used": False, "none_is_better": True}
+    stages = result.log["stages"]
+    assert stages["used"] is False
+    assert stages["none_is_better"] is True
+    assert 0.5 < stages["pays_below"]["found"] < stages["pays_below"]["none_from"] < 1
     today = optmodels.solve(BUSY)
     assert result.plan["total_usd_per_hour"] == pytest.approx(today.plan["total_usd_per_hour"])
     assert result.bound == pytest.approx(today.bound)
+
+
+def test_the_price_at_which_stages_apart_pay_is_between_a_fleet_and_a_proof(monkeypatch):
+    """The least cost at either end, with prices scaled there, by the whole model, which brute force has confirmed."""
+    monkeypatch.setattr(making, "_transfers", lambda *_: [])  # measured points have no caches
+    between = 0
+    for seed in range(40):
+        problem, tables = random_stages(seed)
+        best = solve_compiled(FleetModel(problem, tables).compiled())
+        alone = solve_compiled(FleetModel(problem, tables.alone()).compiled())
+        if best.x is None or alone.x is None or alone.objective > best.objective + 1e-6 or problem.budget_usd_per_hour:
+            continue
+        found = exact.pays_below(problem, tables, Options(), best.objective)
+
+        def least(factor, problem=problem, tables=tables):
+            usd = np.where(tables.points.stage != BOTH, factor, 1.0) * tables.points.usd_per_hour
+            cheaper = replace(tables, points=replace(tables.points, usd_per_hour=usd))
+            return solve_compiled(FleetModel(problem, cheaper).compiled()).objective
+
+        goal = best.objective * (1 - exact.WORTH)
+        assert 0 <= found["found"] < found["none_from"] <= 1
+        assert least(found["none_from"]) >= goal * (1 - 1e-6)
+        if found["found"]:
+            assert least(found["found"]) <= goal * (1 + 1e-6)
+            assert found["none_from"] == 1 or found["none_from"] <= found["found"] * exact.CLOSE * (1 + 1e-9)
+            between += found["none_from"] < 1
+    assert between >= 3
 
 
 def test_both_alone_are_todays_points():

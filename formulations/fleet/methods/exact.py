@@ -15,7 +15,7 @@ import numpy as np
 
 from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
-from formulations.fleet.methods import heuristics
+from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
@@ -24,7 +24,7 @@ from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
-from optmodels.solver.highs import PROVED, Event, Limit, Status, relative_gap
+from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
 from optmodels.solver.highs import relaxation as solve_relaxation
 from optmodels.study.explanation import named
 
@@ -33,6 +33,10 @@ ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
+WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
+LEAST_FACTOR = 0.05  # on its prices that is tried
+CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
+MOST_BREAK_EVEN_S = 10.0
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
 
@@ -111,8 +115,10 @@ def _with_what_stages_save(
     if outcome.plan is None or alone is tables or not len(alone.points):
         return outcome
     if not any(q.transfers for q in outcome.plan.periods):
-        proved = outcome.status == "optimal"
-        return replace(outcome, log=outcome.log | {"stages": {"used": False, "none_is_better": proved}})
+        stages: dict[str, Any] = {"used": False, "none_is_better": outcome.status == "optimal"}
+        if outcome.status == "optimal" and problem.objective == "min_cost":
+            stages |= {"pays_below": pays_below(problem, tables, options, objective_value(outcome.plan))}
+        return replace(outcome, log=outcome.log | {"stages": stages})
     seconds = seconds_for("the best fleet without stages", options.time_limit or 30.0)
     if not seconds:
         return outcome
@@ -121,6 +127,47 @@ def _with_what_stages_save(
     value = None if other.plan is None else objective_value(other.plan)
     without = {"status": other.status, "objective": value, "bound": other.bound}
     return replace(outcome, log=outcome.log | {"stages": {"used": True, "without": without}})
+
+
+def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_hour: float) -> dict[str, float] | None:
+    """The factor on the price of prefill and decode deployments below which a fleet with them is cheaper, and by proof.
+
+    g(f), the least cost where deployments of one stage cost f times as much, is the minimum of a line for every fleet,
+    whole + f·apart: concave, and never less at a larger f. Dinkelbach: the fleet of least cost at f gives the next f at
+    which it would save exactly `WORTH`. So `found` only grows, and a fleet is known that pays there; at `none_from`
+    the bound of g proves that none does, hence at no larger factor.
+
+    Args:
+        usd_per_hour: of the best fleet, which has none of one stage.
+
+    Returns:
+        `found`, 0 where none is known, and `none_from`, 1 where nothing smaller is proved; None where there was no time
+        or a budget counts such prices, too.
+    """
+    most = min(options.time_limit or MOST_BREAK_EVEN_S, MOST_BREAK_EVEN_S)
+    seconds = seconds_for("the price at which stages apart pay", most)
+    if not seconds or problem.budget_usd_per_hour is not None:
+        return None
+    until, goal, one = time.perf_counter() + seconds, usd_per_hour * (1 - WORTH), tables.points.stage != BOTH
+    hours = np.array([q.hours for q in tables.case.periods])
+    found, none_from, factor = 0.0, 1.0, LEAST_FACTOR
+    while (left := until - time.perf_counter()) > 0:
+        usd = np.where(one, factor, 1.0) * tables.points.usd_per_hour
+        cheaper = replace(tables, points=replace(tables.points, usd_per_hour=usd))
+        best = exact(
+            problem, cheaper, replace(options, time_limit=left, gap=WORTH / 4, answer_only=True, on_event=None)
+        )
+        if best.bound is not None and best.bound >= goal:
+            none_from = factor
+            break
+        if best.plan is None or objective_value(best.plan) >= goal or factor * CLOSE >= 1:
+            break  # neither a fleet nor a proof
+        paid = [sum(d.count * d.usd_per_hour_each for d in q.deployments if d.stage != "both")
+                for q in best.plan.periods]  # fmt: skip
+        apart = float(hours @ paid) / (hours.sum() * factor)
+        found = max(found, min((goal - objective_value(best.plan)) / apart + factor, 1.0))
+        factor = min(max(found, factor) * CLOSE, 1.0)
+    return {"found": found, "none_from": none_from}
 
 
 def _no_worse_than_heuristics(
@@ -241,7 +288,7 @@ def _one_part(
         log["column_generation"] = "no plan on few points: solved on all"
     left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
     settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
-    first, relaxed = None, -math.inf
+    first, relaxed, solved = None, -math.inf, None
     if problem.objective == "min_cost":
         alone = tables.alone()
         first, relaxed = heuristics.rounded_relaxation(problem, alone) if len(alone.points) else (None, -math.inf)
@@ -251,17 +298,22 @@ def _one_part(
                 first = _on_all(first, rows, tables)
             if pairs > MANY_PAIRS_APART:
                 clock = time.perf_counter()
-                found_first, relaxed = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
+                found_first, all_points = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
                 first = _cheaper(problem, tables, first, found_first)
+                relaxed = -math.inf if all_points.bound is None else all_points.bound
                 seconds["relaxation"] = time.perf_counter() - clock
                 if left is not None:
                     settings = replace(settings, time_limit=max(left - seconds["relaxation"], 0.1))
-    whole, kept = tables, _worth_their_price(problem, tables, first)
-    if len(kept) < len(whole.points):
-        tables = whole.restricted(kept)
-        first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
-        log["points_within_the_cost_of_a_plan"] = len(kept)
-    solved = _solve(problem, tables, settings, first)
+                if all_points.x is not None and pools.applies(problem):
+                    solved = _by_pools(problem, tables, settings, all_points, first)
+    whole, kept = tables, np.arange(len(tables.points))
+    if solved is None or solved.report.x is None:
+        kept = _worth_their_price(problem, tables, first)
+        if len(kept) < len(whole.points):
+            tables = whole.restricted(kept)
+            first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
+            log["points_within_the_cost_of_a_plan"] = len(kept)
+        solved = _solve(problem, tables, settings, first)
     seconds |= solved.seconds
     report_ = solved.report
     if report_.status in ("feasible", "no_solution_found") and math.isfinite(relaxed):
@@ -295,21 +347,25 @@ def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
 
 def _of_the_relaxation(
     problem: Fleet, tables: FleetTables, settings: Settings, log: dict[str, Any]
-) -> tuple[Choice | None, float]:
-    """The best fleet found of the points that the linear relaxation uses, and the relaxation's proved bound, USD/h.
-
-    Three quarters of the time at most.
-    """
+) -> tuple[Choice | None, Relaxed]:
+    """The best fleet of the points that the linear relaxation uses, and the relaxation; 3/4 of the time at most."""
     whole = settings.time_limit or 60.0
     model = FleetModel(problem, tables)
     relaxed = solve_relaxation(model.compiled(), replace(settings, time_limit=whole / 2))
     if relaxed.x is None:
-        return None, -math.inf
-    bound = -math.inf if relaxed.bound is None else relaxed.bound
+        return None, relaxed
     used = np.unique(model.n.labels[1][relaxed.x[model.n.columns] > CARRIES])
-    log |= {"lp_bound": bound, "lp_points": len(used)}
+    log |= {"lp_bound": relaxed.bound, "lp_points": len(used)}
     found = _solve(problem, tables.restricted(used), replace(settings, time_limit=whole / 4), None).choice
-    return None if found is None else _on_all(found, used, tables), bound
+    return None if found is None else _on_all(found, used, tables), relaxed
+
+
+def _by_pools(
+    problem: Fleet, tables: FleetTables, settings: Settings, relaxed: Relaxed, first: Choice | None
+) -> _Solved:
+    clock = time.perf_counter()
+    report, model, compiled = pools.solve(problem, tables, settings, relaxed, first)
+    return _Solved(report, compiled, model, {"solve": time.perf_counter() - clock})
 
 
 def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:

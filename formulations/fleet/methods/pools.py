@@ -1,0 +1,395 @@
+"""Branch and bound on how many deployments a pool has, on few points, to which prices add those that pay.
+
+A fleet has many points, engines of one machine at many levels, and uses few. What the linear relaxation leaves open is
+how many *machines* there are, hardly which of their points: so the tree branches on N_g = Σ_{p ∈ g} n_p, g the points
+of one machine set, model and stage, and on an n_p only where every N_g is whole. Nodes are linear programs on a subset
+S of the points, solved from the last basis. Their row prices y bound the whole model (Lagrange): the points outside S
+add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole* deployment can save at these prices, a
+fractional knapsack. Where that sum matters, those points enter S. So a bound holds for all points, though most of them
+are in no linear program; and prefill and decode points are priced each by itself, at y's split of a demand's price.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from formulations.fleet.making import Choice
+from formulations.fleet.model import FleetModel
+from formulations.fleet.points import DECODE, FleetTables, changes_matter
+from formulations.fleet.problem import Fleet
+from optmodels.errors import SolverError
+from optmodels.solver import Compiled, Report, Settings
+from optmodels.solver.cancel import cancelled
+from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap, verify
+from optmodels.solver.safe import least_value
+from optmodels.solver.session import Session
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Key = tuple[str, int]  # "N" and a group, or "n" and a point
+Bounds = dict[Key, tuple[float, float]]
+Node = tuple[float, int, Bounds]  # proved bound, order, bounds
+OF_POINTS = ("capacity", "capacities", "small_shares")  # families whose rows are of one point
+FIRST = 100  # points of least reduced cost in the first S
+MORE = 40  # that enter S at once
+ROUNDS = 8  # of mixing a point's capacities, to tell what its room is worth
+WHOLE = 1e-6  # from a whole number
+UPWARDS = 0.3  # fraction from which on the larger number is tried first
+EQUAL = 1e-7  # relative, of costs
+NEAR = 60  # points of least reduced cost that stay in S when others enter
+ELASTIC = 1e3  # USD/h of breaking a row by one, in costs of the plan in hand
+
+
+def applies(problem: Fleet) -> bool:
+    """Minimum cost in one period of deployments that only carry load: no reserve, replicas or changes."""
+    one = len(problem.periods) <= 1 and problem.running is None and not changes_matter(problem)
+    plain = problem.reserve is None and not any(w.min_replicas for w in problem.workloads)
+    return one and plain and problem.objective == "min_cost"
+
+
+class _Whole:
+    """The model on all points, its rows and columns told apart by point, and prices of all points at duals of rows."""
+
+    def __init__(self, problem: Fleet, tables: FleetTables) -> None:
+        self.model = FleetModel(problem, tables)
+        self.compiled = self.model.compiled()
+        m, self.W = self.model, len(tables.demands)
+        self.P = len(tables.points)
+        rows, columns = self.compiled.A.shape
+        self.of_row, self.of_column = np.full(rows, -1), np.full(columns, -1)
+        for family in m.families:
+            if family in OF_POINTS:
+                rows_of = m.rows(family)
+                if len(rows_of):
+                    self.of_row[m.positions(family)] = rows_of.labels[2 if family == "small_shares" else 1]
+        self.of_column[m.n.columns], self.of_column[m.x.columns] = m.n.labels[1], m.x.labels[2]
+        self.linking = np.flatnonzero(self.of_row < 0)
+        self.coupling = self.compiled.A.tocsr()[self.linking].tocsc()
+        self.most = self.compiled.upper[m.n.columns]
+        self.groups, self.group = np.unique(tables.points.pool, return_inverse=True)
+        self.price = np.zeros(len(self.groups))
+        np.maximum.at(self.price, self.group, tables.points.usd_per_hour)
+        load = np.where(np.isfinite(tables.each_load), tables.each_load, 0.0)
+        self.each = load * tables.rates[0][None, :, None]  # (Q, W, P)
+        self.mix = np.full((len(load), self.P), 1.0 / len(load))
+
+    def learn(self, duals: Array) -> None:
+        """Mix the capacities of every point as duals of all rows do."""
+        m = self.model
+        if "capacities" not in m.families or not len(m.rows("capacities")):
+            return
+        _, p, q = m.rows("capacities").labels
+        own = np.zeros_like(self.mix)
+        own[q, p] = np.maximum(-duals[m.positions("capacities")], 0.0)
+        total = own.sum(axis=0)
+        self.mix = np.where(total > 0, 0.95 * own / np.where(total > 0, total, 1.0) + 0.05 * self.mix, self.mix)
+
+    def outside(self, y: Array, of_group: Array, inside: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+        """What points outside S may add to a bound, ≤ 0 each, (P,); and their reduced costs, (P,), at most.
+
+        Args:
+            y: duals of the linking rows.
+            of_group: duals of Σ_{p ∈ g} n_p = N_g.
+            inside: points in S, (P,).
+        """
+        m = self.model
+        reduced = self.compiled.costs[0] - self.coupling.T @ y
+        unit = reduced[m.n.columns] - of_group[self.group]
+        gain = np.zeros((self.W, self.P))
+        gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
+        gain[:, inside] = 0.0
+        cost = unit.copy()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mixed = np.einsum("qp,qwp->wp", self.mix, self.each)
+            dearest = np.where(gain > 0, gain / mixed, 0.0).max(axis=0, initial=0.0)
+        open_ = np.flatnonzero((dearest > unit * (1 - 1e-9)) & ~inside)
+        if len(open_):
+            worth, self.mix[:, open_] = worth_of_room(gain[:, open_], self.each[:, :, open_], self.mix[:, open_])
+            cost[open_] = unit[open_] - worth * (1 + 1e-9)
+        cost = np.where(inside, 0.0, cost)
+        return np.minimum(cost, 0.0) * self.most, cost
+
+
+def worth_of_room(gain: Array, each: Array, mix: Array) -> tuple[Array, Array]:
+    """The most that one deployment of every point can gain, at most: max Σ_w gain·x, Σ_w each_q·x ≤ 1, 0 ≤ x ≤ 1.
+
+    Any mixture of the capacities gives a knapsack that allows more; better ones weigh what the last overfilled.
+
+    Args:
+        gain: of all of a demand on a point, (W, P).
+        each: deployments that all of it takes of every capacity, (Q, W, P).
+        mix: of the capacities, sum 1, (Q, P).
+
+    Returns:
+        The worth (P,), and the mixture that it is for (Q, P).
+    """
+    best, kept = np.full(gain.shape[1], np.inf), mix
+    for _ in range(ROUNDS):
+        load = np.einsum("qp,qwp->wp", mix, each)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.where(gain > 0, gain / load, 0.0)
+        order = np.argsort(-density, axis=0)
+        size = np.take_along_axis(np.where(gain > 0, load, 0.0), order, axis=0)
+        share = np.divide(np.clip(1.0 - np.cumsum(size, axis=0) + size, 0.0, size), size,
+                          out=np.ones_like(size), where=size > 0)  # fmt: skip
+        x = np.zeros_like(gain)
+        np.put_along_axis(x, order, share, axis=0)
+        x[gain <= 0] = 0.0
+        worth = (gain * x).sum(axis=0)
+        kept = np.where(worth < best, mix, kept)
+        best = np.minimum(best, worth)
+        used = np.einsum("qwp,wp->qp", each, x)
+        if (used.max(axis=0, initial=0.0) <= 1 + 1e-9).all():
+            break
+        mix = mix * np.exp(np.clip(used - 1.0, -1.0, 1.0)) + 1e-9
+        mix = mix / mix.sum(axis=0)
+    return best, kept
+
+
+class _Few:
+    """The linear program on the points S: rows may be broken at `elastic` USD/h, so that it always has a solution."""
+
+    def __init__(self, whole: _Whole, chosen: Index, settings: Settings, elastic: float,
+                 ever: npt.NDArray[np.bool_]) -> None:  # fmt: skip
+        self.whole, self.chosen, self.ever = whole, chosen, ever  # ever: points that some solution used
+        self.inside = np.zeros(whole.P, dtype=bool)
+        self.inside[chosen] = True
+        full, G = whole.compiled, len(whole.groups)
+        self.rows = np.concatenate([whole.linking, np.flatnonzero((whole.of_row >= 0) & self.inside[whole.of_row])])
+        self.columns = np.flatnonzero((whole.of_column < 0) | self.inside[whole.of_column])
+        n = len(self.columns)
+        at = np.full(full.A.shape[1], -1)
+        at[self.columns] = np.arange(n)
+        self.n = at[whole.model.n.columns[chosen]]  # of the deployments of the chosen
+        self.N = n + np.arange(G)
+        sums = sp.csr_array((np.ones(len(chosen)), (whole.group[chosen], self.n)), shape=(G, n))
+        parts: Any = [[sp.csr_array(full.A.tocsr()[self.rows][:, self.columns]), None], [sums, -sp.eye_array(G)]]
+        A = sp.csc_array(sp.block_array(parts))
+        zeros = np.zeros(G)
+        of_group = np.bincount(whole.group, whole.most, G)
+        self.part = Compiled(
+            np.append(full.costs[0][self.columns], zeros)[None], full.offsets[:1], full.signs[:1], A,
+            np.append(full.row_lower[self.rows], zeros), np.append(full.row_upper[self.rows], zeros),
+            np.append(full.lower[self.columns], zeros), np.append(full.upper[self.columns], of_group),
+            np.zeros(n + G, dtype=bool), [], [],
+        )  # fmt: skip
+        least, most = (np.isfinite(b[: len(whole.linking)]) for b in (self.part.row_lower, self.part.row_upper))
+        signs = [(np.flatnonzero(least), 1.0), (np.flatnonzero(most), -1.0)]
+        self.missing = n + G + np.arange(sum(len(i) for i, _ in signs))
+        index = np.concatenate([i for i, _ in signs])
+        value = np.concatenate([np.full(len(i), s) for i, s in signs])
+        spare = sp.csc_array((value, (index, np.arange(len(index)))), shape=(A.shape[0], len(index)))
+        free = np.zeros(len(index))
+        self.session = Session(None, settings)
+        self.session.load(
+            np.append(self.part.costs[0], free + elastic), sp.hstack([A, spare]), self.part.row_lower,
+            self.part.row_upper, np.append(self.part.lower, free), np.append(self.part.upper, free + np.inf),
+        )  # fmt: skip
+        self.changed: Index = np.zeros(0, dtype=np.intp)
+
+    def solve(self, bounds: Bounds) -> bool:
+        """Run under a node's bounds of n and N; whether it was solved to its end."""
+        self.lower, self.upper = self.part.lower.copy(), self.part.upper.copy()
+        place = dict(zip(self.chosen.tolist(), self.n.tolist(), strict=True))
+        for (kind, k), (low, high) in bounds.items():
+            j = int(self.N[k]) if kind == "N" else place[k]
+            self.lower[j], self.upper[j] = low, high
+        now = np.flatnonzero((self.lower != self.part.lower) | (self.upper != self.part.upper))
+        touched = np.union1d(now, self.changed)
+        if len(touched):
+            self.session.set_column_bounds(touched, self.lower[touched], self.upper[touched])
+        self.changed = now
+        if self.session.run() != "optimal":
+            return False
+        self.value = self.session.values()
+        self.ever[self.chosen[self.value[self.n] > WHOLE]] = True
+        return True
+
+    def bound(self) -> tuple[float, Array]:
+        """Proved for all points under the node's bounds, whatever the tolerances; and reduced costs outside S."""
+        y = self.session.row_duals()
+        L, G = len(self.whole.linking), len(self.whole.groups)
+        y = np.where(((y > 0) & np.isinf(self.part.row_lower)) | ((y < 0) & np.isinf(self.part.row_upper)), 0.0, y)
+        inside = least_value(self.part, self.part.costs[0], y, lower=self.lower, upper=self.upper)
+        less, reduced = self.whole.outside(y[:L], y[-G:], self.inside)
+        return inside + float(less.sum()) + float(self.part.offsets[0]), reduced
+
+    def near(self) -> Index:
+        """Places in S of the points with the least reduced cost in the last solution."""
+        return np.argsort(self.session.reduced_costs()[self.n], kind="stable")[:NEAR]
+
+    def point(self) -> Array:
+        """The last solution on all columns of the model."""
+        x = np.zeros(self.whole.compiled.A.shape[1])
+        x[self.columns] = self.value[: len(self.columns)]
+        return x
+
+    def branch(self) -> tuple[Key, float, float, float] | None:
+        """What to branch on, its value and bounds: a group, the dearest fraction first, else a point; None if whole."""
+        price = self.whole.price
+        for kind, columns, weight in (("N", self.N, np.sqrt(price)), ("n", self.n, np.ones(len(self.n)))):
+            amount = self.value[columns]
+            off = np.abs(amount - np.round(amount))
+            if off.max(initial=0.0) > WHOLE:
+                k = int(np.where(off > WHOLE, off * weight, -1.0).argmax())
+                key = (kind, k if kind == "N" else int(self.chosen[k]))
+                return key, float(amount[k]), float(self.lower[columns[k]]), float(self.upper[columns[k]])
+        return None
+
+
+class _Tree:
+    """The tree, its best point and the bounds of what is open or was given up."""
+
+    def __init__(self, problem: Fleet, tables: FleetTables, settings: Settings) -> None:
+        self.settings, self.began = settings, time.perf_counter()
+        self.whole = _Whole(problem, tables)
+        self.x: Array | None = None
+        self.usd = math.inf
+        self.heap: list[Node] = []
+        self.tie = count()
+        self.closed = math.inf  # least bound of what is not searched any further
+        self.nodes, self.seen = 0, 0
+        self.events: list[Event] = []
+
+    def left(self) -> float | None:
+        """Seconds until the time limit; None without one."""
+        limit = self.settings.time_limit
+        return None if limit is None else limit - (time.perf_counter() - self.began)
+
+    def target(self) -> float:
+        """What a bound has to reach for its node to hold nothing better, within the gap asked for."""
+        return self.usd - max(self.settings.gap, EQUAL) * abs(self.usd)
+
+    def take(self, x: Array) -> bool:
+        """Keep a point if it is feasible by our own arrays, and the best; whether it is."""
+        try:
+            x = verify(self.whole.compiled, x)
+        except SolverError:
+            return False
+        usd = float(self.whole.compiled.costs[0] @ x + self.whole.compiled.offsets[0])
+        if usd >= self.usd:
+            return False
+        self.x, self.usd = x, usd
+        return True
+
+    def told(self, low: float) -> None:
+        """Report the best point and the least open bound."""
+        bound = min([low, self.closed, self.usd, *(node[0] for node in self.heap[:1])])
+        self.events.append(Event(time.perf_counter() - self.began, self.usd, bound, self.nodes))
+        if self.settings.on_event is not None:
+            self.settings.on_event(self.events[-1])
+
+    def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
+        """A linear program on these points, those of the best point, and what open nodes branched on."""
+        own = [k for node in self.heap for kind, k in node[2] if kind == "n"]
+        best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)
+        chosen = np.unique(np.concatenate([wanted, np.flatnonzero(ever), best, own])).astype(np.intp)
+        self.seen = max(self.seen, len(chosen))
+        scale = self.usd if math.isfinite(self.usd) else float(self.whole.compiled.costs[0] @ self.whole.compiled.upper)
+        left = self.left()
+        plain = replace(self.settings, on_event=None, gap=0.0, time_limit=None if left is None else max(left, 0.01))
+        return _Few(self.whole, chosen, plain, ELASTIC * max(scale, 1.0), ever)
+
+    def run(self, relaxed: Relaxed) -> None:
+        """Search until nothing is open or the time is out; `relaxed`: of the model."""
+        assert relaxed.x is not None
+        assert relaxed.y is not None
+        whole = self.whole
+        ever = relaxed.x[whole.model.n.columns] > WHOLE
+        whole.learn(relaxed.y)
+        nobody = np.zeros(whole.P, dtype=bool)
+        _, reduced = whole.outside(relaxed.y[whole.linking], np.zeros(len(whole.groups)), nobody)
+        few = self.few(np.argsort(reduced, kind="stable")[:FIRST], ever)
+        node: Node | None = (-math.inf, next(self.tie), {})
+        again: Bounds | None = None  # of the node that points have entered for
+        while node is not None or self.heap:
+            low, _, bounds = node or heapq.heappop(self.heap)
+            node = None
+            if low >= self.target():
+                self.closed = min(self.closed, low)
+                continue
+            left = self.left()
+            if (left is not None and left <= 0) or cancelled() or not few.solve(bounds):
+                self.closed = min(self.closed, low)
+                if few.session.status == "error":
+                    continue
+                break
+            self.nodes += 1
+            certified, reduced = few.bound()
+            low = max(low, certified)
+            if low >= self.target():
+                self.closed = min(self.closed, low)
+                continue
+            at = few.branch()
+            cheapest = few.session.objective + float(whole.compiled.offsets[0])
+            if at is None and self.take(few.point()):
+                self.told(low)
+            entering = np.flatnonzero(reduced < 0)
+            if (at is None or cheapest >= self.target()) and low < self.target():
+                if len(entering):  # only points outside keep this node open
+                    worst = entering[np.argsort((reduced * whole.most)[entering], kind="stable")][:MORE]
+                    fixed = [k for kind, k in bounds if kind == "n"]
+                    stay = few.chosen if bounds is again else few.chosen[few.near()]  # else they come and go for ever
+                    few, again = self.few(np.concatenate([worst, fixed, stay]), few.ever), bounds
+                    node = (low, next(self.tie), bounds)
+                elif at is None:
+                    self.closed = min(self.closed, low)
+            if node is not None or at is None:
+                continue
+            key, amount, least, most = at
+            down = (low, next(self.tie), bounds | {key: (least, math.floor(amount))})
+            up = (low, next(self.tie), bounds | {key: (math.floor(amount) + 1.0, most)})
+            node, other = (up, down) if amount % 1.0 > UPWARDS else (down, up)
+            heapq.heappush(self.heap, other)
+        self.closed = min([self.closed, *(n[0] for n in self.heap)])
+
+
+def solve(
+    problem: Fleet, tables: FleetTables, settings: Settings, relaxed: Relaxed, first: Choice | None
+) -> tuple[Report, FleetModel, Compiled]:
+    """The cheapest fleet on all points, or the best within the limits of time and gap.
+
+    Args:
+        problem, tables: one to which `applies`.
+        settings: limits.
+        relaxed: the relaxation of the `FleetModel` on these tables.
+        first: a choice in hand.
+
+    Returns:
+        The report, and the model on all points that its point is of.
+    """
+    tree = _Tree(problem, tables, settings)
+    m = tree.whole.model
+    if first is not None:
+        x = np.zeros(tree.whole.compiled.A.shape[1])
+        x[m.n.columns] = first.n[0]
+        at = m.variables["x"].find(first.t, first.w, first.p)
+        np.add.at(x, m.x.columns[at], first.value)
+        served = np.zeros(len(tables.demands))
+        starts = tables.points.stage[first.p] != DECODE
+        np.add.at(served, first.w[starts], first.value[starts])
+        x[m.s.columns] = np.clip(1.0 - served[m.s.labels[1]], 0.0, None)
+        tree.take(x)
+    tree.run(relaxed)
+    bound = min(tree.closed, tree.usd)
+    objective = None if tree.x is None else tree.usd
+    gap = relative_gap(objective, bound)
+    left = tree.left()
+    limit: Limit | None = "interrupt" if cancelled() else "time" if left is not None and left <= 0 else "gap"
+    proved = gap is not None and gap <= PROVED
+    status: Status = "optimal" if proved else "no_solution_found" if tree.x is None else "feasible"
+    report = Report(
+        status, None if proved else limit, objective, bound if math.isfinite(bound) else None, gap, tree.x,
+        () if objective is None else (objective,), time.perf_counter() - tree.began, tree.nodes,
+        f"branch and bound on pools, {tree.seen} of {len(tables.points)} points at a time at most", tuple(tree.events),
+    )  # fmt: skip
+    return report, m, tree.whole.compiled
