@@ -49,7 +49,6 @@ class Parameters(Model):
         self.spot_share = np.where(spot_share < 1, spot_share, np.inf)  # (W,)
         names = {w.name: i for i, w in enumerate(case.workloads)}
         self.workload = np.array([names[d.workload] for d in tables.demands], dtype=np.intp)  # (W,)
-        self.asks = np.array([w.quality_at_least is not None for w in of], dtype=bool)  # (W,)
         own = (self.workload[:, None] == self.workload).astype(float)
         self.together = self.rates @ own  # (T, W), Λ of its workload
         self.served = np.array([case.serve_at_least(w) for w in of])  # (W,), σ
@@ -332,15 +331,13 @@ def spot_share(m: Parameters) -> Rows:
 def quality(m: Parameters) -> Rows:
     """Σ_{w ∈ i} λ_tw/Λ_ti·Σ_p (1 − q_wp/Q_i)·x_twp ≤ 0: mean score of workload i's answered requests, at least Q_i.
 
-    Λ_ti are its requests/s; p that only decode do not count.
+    Λ_ti are its requests/s; what only decodes, or is just as good, has no entry.
     """
     if m.tables.quality is None:
         return no_rows()
     t, w, p = m.x.labels
-    asked = m.asks[w] & (m.stage[p] != DECODE)
-    t, w, p = t[asked], w[asked], p[asked]
     worse = -m.tables.quality[w, p] * m.rates[t, w] / m.together[t, w]
-    return at_most(0.0, (m.x[asked] * worse).by("t", i=m.workload[w]))
+    return at_most(0.0, (m.x * worse).by("t", i=m.workload[w]))
 
 
 def min_replicas(m: FleetModel) -> Rows:

@@ -124,7 +124,8 @@ class FleetTables:
     def quality(self) -> Array | None:
         """Score of a demand's answers by each point over what its workload's mean has to be, less 1; (W, P).
 
-        0 where no quality is asked for, or the point does not serve the demand; None: no workload asks for any.
+        0 where no quality is asked for, the point does not serve the demand, or it only decodes: a request counts where
+        it is prefilled, by the same model. None: no workload asks for any.
         """
         if all(w.quality_at_least is None for w in self.case.workloads):
             return None
@@ -135,7 +136,8 @@ class FleetTables:
                 least, score = self.case.workload(d.workload).quality_at_least, scores.get(d.workload)
                 if least is not None and score is not None:
                     over[i, k] = score / least - 1.0
-        return np.where(np.isfinite(self.load), over[:, self.points.model], 0.0)
+        counts = np.isfinite(self.load) & (self.points.stage != DECODE)
+        return np.where(counts, over[:, self.points.model], 0.0)
 
     def good_enough(self) -> FleetTables:
         """The same tables where every point serves only demands whose quality it keeps by itself."""
