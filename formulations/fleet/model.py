@@ -49,6 +49,7 @@ class Parameters(Model):
         self.spot_share = np.where(spot_share < 1, spot_share, np.inf)  # (W,)
         names = {w.name: i for i, w in enumerate(case.workloads)}
         self.workload = np.array([names[d.workload] for d in tables.demands], dtype=np.intp)  # (W,)
+        self.asks = np.array([w.quality_at_least is not None for w in of], dtype=bool)  # (W,), for quality
         own = (self.workload[:, None] == self.workload).astype(float)
         self.together = self.rates @ own  # (T, W), Λ of its workload
         self.served = np.array([case.serve_at_least(w) for w in of])  # (W,), σ
@@ -335,9 +336,10 @@ def quality(m: Parameters) -> Rows:
     """
     if m.tables.quality is None:
         return no_rows()
-    t, w, p = m.x.labels
+    x = m.x[m.asks[m.x.labels[1]]]
+    t, w, p = x.labels
     worse = -m.tables.quality[w, p] * m.rates[t, w] / m.together[t, w]
-    return at_most(0.0, (m.x * worse).by("t", i=m.workload[w]))
+    return at_most(0.0, (x * worse).by("t", i=m.workload[w]))
 
 
 def min_replicas(m: FleetModel) -> Rows:
