@@ -188,7 +188,7 @@ class FleetWorkload(Entry):
             if self.quality_at_least is not None:
                 raise ValueError("models, each with its quality, where quality_at_least is given")
             return self
-        if self.model is not None or "precision" in self.model_fields_set:
+        if self.model is not None or self.precision != PrecisionChoice():
             raise ValueError("either models, each with its precision, or model and precision")
         if not self.models:
             raise ValueError("at least one of models")
