@@ -1,7 +1,7 @@
 """Times and gaps of fleet planning: ``python benchmarks/fleet.py [grid stages scaling artefact confirm cbc]``.
 
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
-stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart: gap ≤ 0.01 % in a few seconds (not held)
+stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart: gap ≤ 0.01 % in 2 s (not held)
 scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
@@ -83,7 +83,7 @@ def stages_problem(types, rate, seed=0):
 
 
 def run_stages():
-    """Target of prefill and decode apart: ≤ 0.01 % in a few seconds."""
+    """Target of prefill and decode apart: ≤ 0.01 % in 2 s."""
     for types in (4, 8):
         for rate in (120.0, 1200.0):
             name = f"stages 10x10x{types} {rate:g}/s"

@@ -5,6 +5,9 @@
     python benchmarks/orchestration.py scale      1,000 to 100,000 GPUs, a million to 200 million requests, as classes; busy and overloaded
     python benchmarks/orchestration.py replay     predicted against replayed attainment, by policy and load
     python benchmarks/orchestration.py named      predicted, by name and replayed attainment of the shipped traces
+    python benchmarks/orchestration.py engines FILE THETA FACTOR SECONDS GPUS…
+                                                  a trace file on engines that batch continuously: the first SECONDS of it,
+                                                  FACTOR times as fast; planned, certified, and greedy_dp beside them
 
 Times are wall-clock on whatever runs this; the rival in the same run is HiGHS on the pooled form of all
 models at once, without decomposition, relaxation, rounding and warm start (column `plain HiGHS`).
@@ -134,9 +137,53 @@ def named() -> None:
               + " | ".join(f"{100 * v:.2f}" for v in rest) + f" | {' / '.join(back)} |", flush=True)  # fmt: skip
 
 
+def engines(file: str, theta: str, factor: str, seconds: str, *gpus: str) -> None:
+    """Predicted and replayed attainment on engines, of plans as they are, certified ones, and greedy_dp's, certified too."""
+    path = Path(file).resolve()
+    print(
+        "| GPUs | predicted | replayed | certified: promised | replayed | rounds | greedy_dp: promised | replayed |\n"
+        + "|---" * 8
+        + "|"
+    )
+    for number in map(int, gpus):
+        document = {
+            "formulation": "orchestration", "schema": 1, "name": f"{path.stem}-{number}", "serving": "continuous",
+            "latency": {"model": "default"}, "models": [{"model": "llama-3-8b"}], "objective": {"alpha": 1.0},
+            "cluster": {"servers": [{"server": "s", "count": max(number // 8, 1), "gpu": "h100", "gpus": min(number, 8)}]},
+            "candidates": {"tp": [1, 2, 4], "batch": [1, 2, 4, 8, 16, 32, 64, 128]}, "slo": {"factor": float(theta)},
+            "requests": {"model": "llama-3-8b", "trace": {
+                "file": path.name, "rate_factor": float(factor), "first_s": float(seconds)}},
+        }  # fmt: skip
+        beside = path.parent / f".{path.stem}-{number}.yaml"  # an instance reads files beside it
+        try:
+            beside.write_text(yaml.safe_dump(document), encoding="utf-8")
+            problem = load(beside)
+            plain = optmodels.solve(problem, gap=GAP, time_limit=LIMIT / 3, out_of_sample=False)
+            cells = [plain.plan["prediction"]["attainment"], _named_policy(plain)]
+            for method in ("exact", "greedy_dp"):
+                r = optmodels.solve(problem, method, gap=GAP, time_limit=LIMIT * 1.5, certify=True, out_of_sample=False)
+                c = r.plan["certification"]
+                promise = c["promises"][0] if c["promises"] else {"promised": np.nan, "seen": np.nan}
+                kept = "" if c["status"] == "certified" else f" ({c['status']})"
+                cells += [promise["promised"], promise["seen"], f"{len(c['rounds'])}{kept}"]
+        finally:
+            beside.unlink(missing_ok=True)
+        shown = [x if isinstance(x, str) else f"{100 * x:.1f}" for x in cells]
+        print(f"| {number} | " + " | ".join(shown[:-1]) + " |", flush=True)
+
+
+def _named_policy(result: optmodels.Result) -> float:
+    """Replayed attainment with the dispatcher that the plan names."""
+    found = optmodels.replay(result, policy=result.plan["dispatcher"]["policy"])["report"]
+    return float(found["policies"][found["policy"]]["attainment"])
+
+
 SECTIONS = {"traces": traces, "scale": scale, "replay": replay, "named": named}
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["engines"]:
+        engines(*sys.argv[2:])
+        raise SystemExit
     for section in sys.argv[1:] or SECTIONS:
         print(f"\n== {section}: {SECTIONS[section].__doc__.splitlines()[0]}")
         SECTIONS[section]()

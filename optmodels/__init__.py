@@ -35,7 +35,7 @@ _ELSEWHERE = {"load": "optmodels.loading", "sweep": "optmodels.study.sweep"}
 
 __all__ = [
     "check", "compare", "evaluate", "explain", "export", "fewest_gpus", "listing", "load", "new", "new_formulation",
-    "replay", "report", "save", "simulate", "solve", "sweep", "tables",
+    "prefix_hits", "replay", "report", "save", "simulate", "solve", "sweep", "tables",
 ]  # fmt: skip
 
 

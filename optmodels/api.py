@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from optmodels.study.explanation.document import Explanation
     from optmodels.traces.types import Trace
 
+PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # tokens of a cache, where nobody says
 MOMENT_S = 0.05  # that a method has where the tables took all of the time limit
 Source = str | PathLike[str] | Mapping[str, Any] | Problem
 PlanSource = str | PathLike[str] | Mapping[str, Any] | Result
@@ -230,8 +231,8 @@ def compare(
 
     Args:
         sources: instances, possibly of different formulations.
-        methods: names; default: all of each instance's formulation. One that only some of the formulations have runs
-            where it is.
+        methods: names; default: all of each instance's formulation that say something of it. One that only some of
+            the formulations have runs where it is.
         time_limit: seconds of each method on each instance.
         seed: of the solver or heuristic.
         seeds: several, in place of `seed`: a row for each.
@@ -262,7 +263,7 @@ def compare(
         table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
-        names = [n for n in wanted if n in form.methods] if wanted else list(form.methods)
+        names = [n for n in wanted if n in form.methods] if wanted else form.methods_for(problem)
         for name, options in itertools.product(names, runs):
             row, plan = solved_row(form, problem, table, name, options)
             seconds = row["seconds"]
@@ -771,7 +772,7 @@ def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
     exceed; where today misses an SLO the best plan may cost more, and the share is negative.
     """
     sign = 1.0 if best.sense == "min" else -1.0
-    saving = None
+    saving, replay = None, best.report.get("replay")
     if best.objective is not None and found.objective > 0:
         saving = {
             "share": sign * (found.objective - best.objective) / found.objective,
@@ -783,6 +784,7 @@ def _distance(found: Any, best: Result, plan: Any) -> dict[str, Any]:
             "method": best.method, "status": best.status, "limit": best.limit, "objective": best.objective,
             "sense": best.sense, "unit": best.unit, "bound": best.bound, "gap": best.gap, "certifies": best.certifies,
             "headline": None if plan is None else plan.headline(), "reason": best.log.get("reason"), "plan": best.plan,
+            "replayed_attainment": None if not replay else replay["policies"][replay["policy"]].get("attainment"),
         },
         "saving": saving,
     }  # fmt: skip
@@ -910,6 +912,44 @@ def simulate(
 
             write_text(folder / "simulate.json", to_json(found))
             write_frame(folder / "requests.csv", pd.DataFrame(columns))
+    return found
+
+
+def prefix_hits(
+    trace: str | PathLike[str] | Trace,
+    kv_tokens: Sequence[float] = PREFIX_SIZES,
+    engines: Sequence[int] = (1, 2, 4, 8),
+    *,
+    columns: Mapping[str, str] | None = None,
+    routing: str = "first_block",
+    by: str | None = None,
+    seed: int = 0,
+    out: str | PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Shares of the prompts' tokens that prefix caches have, from what the requests of a trace share.
+
+    Args:
+        trace: requests with ``hash_ids``, or a file of them.
+        kv_tokens: sizes of an engine's cache, beside what running requests hold.
+        engines: how many engines the requests are split over.
+        columns: of the file, ours → theirs.
+        routing: ``random``, ``first_block`` (equal beginnings meet on one engine) or ``session``.
+        by: label whose requests are told apart, such as ``class``; in an instance their names are workloads.
+        seed: of what is random.
+        out: a file for the document, which an instance of fleet takes as ``prefix_cache.hits``.
+
+    Raises:
+        InputError: a file or an argument is wrong, or the trace says nothing of what prompts share.
+    """
+    from optmodels.simulation.prefix_hits import prefix_hits as measured
+    from optmodels.traces.readers import read_trace
+
+    requests = read_trace(Path(trace), columns) if isinstance(trace, str | PathLike) else trace
+    found = measured(requests, kv_tokens, engines, routing, by, seed)  # type: ignore[arg-type]
+    found["optmodels_version"] = version()
+    if out is not None:
+        with keeping(found):
+            write_text(Path(out), to_json(found))
     return found
 
 

@@ -7,7 +7,7 @@ listed, solved, compared and checked like the formulation's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module, resources
@@ -134,6 +134,8 @@ class Formulation:
         build: (problem, tables) → Pyomo ConcreteModel; None: that of `model`.
         attach: (block, problem, tables): the same on a block of somebody else's model; None: that of `model`.
         methods: by stable name; ``exact`` first.
+        leaves_out: problem → methods that have nothing to say of it, which a comparison runs only where they are named;
+            None: every method is for every problem.
         objective: plan → value in `unit`.
         certifies: what a bound holds for, in words that follow "for": every certificate says it. A plan is no more
             than its model; what happens outside of that (a replay, a bill) the bound does not bound.
@@ -199,6 +201,7 @@ class Formulation:
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None
     other: Method | None = None
+    leaves_out: Callable[[Any], Collection[str]] | None = None
 
     def __getattribute__(self, name: str) -> Any:
         """The field; a part is imported now and kept."""
@@ -243,6 +246,11 @@ class Formulation:
     def goal_of(self, problem: Any) -> tuple[Literal["min", "max"], str]:
         """Sense and unit of the objective of one problem."""
         return (self.sense, self.unit) if self.goal is None else self.goal(problem)
+
+    def methods_for(self, problem: Any) -> list[str]:
+        """The methods that a comparison on this problem runs, by name."""
+        without = () if self.leaves_out is None else self.leaves_out(problem)
+        return [name for name in self.methods if name not in without]
 
     def method(self, name: str) -> Method:
         """A method by name.

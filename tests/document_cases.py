@@ -89,6 +89,7 @@ IN_FLIGHT = _cost("high_end") | {
     "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},
     "strategies": {"families": ["high_end"]},
 }  # fmt: skip
+LOOP = IN_FLIGHT | {"alternatives": 0, "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}
 RUNNING = [{"model": "mistral-7b", "tp": 2, "batch": 4, "placement": {"box-2": [1, 3]}}]
 CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
@@ -118,6 +119,7 @@ CASES = {
         "passes": (_cost("multi_pass", slo={"kind": "batch", "tps": 50.0}), "enumerate"),
         "measured": (tiny_problem(latency=POINTS), "greedy"),
         "continuous batching": (IN_FLIGHT, "exact"),
+        "stages apart": (LOOP, "exact"),
     },
     "fleet": {
         "periods, prices, limits": (DAY, "exact"),

@@ -115,3 +115,16 @@ def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -
     assert set(explained) == set(get_group(app).commands)
     for verb, page in explained.items():
         assert f"optmodels {verb}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), verb
+
+
+@pytest.mark.parametrize("folder", sorted(p.parent.name for p in (ROOT / "formulations").glob("*/model.py")))
+def test_embedding_names_what_attach_puts_on_a_block(folder: str) -> None:
+    """Every variable and expression that a formulation's model states, and none that it does not."""
+    code = (ROOT / "formulations" / folder / "model.py").read_text(encoding="utf-8")
+    stated = set(re.findall(r"self\.(?:variable|expression)\(\s*\"(\w+)\"", code))
+    stated |= {name for names in re.findall(r"self\.variable\(name, .*for name in \(([^)]*)\)", code)
+               for name in re.findall(r"\w+", names)}  # fmt: skip
+    page = (ROOT / "docs/embedding.md").read_text(encoding="utf-8")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {folder.replace('_', ' ')} | "))
+    named = set(re.findall(r"`(\w+)\[", row)) | set(re.findall(r"`(\w+)`", row.rpartition(" | ")[2]))
+    assert stated - {"T"} == named, row  # T has no index

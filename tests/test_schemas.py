@@ -135,11 +135,13 @@ def test_comparisons_sweeps_and_replays_fit_and_others_do_not(cli, tmp_path):
 
 
 def test_what_runs_today_fits_and_mistakes_do_not():
-    """The example of the guide, and what `evaluate` refuses for its form."""
+    """The examples of the guide, and what `evaluate` refuses for its form."""
     check = validator("current")
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/evaluate.md").read_text(encoding="utf-8"), flags=re.S)
-    today = plain(text)
+    texts = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/evaluate.md").read_text(encoding="utf-8"), flags=re.S)
+    today, cluster = map(plain, texts)
     check.validate(today)
+    check.validate(cluster)
+    assert not check.is_valid(cluster | {"refuse_late": "perhaps"})
     first = today["deployments"][0]
     nothing, nobody = first | {"replicas": 0}, first | {"workloads": []}
     for wrong in ({"not_a_key": 1}, {"dispatcher": "fifo"}, {"schema": 2}, {"deployments": []},

@@ -50,7 +50,10 @@ def _words(tables: CostTables, row: int) -> str:
     main = 1 if family == "multi_pass" else count
     text = f"{main}× {tables.machines[c.main[k]].machine}"
     if c.ao[k] != NONE:
-        text += f" + {count if family == 'ao_parallel' else 1}× {tables.machines[c.ao[k]].machine}"
+        others = count if family == "ao_parallel" else 1
+        if tables.engines is not None and tables.engines.apart is not None:
+            others = int(tables.engines.apart.second_count[tables.engines.pair[k]])
+        text += f" + {others}× {tables.machines[c.ao[k]].machine}"
     return text + (f", TP={c.tp[k]}" if c.tp[k] > 1 else "")
 
 

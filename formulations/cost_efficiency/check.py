@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from formulations.cost_efficiency.check_engines import check_stages
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
 from optmodels.catalog.types import Machine
@@ -33,20 +34,25 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     case = problem.resolve()
     pool = {(m.machine, m.region): m for m in case.machines}
     lines = {line.role: line for line in p.machines}
-    main = pool.get((lines["main"].machine, lines["main"].region)) if "main" in lines else None
-    ao = pool.get((lines["ao"].machine, lines["ao"].region)) if "ao" in lines else None
-    if main is None or ("ao" in lines and ao is None) or len(lines) != len(p.machines):
+    at: dict[str, Machine | None] = {role: pool.get((line.machine, line.region)) for role, line in lines.items()}
+    main, ao, decode = (at.get(role) for role in ("main", "ao", "decode"))
+    if main is None or None in at.values() or len(lines) != len(p.machines):
         found.add("machines are in the pool", ", ".join(line.machine for line in p.machines), "machines of the pool")
         return found.report()
-    for line, machine in ((lines["main"], main), (lines.get("ao"), ao)):
-        if line is not None and machine is not None:
+    for role, line in lines.items():
+        machine = at[role]
+        if machine is not None:
             found.require(f"GPU of {line.machine}", line.gpu == machine.gpu, line.gpu, machine.gpu)
             same = line.gpus_per_machine == machine.gpu_count
             found.require(f"GPUs of {line.machine}", same, line.gpus_per_machine, machine.gpu_count)
     batches = problem.serving == "continuous"
     found.require("an engine exactly with serving: continuous", (p.engine is not None) == batches, p.engine, batches)
+    stages, apart = problem.deployment.stages, p.decode is not None
+    found.require("stage is allowed", ("prefill" if apart else "both") in stages, p.decode, stages)
+    found.require("machines that decode exactly with prefill and decode apart", apart == (decode is not None),
+                  sorted(lines), "a line of role decode with `decode`")  # fmt: skip
     count = _structure(found, problem, case, p, main, ao)
-    _money(found, problem, p, {"main": main, "ao": ao})
+    _money(found, problem, p, at)
     if case.operating_points:
         point = next((o for o in case.operating_points if o.name == p.measured), None)
         if point is None:
@@ -65,12 +71,19 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     elif problem.serving == "continuous":
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         found.require("no load is claimed of engines", p.prediction.ao_load is None, p.prediction.ao_load, None)
-        seen = _engine(found, problem, case, p, main)
-        if seen is None:
-            return found.report()
-        ttft, tbt, e2e = seen.first_s + seen.waiting_s, seen.tpot_s, seen.e2e_s
-        most = math.floor(seen.running * (1 + 1e-9))
-        memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
+        if decode is not None and p.decode is not None:
+            stages_seen = check_stages(found, problem, case, p, main, decode)
+            if stages_seen is None:
+                return found.report()
+            ttft, tbt, e2e, most = stages_seen
+            memory = [("requests in flight", float(problem.workload.batch), float(most), "", "<=")]
+        else:
+            seen = _engine(found, problem, case, p, main)
+            if seen is None:
+                return found.report()
+            ttft, tbt, e2e = seen.first_s + seen.waiting_s, seen.tpot_s, seen.e2e_s
+            most = math.floor(seen.running * (1 + 1e-9))
+            memory = [("requests in flight per replica", float(max(p.batch_split)), float(most), "", "<=")]
     else:
         found.require("no measured point is claimed of a modelled plan", p.measured is None, p.measured, None)
         run = Run(p.family, max(p.batch_split), p.alpha, p.tensor_parallel, p.replicas_per_machine, p.passes, count)
@@ -169,7 +182,8 @@ def _structure(
     count = p.passes if p.family == "multi_pass" else bought["main"]
     expected = {"main": 1 if p.family == "multi_pass" else count, "ao": count if p.family == "ao_parallel" else 1}
     for role, number in bought.items():
-        found.require(f"number of {role} machines", number == expected[role], number, expected[role])
+        if role != "decode":
+            found.require(f"number of {role} machines", number == expected[role], number, expected[role])
     found.require("passes only in multi-pass", p.family == "multi_pass" or p.passes == 1, p.passes, 1)
     if not case.operating_points:  # a measured point has its own
         allowed = s.allowed(p.family)
@@ -188,7 +202,7 @@ def _structure(
             found.require("α is in the allowed range", inside, p.alpha, (s.alpha.min, s.alpha.max))
         else:
             found.require("no offloading in this family", p.alpha == 0, p.alpha, 0)
-    parts = count * p.replicas_per_machine
+    parts = 1 if p.decode is not None else count * p.replicas_per_machine
     found.require("one part of the batch per replica and pass", len(p.batch_split) == parts, len(p.batch_split), parts)
     whole = sum(p.batch_split) == problem.workload.batch and min(p.batch_split, default=0) >= 1
     found.require("the parts are the batch", whole, p.batch_split, problem.workload.batch)
@@ -200,7 +214,7 @@ def _money(found: Findings, problem: CostEfficiency, p: CostPlan, machines: Mapp
     for line in p.machines:
         machine = machines[line.role]
         assert machine is not None
-        allowed = problem.markets.main if line.role == "main" else problem.markets.ao
+        allowed = problem.markets.ao if line.role == "ao" else problem.markets.main
         found.require(f"market of the {line.role} machine", line.market in allowed, line.market, allowed)
         price = getattr(machine.prices, line.market)
         found.equal(

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, Prediction
+from formulations.cost_efficiency.apart import ROUNDING, in_flight, loop_rate
+from formulations.cost_efficiency.plan import CostEfficiencyValue, CostPlan, DecodeLine, Prediction
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.latency.strategies import AO_FAMILIES, FAMILIES, FAMILY_TITLES, Family
-from optmodels.plan.lines import LimitLine, MachineLine, engine_line
+from optmodels.plan.lines import EngineLine, LimitLine, MachineLine, engine_line
 from optmodels.serving.points import NONE, batch_split, in_memory, market_name
 from optmodels.units import GIB
 
@@ -29,10 +30,14 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
     cost = float(s.usd_per_hour[candidate])
     tps = case.tokens / e2e
     point = tables.measured[row] if tables.measured else None
+    pair = None if tables.engines is None or tables.engines.pair[row] == NONE else int(tables.engines.pair[row])
+    apart = None if tables.engines is None or pair is None else tables.engines.apart
+    role_of_other: Literal["ao", "decode"] = "ao" if apart is None else "decode"
+    others = count if family == "ao_parallel" else 1 if apart is None else int(apart.second_count[pair])
     lines = []
     for role, machine, market, number in (
         ("main", int(c.main[row]), int(s.main_market[candidate]), 1 if family == "multi_pass" else count),
-        ("ao", int(c.ao[row]), int(s.ao_market[candidate]), count if family == "ao_parallel" else 1),
+        (role_of_other, int(c.ao[row]), int(s.ao_market[candidate]), others),
     ):
         if machine == NONE:
             continue
@@ -44,7 +49,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
             role=role, machine=m.machine, region=m.region, gpu=m.gpu, gpus_per_machine=m.gpu_count, market=bought,
             count=number, usd_per_hour_each=price,
         ))  # fmt: skip
-    parts = count * int(c.dp[row])
+    parts = count * int(c.dp[row]) if apart is None else 1
     known = point is None
     offloaded = family in AO_FAMILIES or family.startswith("kvo")
     kv, fixed = float(curve.kv[0]), float(curve.vram_fixed[0])
@@ -62,12 +67,15 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         require("TBT", tbt, limits.tbt_s, "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
-    engine = None
-    if tables.engines is not None:
+    engine = decode = None
+    if tables.engines is not None and pair is not None:
+        engine, decode, most = _apart(tables, pair)
+        require("requests in flight", p.workload.batch, most, "")
+    elif tables.engines is not None:
         found, level = tables.engines.at, int(tables.engines.row[row])
         part, rate = int(c.batch[row]), float(found.requests_per_s[level])
         require("requests in flight per replica", part, math.floor(float(found.running[level]) * (1 + 1e-12)), "")
-        of = tables.engines.costs[found.engine[level]]
+        of = list(tables.engines.costs.values())[found.engine[level]]
         engine = engine_line(found, level, of, p.engine, found.rate_of(level, part) / rate)
     elif known:
         require("VRAM per replica", (fixed + (1 - alpha) * kv) / GIB, float(curve.vram[0]) / GIB, "GiB")
@@ -87,8 +95,35 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
         usd_per_million_tokens=float(tables.objective(np.array(e2e), np.array(cost))),
         ce_capped=_ce(theta, cost), ce_uncapped=_ce(tps, cost),
         limits=requirements, uses_spot=any(line.market == "spot" for line in lines),
-        engine=engine, measured=point.name if point is not None else None,
+        engine=engine, decode=decode, measured=point.name if point is not None else None,
     )  # fmt: skip
+
+
+def _apart(tables: CostTables, pair: int) -> tuple[EngineLine, DecodeLine, int]:
+    """Engines of either stage at the closed loop's rate, and how many requests their machines hold."""
+    of, p = tables.engines, tables.case.problem
+    assert of is not None
+    assert of.apart is not None
+    x, sent = of.apart, p.transfer_bytes(tables.case)
+    first, second, transfer_s = x.ends(p, tables.case, pair)
+    counts = int(x.first_count[pair]), int(x.second_count[pair])
+    holds = in_flight(first, second, np.array(transfer_s), *(np.array(float(n)) for n in counts))
+    rate = loop_rate(first, second, transfer_s, counts, p.workload.batch)
+    made = []
+    for at, level, machine, tp, dp, count in (
+        (x.prefill, x.prefill_row[pair], x.first[pair], x.first_tp[pair], x.first_dp[pair], counts[0]),
+        (x.decode, x.decode_row[pair], x.second[pair], x.second_tp[pair], x.second_dp[pair], counts[1]),
+    ):
+        m = tables.machines[machine]
+        engine = of.costs[m.gpu or "", int(tp), m.vram_gib / m.gpu_count]
+        line = engine_line(at, int(level), engine, p.engine, rate / (count * int(dp)) / float(at.requests_per_s[level]))
+        used = rate * sent / (p.deployment.link.most_used * p.network(m) * count)
+        made.append(line.model_copy(update={"capacities": line.capacities | {"transfer": used}}))
+    decode = DecodeLine(
+        tensor_parallel=int(x.second_tp[pair]), replicas_per_machine=int(x.second_dp[pair]), engine=made[1],
+        requests_per_s=rate, gb_per_s=rate * sent / 1e9,
+    )  # fmt: skip
+    return made[0], decode, math.floor(float(holds) * (1 + ROUNDING))
 
 
 def _ce(tps: float, usd_per_hour: float) -> CostEfficiencyValue:

@@ -30,6 +30,16 @@ class CostEfficiencyValue(Document):
     tps_per_usd_per_hour: float
 
 
+class DecodeLine(Document):
+    """The machines of role `decode`, and what comes to them; the plan's own figures are of those that prefill."""
+
+    tensor_parallel: Count
+    replicas_per_machine: Count
+    engine: EngineLine = Field(description="of each replica")
+    requests_per_s: Money = Field(description="of the closed loop through both stages, at most")
+    gb_per_s: Money = Field(description="of KV caches from one stage to the other at that rate")
+
+
 class CostPlan(Document):
     """One deployment for one workload."""
 
@@ -42,7 +52,9 @@ class CostPlan(Document):
     passes: Count = Field(description="k of multi-pass, else 1")
     alpha: float = Field(ge=0, le=1)
     batch_split: list[Count] = Field(
-        min_length=1, description="requests of every replica (multi-pass: of every pass of every replica)"
+        min_length=1,
+        description="requests of every replica (multi-pass: of every pass of every replica; prefill and decode apart:"
+        " all, wherever they are)",
     )
     prediction: Prediction
     usd_per_hour: Money
@@ -56,12 +68,19 @@ class CostPlan(Document):
         description="of each replica, with continuous batching: `batch_split` are requests in flight,"
         " latencies bounds at the SLO's percentiles, E2E and TPS means",
     )
+    decode: DecodeLine | None = Field(default=None, description="prefill and decode apart: what decodes")
     measured: str | None = Field(default=None, description="name of the measured operating point, if it is one")
 
     def headline(self) -> str:
         """One line: what to buy and how to run it."""
-        bought = " + ".join(f"{m.count}× {m.machine} ({m.market.replace('_', '-')})" for m in self.machines)
+        apart = self.decode is not None
+        stage = {m.role: ("decode " if m.role == "decode" else "prefill ") if apart else "" for m in self.machines}
+        bought = " + ".join(
+            f"{stage[m.role]}{m.count}× {m.machine} ({m.market.replace('_', '-')})" for m in self.machines
+        )
         how = FAMILY_TITLES[self.family] if self.engine is None else "continuous batching"
+        if self.decode is not None:
+            return f"{bought}: {how}, TP={self.tensor_parallel} and {self.decode.tensor_parallel}"
         if self.family == "multi_pass":
             how += f" k={self.passes}"
         if self.machines[0].gpus_per_machine > 1:

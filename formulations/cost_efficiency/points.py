@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from formulations.cost_efficiency.apart import Kind, Pairs, pairs
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.catalog.types import MARKETS
 from optmodels.errors import InputError
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving import points as serving
@@ -31,11 +34,25 @@ class CostCase(Case):
 
 @dataclass(frozen=True)
 class Engines:
-    """Levels of engines that batch continuously, and which each configuration is of."""
+    """Levels of engines that batch continuously, and which each configuration is of.
+
+    Attributes:
+        at: levels of engines that serve requests whole.
+        costs: of every engine.
+        row: of `at`, of each configuration, or NONE where it is one of `apart`.
+        apart: prefill and decode apart; None: no configuration is.
+        pair: row of `apart`, of each configuration, or NONE.
+    """
 
     at: Levels
-    costs: tuple[EngineCosts, ...]
-    row: Index  # of the configurations
+    costs: dict[Kind, EngineCosts]
+    row: Index
+    apart: Pairs | None
+    pair: Index
+
+    def take(self, rows: Index) -> Engines:
+        """Of some of the configurations."""
+        return replace(self, row=self.row[rows], pair=self.pair[rows])
 
 
 @dataclass(frozen=True)
@@ -48,7 +65,7 @@ class CostTables(StaticTables):
     def compact(self) -> CostTables:
         """Drop configurations that no candidate uses."""
         used = np.unique(self.candidates.configuration)
-        engines = None if self.engines is None else replace(self.engines, row=self.engines.row[used])
+        engines = None if self.engines is None else self.engines.take(used)
         return replace(super().compact(), engines=engines)
 
     def objective(self, e2e_s: Array, usd_per_hour: Array) -> Array:
@@ -80,8 +97,8 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     """
     case, w = problem.resolve(), problem.workload
     of, limits = problem.engines(case), problem.engine
-    kinds: dict[tuple[str, int, float], EngineCosts] = {}
-    where: dict[tuple[str, int, float], list[int]] = {}
+    kinds: dict[Kind, EngineCosts] = {}
+    where: dict[Kind, list[int]] = {}
     for i, m in enumerate(case.machines):
         for tp in problem.strategies.tensor_parallel:
             if m.gpu_count % tp or case.architecture.heads % tp or m.gpu_count // tp > w.batch or m.gpu is None:
@@ -93,12 +110,13 @@ def _continuous(problem: CostEfficiency) -> CostTables:
                 except InputError:  # no peak of the GPU is known, or nobody has measured what safety needs
                     continue
             where.setdefault(key, []).append(i)
-    able = [key for key, e in kinds.items() if e.kv_tokens > 0]
-    costs = tuple(kinds[key] for key in able)
+    costs = {key: e for key, e in kinds.items() if e.kv_tokens > 0}
+    able = list(costs)
     slo = problem.slo
     ttft, tpot = (None, None) if slo.kind == "batch" else (slo.ttft_s, slo.tbt_s)
     one = Classes.of([float(w.input_tokens)], [float(w.output_tokens)])
-    at = levels(costs, limits, one, ttft, tpot, shares=WAITS)
+    whole = "both" in problem.deployment.stages
+    at = levels(list(costs.values()) if whole else [], limits, one, ttft, tpot, shares=WAITS)
     counts = np.array(problem.strategies.allowed("high_end"))
     rows: list[tuple[int, ...]] = []
     for level, (e, running) in enumerate(zip(at.engine.tolist(), at.running.tolist(), strict=True)):
@@ -110,17 +128,47 @@ def _continuous(problem: CostEfficiency) -> CostTables:
             if len(enough):
                 rows.append((level, i, split, replicas, enough.min()))
     row, main, gpus, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 5).T
-    family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
-    part = -(-w.batch // (count * dp))
-    configurations = serving.Configurations(family, main, np.full_like(main, serving.NONE), gpus, dp, count, part)
+    other, part = np.full_like(main, serving.NONE), -(-w.batch // (count * dp))
     constant = np.stack([at.first_s + at.waiting_s, at.tpot_s, at.e2e_s], axis=1)[row]
+    pair, found = np.full_like(row, serving.NONE), None
+    if problem.deployment.apart:
+        found = pairs(problem, case, costs, where, one, (ttft, tpot), WAITS)
+        none, whole_loop = np.full(len(found), serving.NONE), np.full(len(found), w.batch)
+        row, pair = np.concatenate([row, none]), np.concatenate([pair, np.arange(len(found))])
+        main, other = np.concatenate([main, found.first]), np.concatenate([other, found.second])
+        gpus, dp = np.concatenate([gpus, found.first_tp]), np.concatenate([dp, found.first_dp])
+        count, part = np.concatenate([count, found.first_count]), np.concatenate([part, whole_loop])
+        constant = np.concatenate([constant, found.latencies_s])
+    family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
+    configurations = serving.Configurations(family, main, other, gpus, dp, count, part)
+    engines = Engines(at, costs, row, found, pair)
     return CostTables(
         case=case, configurations=configurations, curves=serving.constant_curves(case, constant),  # type: ignore[arg-type]
-        candidates=priced(case, configurations), engines=Engines(at, costs, row),
+        candidates=_priced(case, configurations, engines), engines=engines,
     )  # fmt: skip
 
 
-def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None:
+def _priced(case: Case, c: serving.Configurations, engines: Engines | None) -> serving.Candidates:
+    """Every configuration in every allowed market combination; what decodes is bought as main machines are."""
+    if engines is None or engines.apart is None:
+        return priced(case, c)
+    apart = np.flatnonzero(engines.pair != serving.NONE)
+    whole = np.flatnonzero(engines.pair == serving.NONE)
+    alone = priced(case, c.take(whole))
+    parts = [replace(alone, configuration=whole[alone.configuration])]
+    prices = np.array([[m.prices.get(k) or np.nan for k in MARKETS] for m in case.machines])
+    allowed, second = sorted({MARKETS.index(m) for m in case.problem.markets.main}), engines.apart.second_count
+    for first_market, second_market in product(allowed, repeat=2):
+        cost = c.count[apart] * prices[c.main[apart], first_market]
+        cost = cost + second[engines.pair[apart]] * prices[c.ao[apart], second_market]
+        rows = apart[~np.isnan(cost)]
+        markets = np.full_like(rows, first_market), np.full_like(rows, second_market)
+        parts.append(serving.Candidates(rows, *markets, cost[~np.isnan(cost)]))
+    return serving.Candidates(**{f.name: np.concatenate([getattr(x, f.name) for x in parts])
+                                 for f in fields(serving.Candidates)})  # fmt: skip
+
+
+def rebind(tables: CostTables, problem: CostEfficiency) -> CostTables | None:
     """Tables of a problem that differs from theirs in SLO, budget and prices only: the same curves; else None."""
     old = tables.case.problem
     if problem.serving == "continuous" and problem.slo != old.slo:
@@ -134,8 +182,8 @@ def rebind(tables: StaticTables, problem: CostEfficiency) -> StaticTables | None
     pool = problem.pool.model_copy(update={"machines": machines})
     if dict(problem.model_copy(update={"pool": pool})) != dict(old):
         return None
-    case = problem.resolve()
-    return replace(tables, case=case, candidates=priced(case, tables.configurations))
+    case = CostCase(**vars(problem.resolve()))
+    return replace(tables, case=case, candidates=_priced(case, tables.configurations, tables.engines))
 
 
 # ------------------------------------------------------------------------------------------------------ pruning

@@ -8,14 +8,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from optmodels.catalog.types import Entry
+from optmodels.catalog.types import Entry, Machine
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import read_source
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
 from optmodels.serving.engine import ModelOnEngines, check_speculation, written_out
+from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, StaticBatch
-from optmodels.units import BudgetUsdPerHour
+from optmodels.units import GBPS, BudgetUsdPerHour
 
 Reading = Literal["capped", "uncapped"]
 
@@ -67,6 +68,7 @@ class CostEfficiency(StaticBatch):
         default="static", description="the batch starts and ends together, or so many requests are always in flight"
     )
     engine: EngineLimits = Field(default=EngineLimits(), description="with serving: continuous")
+    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
 
     def resolve(self) -> Case:
         """Look up model, machines, GPUs, calibration and operating points.
@@ -87,6 +89,9 @@ class CostEfficiency(StaticBatch):
                 expected = "high_end among them: with serving: continuous the KV cache is on the GPUs"
                 wrong.add("strategies.families", list(self.strategies.families), expected)
         else:
+            if self.deployment.stages != ("both",):
+                expected = "[both] with serving: static, whose batches are prefilled and decoded"
+                wrong.add("deployment.stages", list(self.deployment.stages), expected)
             for name, limit in limits:
                 if isinstance(limit, Percentile):
                     expected = "a number: percentiles are of serving: continuous"
@@ -94,6 +99,12 @@ class CostEfficiency(StaticBatch):
         wrong.raise_any()
         case = super().resolve()
         check_speculation(self.engine, [case.architecture], self.serving == "continuous", wrong)
+        nets = [self.deployment.link.net_gbps, *(m.net_gbps for m in case.machines)]
+        if self.deployment.apart and all(net is None for net in nets):
+            wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
+        if self.deployment.apart and self.engine.speculation:
+            expected = "none with deployment.stages apart: a draft model would have to be prefilled on both sides"
+            wrong.add("engine.speculation", len(self.engine.speculation), expected)
         wrong.raise_any()
         return case
 
@@ -110,6 +121,15 @@ class CostEfficiency(StaticBatch):
             self.memory.vram_usable, self.memory.runtime_gib, float(w.input_tokens),
             float(w.input_tokens + w.output_tokens),
         )  # fmt: skip
+
+    def transfer_bytes(self, case: Case) -> float:
+        """Of a request's KV cache, from its prefill to its decode engine."""
+        prompt = float(self.workload.input_tokens)
+        return cache_bytes(case.architecture, self.precision.weights, self.precision.kv, prompt)
+
+    def network(self, machine: Machine) -> float:
+        """Bytes/s through the network of a machine; 0: not known, so that it can do no stage alone."""
+        return (self.deployment.link.net_gbps or machine.net_gbps or 0.0) * GBPS
 
     @property
     def usd_per_hour_at_most(self) -> float:

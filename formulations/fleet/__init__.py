@@ -22,6 +22,7 @@ FORMULATION = part.formulation(
     rebind=part("points:rebind"),
     model=part("model:FleetModel"),
     other=part("methods.whole:whole"),
+    leaves_out=lambda problem: () if problem.deployment.apart else ("distserve", "xpyd"),
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),

@@ -204,7 +204,7 @@ def simulated(case: FleetCase, d: DeploymentLine) -> tuple[Engine, list[Stream],
     for s in d.serves:
         demand = demands[s.demand]
         prompt = demand.input_tokens or 1
-        hit = min(int(case.workload(demand.workload).prefix_hit_share * prompt), prompt - 1)
+        hit = min(int(case.hit_share(demand.workload, e.kv_tokens) * prompt), prompt - 1)
         each = s.load / s.requests_per_s * (d.replicas_per_machine or 1) * d.load_level if s.requests_per_s > 0 else 0.0
         streams.append(Stream(
             s.requests_per_s / engines, prompt, demand.output_tokens or 1, hit, each,

@@ -127,6 +127,10 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
                 found.at_most(f"{q.name}: quality asked for of {w.name}", w.quality_at_least or 0.0, mean)
         check_stages(found, problem, case, demands, models, q)
         _stock(found, problem, case, q)
+        for name in case.measured_hits:
+            assert problem.prefix_cache is not None
+            serve, _ = _able(case, models, q, name, engines=True)
+            found.at_most(f"{q.name}: engines that serve {name}", serve, problem.prefix_cache.engines, "engines")
         _replicas(found, case, models, q)
         _reserve(found, problem, models, q)
         machine += share * cost
@@ -502,8 +506,10 @@ def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> N
                 found.at_most(f"{q.name}: {'stock' if each else 'quota'} of {what}", v, line.at_most, line.unit)
 
 
-def _able(case: FleetCase, models: Models, q: PeriodLine, workload: str) -> tuple[int, int]:
-    """(at least, at most) deployments that can serve a workload: those that do, and those that load its model."""
+def _able(
+    case: FleetCase, models: Models, q: PeriodLine, workload: str, engines: bool = False
+) -> tuple[int, int]:  # fmt: skip
+    """(at least, at most) deployments that can serve a workload, or engines: those that do, and that load its model."""
     least = most = 0
     for d in q.deployments:
         point = _point(case, d.point)
@@ -511,9 +517,10 @@ def _able(case: FleetCase, models: Models, q: PeriodLine, workload: str) -> tupl
             can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
         else:
             can = loadable(models, d, workload)
-        does = any(s.demand.split("/")[0] == workload for s in d.serves) or d.loads == workload
-        least += d.count if does else 0
-        most += d.count if can else 0
+        does = any(s.demand.split("/")[0] == workload for s in d.serves) or (d.loads == workload and not engines)
+        count = d.count * (d.replicas_per_machine or 1) if engines else d.count
+        least += count if does else 0
+        most += count if can else 0
     return least, most
 
 
@@ -667,6 +674,9 @@ def _limits(
                     put(name, (taken, taken), line.at_most, line.unit, whole=True)
         for w in case.workloads:
             mine = [name for name, d in demands.items() if d.workload == w.name]
+            if w.name in case.measured_hits and problem.prefix_cache is not None:
+                engines = _able(case, models, q, w.name, engines=True)
+                put(f"quota for {w.name}, engines", engines, problem.prefix_cache.engines, "engines", whole=True)
             if w.min_replicas:
                 able = _able(case, models, q, w.name)
                 put(f"replicas for {w.name}", able, w.min_replicas, "deployments", ">=", True)
@@ -732,11 +742,11 @@ def _shadow_prices(found: Findings, problem: Fleet, p: FleetPlan) -> None:
     named = [line.limit for line in p.shadow_prices]
     found.require("no shadow prices with max_ce", problem.objective != "max_ce" or not named, named, [])
     for line in p.shadow_prices:
-        can = line.limit == "budget" or line.limit.startswith(("stock of ", "quota of "))
+        can = line.limit == "budget" or line.limit.startswith(("stock of ", "quota of ", "quota for "))
         found.require(
             f"shadow price of {line.limit}: a limit that binds", can and line.limit in binding, line.limit, binding
         )
-        units = {"machines": "machine", "gpus": "GPU", "vcpus": "vCPU"}
+        units = {"machines": "machine", "gpus": "GPU", "vcpus": "vCPU", "engines": "engine"}
         unit = units.get(binding.get(line.limit, ""), "USD/h")
         found.require(f"shadow price of {line.limit}: unit", line.unit == unit, line.unit, unit)
         once = named.count(line.limit) <= max(listed.count(line.limit), 1)

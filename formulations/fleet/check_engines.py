@@ -50,10 +50,11 @@ def check_engines(
     case = case.loading(d.loads, d.model)
     assert case.source is not None
     mine = [x for x in demands.values() if loadable(models, d, x.workload)]
+    kept, shares = _cached(problem, case, {x.workload for x in mine}, e.kv_tokens)
     requests = {}
     for x in mine:
         prompt = float(x.input_tokens or 1)
-        new = max(prompt * (1 - case.workload(x.workload).prefix_hit_share), 1.0)
+        new = max(prompt * (1 - shares[x.workload]), 1.0)
         output = float(x.output_tokens or 1)
         requests[x.name] = Request(
             prompt, 0.0 if d.stage == "decode" else new, 1.0 if d.stage == "prefill" else output, max(x.requests_per_s)
@@ -93,7 +94,7 @@ def check_engines(
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
-    level = at_level(limits, costs, kv, requests, e.step_s, d.stage) if kv > 0 and waits else None
+    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
@@ -126,6 +127,32 @@ def check_engines(
     most = max(used.values())
     found.close(f"{where}: utilisation", d.utilisation, most * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - most / d.count, scale=1.0)
+
+
+def _cached(problem: Fleet, case: FleetCase, workloads: set[str], kv_tokens: float) -> tuple[float, dict[str, float]]:
+    """Share of the KV cache that prefixes have, and of each workload's prompts what they are at least.
+
+    Of the measured numbers of engines those up to the first that is the instance's or more; of each the largest size
+    that fits into what is kept.
+    """
+    shares = {name: case.workload(name).prefix_hit_share for name in workloads}
+    cache, kept = problem.prefix_cache, 0.0
+    for name in workloads if cache is not None else ():
+        assert cache is not None
+        by_count: dict[int, list[tuple[float, float]]] = {}
+        for row in case.hits:
+            if row.workload is None or row.workload == name:
+                by_count.setdefault(row.engines, []).append((row.kv_tokens, row.share))
+        if not by_count:
+            continue
+        kept, least = cache.kept, 1.0
+        for count, sizes in sorted(by_count.items()):
+            fitting = [x for x in sizes if x[0] <= cache.kept * kv_tokens]
+            least = min(least, max(fitting)[1] if fitting else 0.0)
+            if count >= cache.engines:
+                break
+        shares[name] = least
+    return kept, shares
 
 
 def _share(

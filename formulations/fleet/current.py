@@ -319,7 +319,8 @@ def _groups(case: FleetCase, lines: list[_Line], period: int) -> list[_Group]:
                 group.costs.append(costs)
                 group.slower.append(slower)
                 group.kv_tokens.append(kv)
-        groups.append(group)
+        smallest = min(group.kv_tokens, default=0.0)
+        groups.append(replace(group, classes=classes_of(case, demands, smallest)))
     wrong.raise_any()
     return groups
 
@@ -375,7 +376,8 @@ class _Simulation:
         pool_of = np.full(len(case.demands), len(groups))
         for pool, g in enumerate(groups):
             pool_of[g.demands] = pool
-        hit = np.array([case.workload(d.workload).prefix_hit_share for d in case.demands])[code]
+        smallest = min((kv for g in groups for kv in g.kv_tokens), default=0.0)
+        hit = np.array([case.hit_share(d.workload, smallest) for d in case.demands])[code]
         prompts = trace.prompt_tokens
         received = np.zeros(len(trace), np.int64) if trace.prefixes is not None else (hit * prompts).astype(np.int64)
         self.arrivals = Arrivals.of(

@@ -10,7 +10,7 @@ from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.catalog.types import Architecture, Market
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import KvPrecision, Precision, layer_work
-from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, strategy_notes
+from optmodels.plan.deployment import Deployment, Deployments, Purchase, drafts, purchase, stage_note, strategy_notes
 from optmodels.units import GIB
 
 
@@ -39,7 +39,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         if d.point is not None:
             mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
         if d.stage != "both":
-            mine.append(_of_stage(d))
+            mine.append(stage_note(d.stage))
         mine += [f"Routing: {s.share:.1%} of {s.demand} goes here." for s in d.serves if s.share < 1 - 1e-6]
         mix = [x for x in case.demands if x.name in served]
         longest = max((max(x.tokens, x.longest_tokens) for x in mix), default=1)
@@ -77,18 +77,6 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
                 most[key] = bought
     notes += [f"Not served: {u.share:.1%} of {u.demand}." for u in peak.unserved]
     return Deployments(name=p.name or "plan", deployments=made, purchases=list(most.values()), notes=notes)
-
-
-def _of_stage(d: DeploymentLine) -> str:
-    """What engines of one stage need beside their settings."""
-    other = "decode" if d.stage == "prefill" else "prefill"
-    each = f"It does the {d.stage} of its requests alone: a proxy has to send each request to a prefill engine, then"
-    assert d.engine is not None
-    return (
-        f"{each} to a decode engine that the KV cache goes to; no setting of the engine does. Its counterparts are the"
-        f" {other} deployments of the same model and region. With vLLM the decode engine sends the first token: after"
-        " the planned TTFT, the cache's arrival and one step of that engine."
-    )
 
 
 def _of_a_replica(d: DeploymentLine) -> int:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.errors import InputError
-from optmodels.latency.memory import kv_bytes, kv_tokens
+from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
@@ -34,6 +34,7 @@ from optmodels.serving.continuous import (
     seconds_and_quantile,
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
+from optmodels.serving.stages import cache_bytes
 from optmodels.units import GBPS, GIB
 
 Array = npt.NDArray[np.float64]
@@ -83,12 +84,12 @@ class Levels:
     late: Array
 
 
-def classes_of(case: FleetCase, demands: Sequence[int]) -> Classes:
-    """Buckets as request classes, weighted by their largest rates."""
+def classes_of(case: FleetCase, demands: Sequence[int], kv_tokens: float = 0.0) -> Classes:
+    """Buckets as request classes, weighted by their largest rates; with the prefix cache of so many KV tokens."""
     rows = [case.demands[i] for i in demands]
     return Classes.of(
         [float(d.input_tokens or 1) for d in rows], [float(d.output_tokens or 1) for d in rows],
-        cached=np.array([case.workload(d.workload).prefix_hit_share for d in rows]),
+        cached=np.array([case.hit_share(d.workload, kv_tokens) for d in rows]),
         weight=np.array([max(d.requests_per_s) for d in rows]),
     )  # fmt: skip
 
@@ -176,8 +177,8 @@ def transfer_bytes(case: FleetCase, demands: Sequence[int]) -> Array:
     found = []
     for i in demands:
         w = case.workload(case.demands[i].workload)
-        work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
-        found.append(float(kv_bytes(work, 1, 1.0, float(case.demands[i].input_tokens or 1))))
+        prompt = float(case.demands[i].input_tokens or 1)
+        found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
     return np.array(found)
 
 
@@ -194,6 +195,9 @@ def levels(
         stage: of a request that they do.
         least_rest_s: that decoding takes at least of a deadline, where engines only prefill, (D,).
     """
+    measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
+    if measured and len(kinds) > 1:
+        return _one_by_one(case, demands, kinds)
     classes = classes_of(case, demands)
     if stage == "decode" and (classes.output_tokens <= 1).all():
         return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
@@ -217,15 +221,16 @@ def levels(
             said = f"no deployment that holds its model has known latencies ({unknown.mistakes[0]})"
         return _none(len(demands)), 1.0, dict.fromkeys(demands, said)
     costs, slower, kv = zip(*found, strict=True)
+    runs = np.array(kv)
+    if measured:  # of the only kind
+        classes, runs = classes_of(case, demands, kv[0]), np.array([case.running_kv_tokens(measured, kv[0])])
     engines, held = np.array(index, dtype=np.intp), np.zeros((len(index), 1, len(demands)))
     if stage != "both":
         link = case.problem.deployment.link
         each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
         held = transfer_bytes(case, demands)[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
-    points = operating_points(
-        costs, np.array(kv), case.problem.engine, classes, levels_of_loads(costs, LOADS), stage, held
-    )
+    points = operating_points(costs, runs, case.problem.engine, classes, levels_of_loads(costs, LOADS), stage, held)
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
@@ -239,6 +244,16 @@ def levels(
     served = np.isfinite(made.capacities[0]).any(axis=1)
     why = {i: parts[-1][1][k] for k, i in enumerate(demands) if not served[k]}
     return made, points.spread(), why
+
+
+def _one_by_one(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+    """`levels` of engines whose prefix caches have different shares of prompts."""
+    parts = [levels(case, demands, [kind]) for kind in kinds]
+    engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
+    joined = {f: np.concatenate([getattr(x, f) for x, *_ in parts], axis=-1) for f in Levels.__dataclass_fields__}
+    made = Levels(**(joined | {"engine": engine}))
+    why = {i: parts[-1][2][i] for i in demands if all(i in blocked for _, _, blocked in parts)}
+    return made, max(spread for _, spread, _ in parts), why
 
 
 def _with_waits(

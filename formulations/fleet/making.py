@@ -402,7 +402,7 @@ def _limits(
         lines[-1] = lines[-1].model_copy(update={"binding": problem.budget_usd_per_hour - usd < cheapest - 1e-9})
     taken = choice.n[t] @ tables.consumption
     for name, value, limit in zip(tables.limit_names, taken, tables.limits, strict=True):
-        unit = next((u for u in ("gpus", "vcpus") if name.endswith(f", {u}")), "machines")
+        unit = next((u for u in ("gpus", "vcpus", "engines") if name.endswith(f", {u}")), "machines")
         add(name, float(value), float(limit), unit, whole=True)
     for w in case.workloads:
         rows = [i for i, d in enumerate(tables.demands) if d.workload == w.name]

@@ -184,7 +184,18 @@ class FleetTables:
     @cached_property
     def takes(self) -> sp.csr_array:
         """What a deployment takes from every stock and quota, shape (P, R)."""
-        return sp.csr_array(self.use @ sp.csr_matrix(self.limit_rows.T))
+        machines = self.use @ sp.csr_matrix(self.limit_rows.T)
+        names = self.case.measured_hits
+        if not names:
+            return sp.csr_array(machines)
+        able = np.isfinite(self.load)
+        mine = [np.array([d.workload == name for d in self.demands], dtype=bool) for name in names]
+        engines = np.array([
+            0 if b == NONE else self.blocks[b].configurations.dp[c]
+            for b, c in zip(self.points.block.tolist(), self.points.configuration.tolist(), strict=True)
+        ])  # fmt: skip
+        engines = np.stack([engines * able[rows].any(axis=0) for rows in mine], axis=1)
+        return sp.csr_array(sp.hstack([machines, sp.csr_matrix(engines)]))
 
     @property
     def deadlines(self) -> Array:
@@ -762,7 +773,7 @@ def _use(machines: list[tuple[tuple[Resource, int], ...]]) -> tuple[tuple[Resour
 
 
 def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple[str, ...], Array, Array]:
-    """Stock rows (one for every matching machine and region) and quota rows, with weights over resources."""
+    """Stock rows (one for every matching machine and region) and quota rows, with weights over resources; engines."""
     by_key = {(m.machine, m.region): m for m in case.machines}
     gpu = {key: m.gpu or "" for key, m in by_key.items()}
 
@@ -798,7 +809,12 @@ def _limit_rows(case: FleetCase, resources: tuple[Resource, ...]) -> tuple[tuple
                     machine=key[0], region=key[1] or "*", market=line.market, at_most=line.at_most
                 ).label  # fmt: skip
                 names.append(f"{kind} of {label}" + ("" if line.unit == "machines" else f", {line.unit}"))
-    return tuple(names), np.array(rows).reshape(len(rows), len(resources)), np.array(limits)
+    weights = np.array(rows).reshape(len(rows), len(resources))
+    for name in case.measured_hits:  # engines, which `FleetTables.takes` counts
+        assert case.problem.prefix_cache is not None
+        names.append(f"quota for {name}, engines")
+        limits.append(float(case.problem.prefix_cache.engines))
+    return tuple(names), weights, np.array(limits)
 
 
 # ------------------------------------------------------------------------------------------------------ measured

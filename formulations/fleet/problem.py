@@ -7,26 +7,27 @@ curves of the cost-efficiency problem, or measured (``points:``, ``points_table:
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
-from optmodels.io.read import read_model
+from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
-from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Stage
+from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
 from optmodels.serving.continuous import Percentile as Percentile
 from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.stages import Deployment
 from optmodels.serving.static import (
     AlphaRange,
     Batch,
@@ -44,7 +45,7 @@ from optmodels.serving.static import (
     Workload,
     select_machines,
 )
-from optmodels.units import BudgetUsdPerHour, Fraction, Gbps, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
+from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
 LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -418,42 +419,26 @@ class Melange(Entry):
     )
 
 
-class Link(Entry):
-    """How KV caches go from prefill to decode engines: through the network of the machines of either."""
+class HitRow(Entry):
+    """A share that was measured, as ``optmodels prefix-hits`` writes it."""
 
-    net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
-    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        default=0.005, description="of a transfer, besides its bytes"
+    workload: str | None = Field(default=None, description="whose prompts; default: every workload's")
+    engines: PositiveInt = Field(description="that the requests were split over")
+    kv_tokens: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(description="size of the cache of each")
+    share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(description="of prompt tokens found in it")
+
+
+class PrefixCache(Entry):
+    """What prefix caches have of prompts, by their size and by how many engines the requests are split over."""
+
+    hits: str | tuple[HitRow, ...] = Field(description="file of optmodels prefix-hits, or its rows")
+    engines: PositiveInt = Field(
+        description="at most so many serve a workload of the table; shares are those of so many or fewer"
     )
-    most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
-        default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
+    kept: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
+        default=0.5,
+        description="share of the KV cache for prompts that nobody works on; running requests have the rest",
     )
-    tensor_parallel: Literal["any", "equal"] = Field(
-        default="any", description="of prefill and decode engines that exchange caches"
-    )
-
-
-class Deployment(Entry):
-    """What deployments do of a request, with serving: continuous."""
-
-    stages: tuple[Stage, ...] = Field(
-        default=("both",), min_length=1, description="both, or its prefill and its decoding apart"
-    )
-    link: Link = Field(default=Link(), description="between prefill and decode deployments")
-
-    @field_validator("stages")
-    @classmethod
-    def _whole(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        if len(set(stages)) != len(stages):
-            raise ValueError("each stage once")
-        if ("prefill" in stages) != ("decode" in stages):
-            raise ValueError("prefill and decode together: neither serves a request alone")
-        return stages
-
-    @property
-    def apart(self) -> bool:
-        """Whether some deployments only prefill, others only decode."""
-        return "prefill" in self.stages
 
 
 class Fleet(Problem):
@@ -481,6 +466,7 @@ class Fleet(Problem):
     )
     certification: Certification = Certification()
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
+    prefix_cache: PrefixCache | None = Field(default=None, description="measured hits, with serving: continuous")
     latency: FleetLatency = FleetLatency()
     memory: MemoryRules = MemoryRules()
     points: tuple[FleetPoint, ...] | None = Field(
@@ -542,6 +528,8 @@ class Fleet(Problem):
         update: dict[str, object] = {
             "workloads": workloads, "gpus": dict(case.gpus), "engine": written_out(self.engine),
         }  # fmt: skip
+        if self.prefix_cache is not None:
+            update["prefix_cache"] = self.prefix_cache.model_copy(update={"hits": case.hits})
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines)
         model = self.latency.model if case.source is None else case.source.documents
@@ -622,6 +610,7 @@ class FleetCase:
     periods: tuple[Period, ...]
     slice_factor: int
     source: Source | None = None  # of engines' step latencies, with serving: continuous
+    hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
 
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:
@@ -670,6 +659,35 @@ class FleetCase:
         return [
             {w.name: None if w.models is None else w.models[0].label for w in case.workloads} for case in self.by_model
         ]
+
+    @property
+    def measured_hits(self) -> tuple[str, ...]:
+        """Workloads whose hits are measured, and which at most `prefix_cache.engines` engines may serve."""
+        named = {row.workload for row in self.hits}
+        return tuple(w.name for w in self.problem.workloads if named & {None, w.name})
+
+    def hit_share(self, workload: str, kv_tokens: float) -> float:
+        """Share of a workload's prompts that the prefix cache of an engine with so many KV tokens has, at least.
+
+        Of the largest size measured that is kept beside running requests; the least of all numbers of engines allowed.
+        """
+        cache = self.problem.prefix_cache
+        if cache is None or workload not in self.measured_hits:
+            return self.workload(workload).prefix_hit_share
+        mine = [row for row in self.hits if row.workload in (None, workload)]
+        counts = sorted({row.engines for row in mine})
+        most = next(n for n in counts if n >= cache.engines)
+        there = [(row.engines, row.kv_tokens, row.share) for row in mine if row.kv_tokens <= cache.kept * kv_tokens]
+        return min(
+            max(((size, share) for of, size, share in there if of == n), default=(0.0, 0.0))[1]
+            for n in counts if n <= most
+        )  # fmt: skip
+
+    def running_kv_tokens(self, workloads: Iterable[str], kv_tokens: float) -> float:
+        """Of an engine's KV tokens those for running requests, where these workloads share its model."""
+        cache = self.problem.prefix_cache
+        kept = 0.0 if cache is None or not set(workloads) & set(self.measured_hits) else cache.kept
+        return kv_tokens * (1.0 - kept)
 
     def serve_at_least(self, w: FleetWorkload) -> float:
         """Share of every bucket that must be served."""
@@ -781,6 +799,9 @@ def _resolve(p: Fleet) -> FleetCase:
                 wrong.add(f"workloads[{i}].models", names, "none with measured points, which do not say what they load")
     architectures = [a for found in accepted.values() for a in found]
     check_speculation(p.engine, architectures, p.continuous, wrong)
+    if p.prefix_cache is not None and any(w.models is not None for w in workloads):
+        wrong.add("prefix_cache", "measured hits", "none with workloads that list models: each has caches of its own")
+    hits = _hits(p, names, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
         for m in machines:
@@ -808,8 +829,44 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor, source,
+        calibration, points, periods, slice_factor, source, hits,
     )  # fmt: skip
+
+
+def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[HitRow, ...]:
+    """The rows of measured prefix-cache hits."""
+    cache, path = p.prefix_cache, "prefix_cache"
+    if cache is None:
+        return ()
+    if not p.continuous:
+        wrong.add(path, "measured hits", "none but with serving: continuous, whose engines have prefix caches")
+    if p.deployment.apart:
+        wrong.add(path, "measured hits", "none with prefill and decode apart: decode engines hold other caches")
+    rows: tuple[HitRow, ...] = ()
+    if isinstance(cache.hits, str):
+        with wrong.collecting():
+            file = p.beside(cache.hits, f"{path}.hits")
+            rows = validate(_HitFile, {"hits": read_document(file)[0].get("hits", [])}, str(file)).hits
+    else:
+        rows = cache.hits
+    for i, row in enumerate(rows):
+        if row.workload is not None and row.workload not in names:
+            wrong.unknown(f"{path}.hits[{i}].workload", row.workload, "a workload", names)
+    for name in dict.fromkeys(row.workload for row in rows):
+        most = max(row.engines for row in rows if row.workload in (None, name))
+        if most < cache.engines:
+            of = "" if name is None else f" of {name}"
+            expected = f"at most {most}, the largest number that hits{of} are measured for"
+            wrong.add(f"{path}.engines", cache.engines, expected)
+    for i, w in enumerate(p.workloads):
+        if w.prefix_hit_share and {None, w.name} & {row.workload for row in rows}:
+            expected = f"none beside {path}, which has its hits"
+            wrong.add(f"workloads[{i}].prefix_hit_share", w.prefix_hit_share, expected)
+    return rows
+
+
+class _HitFile(Entry):
+    hits: tuple[HitRow, ...] = Field(min_length=1)
 
 
 def _demands(

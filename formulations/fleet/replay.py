@@ -229,7 +229,8 @@ def _simulate(
     line, member = _sent(period, code, whole, policy, rng, engines=True)
     served, starts = line >= 0, np.array([*first, 0])
     here = np.array([d.stage == "prefill" for d in period.deployments] + [False])[line]  # and the rest elsewhere
-    hit = np.array([case.workload(d.workload).prefix_hit_share for d in case.demands])[code]
+    caches = [d.engine.kv_tokens for d in period.deployments if d.engine] + [0.0]  # refused: on none
+    hit = np.array([[case.hit_share(d.workload, kv) for d in case.demands] for kv in caches])[line, code]
     received = np.zeros(len(trace), np.int64) if trace.prefixes is not None else (hit * trace.prompt_tokens).astype(int)
     seen = simulate(
         Arrivals.of(

@@ -16,6 +16,7 @@ FORMULATION = part.formulation(
     objective=lambda plan: plan.score.total,
     certifies="every plan of the linear model (class means, divisible requests; full-batch rates, or engines at their"
     " levels); a replay may attain more",
+    current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
     pictures=True,

@@ -17,7 +17,7 @@ from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_ch
 from optmodels.reporting.colours import ALARM, REST, SERIES
 
 Array = npt.NDArray[np.float64]
-WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 120, 400
+WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 100, 400
 PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
          "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip
 SIDES = {"above": (0, -13, "center"), "below": (0, 17, "center"), "right": (12, 4, "left"), "left": (-12, 4, "right")}
@@ -75,13 +75,17 @@ class _Hours:
 
         def rows(values: Array) -> list[dict[str, Any]]:
             return [
-                {"hour": h, "region": name, "y": float(f"{values[min(h, last - 1), r]:.4g}")}
-                for r, name in enumerate(self.names) if values[first:last, r].any() for h in hours
-            ]  # fmt: skip
+                {"region": name, "y": [_short(values[min(h, last - 1), r], 3) for h in hours]}
+                for r, name in enumerate(self.names)
+                if values[first:last, r].any()
+            ]  # a row a region, not one an hour, which would be a quarter of the page
 
         def area(title: str) -> dict[str, Any]:
             return {
-                "params": [legend_choice("region", "pick")], "transform": [chosen],
+                "params": [legend_choice("region", "pick")],
+                "transform": [{"flatten": ["y"]},
+                              {"window": [{"op": "row_number", "as": "row"}], "groupby": ["region"]},
+                              {"calculate": f"datum.row + {first - 1}", "as": "hour"}, chosen],
                 "mark": {"type": "area", "interpolate": "step-after" if stepped else "linear"},
                 "encoding": {
                     "x": x, "y": {"field": "y", "type": "quantitative", "stack": "zero", "title": title},
@@ -164,6 +168,12 @@ def _places(t: ReservedTables) -> dict[str, tuple[float, float]]:
     return known
 
 
+def _short(value: float, digits: int = 4) -> float:
+    """As many digits as are shown, whole numbers without a point: a page holds tens of thousands."""
+    found = float(f"{value:.{digits}g}")
+    return int(found) if found.is_integer() else found
+
+
 def _sides(labels: Mapping[str, tuple[tuple[float, float], int]]) -> dict[str, str]:
     """On which side of its circle each label stands, so that none covers another; without room a region has none.
 
@@ -213,8 +223,8 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
         sent[f.origin] += f.mean_requests_per_second
         taken[f.server] += f.mean_requests_per_second
     flows = [
-        {"type": "Feature", "region": short[f.origin], "to": short[f.server], "rate": f.mean_requests_per_second,
-         "peak": f.peak_requests_per_second, "rtt": f.rtt_ms,
+        {"type": "Feature", "region": short[f.origin], "to": short[f.server], "rtt": _short(f.rtt_ms),
+         "rate": _short(f.mean_requests_per_second), "peak": _short(f.peak_requests_per_second),
          "geometry": {"type": "LineString", "coordinates": [[known[f.origin][1], known[f.origin][0]],
                                                             [known[f.server][1], known[f.server][0]]]}}
         for f in away[:FLOWS_SHOWN]
@@ -222,10 +232,12 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
     label = {n: f"{short[n]} {held[n]}" for n in sorted((n for n in known if held[n]), key=lambda n: -held[n])}
     side = _sides({n: (known[n], len(text)) for n, text in label.items()})
     regions = [
-        {"region": short[n], "latitude": known[n][0], "longitude": known[n][1], "held": held[n], "sent": sent[n],
-         "taken": taken[n], "label": label.get(n, ""), "side": side.get(n, "")} for n in known
+        {"region": short[n], "latitude": known[n][0], "longitude": known[n][1], "held": held[n],
+         "sent": _short(sent[n]), "taken": _short(taken[n]), "label": label.get(n, ""), "side": side.get(n, "")}
+        for n in known
     ]  # fmt: skip
-    continents = {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": geography.land()}}
+    land = [[[(_short(x), _short(y)) for x, y in ring] for ring in polygon] for polygon in geography.land()]
+    continents = {"type": "Feature", "geometry": {"type": "MultiPolygon", "coordinates": land}}
     pick = {"name": "pick", "select": {"type": "point", "fields": ["region"], "on": "click", "toggle": "true"}}
     place = {
         "longitude": {"field": "longitude", "type": "quantitative"},

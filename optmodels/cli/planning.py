@@ -297,7 +297,7 @@ def new(
         str | None, typer.Option("--from", help="A shipped instance, with its files: optmodels list instances.")
     ] = None,
     interactive: Annotated[
-        bool, typer.Option("--interactive", help="Ask for everything (fleet); answers may come from a file or a pipe.")
+        bool, typer.Option("--interactive", help="Ask for everything; answers may come from a file or a pipe.")
     ] = False,
     force: Force = False,
 ) -> int:
@@ -319,12 +319,11 @@ def new(
         from optmodels.cli import interview
         from optmodels.io.write import refuse_existing, write_text
 
-        if formulation != "fleet" or shipped is not None:
-            expected = "new fleet --interactive, without --from: the one formulation that asks"
-            raise InputError(Mistake(None, "--interactive", f"{formulation}{' --from' if shipped else ''}", expected))
+        if shipped is not None:
+            raise InputError(Mistake(None, "--interactive", "--from", "one of the two"))
         if file is not None and not force:
             refuse_existing(file)
-        text = interview.instance()
+        text = interview.instance(formulation)
         if file is not None:
             write_text(file, text, overwrite=force)
         sys.stdout.write(text if file is None else f"{file}\n")

@@ -1,19 +1,21 @@
-"""`simulate`: one deployment on a request trace, without a plan."""
+"""`simulate` and `prefix-hits`: one deployment on a request trace, and what its prefix caches have; without a plan."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from optmodels.cli.options import Columns, Json
+from optmodels.errors import InputError, Mistake
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's verb."""
     app.command()(simulate)
+    app.command("prefix-hits")(prefix_hits)
 
 
 def simulate(
@@ -72,6 +74,49 @@ def simulate(
         sys.stdout.write(api.to_json(found) + "\n")
     else:
         show(simulate_lines(found))
+    if unwritten is not None:
+        raise unwritten
+    return 0
+
+
+def numbers(text: str, option: str, kind: type) -> list[Any]:
+    """Numbers with commas between them."""
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(Mistake(None, option, text, "numbers with commas between them")) from None
+
+
+def prefix_hits(
+    trace: Annotated[str, typer.Argument(help="Mooncake JSONL, or any trace with hash_ids.")],
+    column: Columns = None,
+    kv_tokens: Annotated[
+        str | None, typer.Option(help="Sizes of an engine's cache, with commas; default: 32,768 to 16,777,216.")
+    ] = None,
+    engines: Annotated[str, typer.Option(help="How many engines requests are split over, with commas.")] = "1,2,4,8",
+    routing: Annotated[
+        str, typer.Option(help="random, first_block (equal beginnings meet on one engine) or session.")
+    ] = "first_block",
+    by: Annotated[str | None, typer.Option(help="Label whose requests are told apart: class, model, session.")] = None,
+    seed: Annotated[int, typer.Option(help="Of what is random.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="File for the document, as an instance takes it.")] = None,
+    as_json: Json = False,
+) -> int:
+    """Shares of prompts that prefix caches have, for every size of the cache and number of engines."""
+    from optmodels import api
+    from optmodels.cli.console import attempted, show
+    from optmodels.cli.latency import pairs
+    from optmodels.reporting.simulate import prefix_lines
+
+    found, unwritten = attempted(lambda: api.prefix_hits(
+        trace, api.PREFIX_SIZES if kv_tokens is None else numbers(kv_tokens, "--kv-tokens", float),
+        numbers(engines, "--engines", int), columns=pairs(column, "--column") or None, routing=routing, by=by,
+        seed=seed, out=out,
+    ))  # fmt: skip
+    if as_json:
+        sys.stdout.write(api.to_json(found) + "\n")
+    else:
+        show(prefix_lines(found))
     if unwritten is not None:
         raise unwritten
     return 0

@@ -119,8 +119,19 @@ def purchase(line: MachineLine, pool: Pool, times: int = 1) -> Purchase:
     return Purchase(
         machine=line.machine, provider=known.provider if known else "", region=line.region, market=line.market,
         count=line.count * times, usd_per_hour_each=line.usd_per_hour_each,
-        purpose="serving" if line.role == "main" else "attention offload",
+        purpose="attention offload" if line.role == "ao" else "serving",
     )  # fmt: skip
+
+
+def stage_note(stage: Stage) -> str:
+    """What engines of one stage need beside their settings."""
+    other = "decode" if stage == "prefill" else "prefill"
+    return (
+        f"It does the {stage} of its requests alone: a proxy has to send each request to a prefill engine, then to a"
+        " decode engine that the KV cache goes to; no setting of the engine does. Its counterparts are the"
+        f" {other} deployments of the same model and region. With vLLM the decode engine sends the first token: after"
+        " the planned TTFT, the cache's arrival and one step of that engine."
+    )
 
 
 def strategy_notes(family: str | None, alpha: float, machines: list[MachineLine], passes: int) -> list[str]:

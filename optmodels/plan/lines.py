@@ -22,7 +22,7 @@ Money = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 class MachineLine(Document):
     """Some machines of one type bought for one role."""
 
-    role: Literal["main", "ao"]
+    role: Literal["main", "ao", "decode"] = Field(description="decode: it only decodes, what main machines prefill")
     machine: str
     region: str
     gpu: str | None

@@ -14,17 +14,26 @@ MOST_ROWS = 30
 # Columns of the tables, where a record has them; everything else is in the JSON document.
 DEPLOYMENT = (
     "name", "usd_per_hour", "gpus", "engines", "engines_needed", "requests_per_s", "load", "slots_in_use", "kv_in_use",
-    "step_s", "replayed_step_s", "attainment",
+    "step_s", "replayed_step_s", "replayed_busy", "attainment",
 )  # fmt: skip
-DEMAND = ("demand", "requests_per_s", "predicted_within", "replayed_within", "planned_routing_within")
+DEMAND = (
+    "demand", "requests_per_s", "predicted_within", "replayed_within", "best_dispatcher_within",
+    "planned_routing_within", "attainment_at_least",
+)  # fmt: skip
 CALLED = {
     "usd_per_hour": "USD/h", "requests_per_s": "requests/s", "slots_in_use": "slots", "kv_in_use": "KV",
     "step_s": "step, s", "replayed_step_s": "replayed, s", "predicted_within": "predicted",
     "replayed_within": "replayed", "planned_routing_within": "planned routing", "engines_needed": "needed",
-    "name": "deployment", "gpus": "GPUs",
+    "name": "deployment", "gpus": "GPUs", "replayed_busy": "busy", "best_dispatcher_within": "best dispatcher",
+    "attainment_at_least": "asked for",
 }  # fmt: skip
-SHARES = {"load", "slots_in_use", "kv_in_use", "attainment", *DEMAND[2:]}
-HOW = {"predicted": "predicted", "replayed": "replayed", "planned_routing": "your machines, planned routing"}
+SHARES = {"load", "slots_in_use", "kv_in_use", "attainment", "replayed_busy", *DEMAND[2:]}
+HOW = {
+    "predicted": "predicted",
+    "replayed": "replayed",
+    "planned_routing": "your machines, planned routing",
+    "best_dispatcher": "your machines, best dispatcher replayed",
+}
 
 
 def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
@@ -33,7 +42,9 @@ def evaluate_lines(found: Mapping[str, Any]) -> list[Any]:
     asked = "its own requests" if found["trace"] is None else f"{found['requests']:,} requests of {found['trace']}"
     lines: list[Any] = [f"{plain(found['instance'])}  [dim]{plain(asked)}[/dim]"]
     lines += [f"[dim]{plain(note)}[/dim]" for note in found["trace_notes"]]
-    lines += [f"[bold]Today: {report['usd_per_hour']:,.4f} USD/h, {report['gpus']:,} GPUs[/bold]"]
+    price = f"{report['usd_per_hour']:,.4f} USD/h, " if "usd_per_hour" in report else ""
+    of = f" of {report['gpus_of_cluster']:,}" if "gpus_of_cluster" in report else ""
+    lines += [f"[bold]Today: {price}{report['gpus']:,}{of} GPUs[/bold]"]
     for how, share in report["attainment"].items():
         kept = report["keeps_every_slo"].get(how)
         verdict = {True: ", [green]every SLO kept[/green]", False: ", [red]not every SLO kept[/red]", None: ""}[kept]
@@ -82,6 +93,8 @@ def _distance(found: Mapping[str, Any]) -> list[str]:
     lines = [f"[bold]Best plan: {best['objective']:,.4f} {plain(unit)}[/bold] ({proof})"]
     if best["headline"]:
         lines.append(f"  {plain(best['headline'])}")
+    if best.get("replayed_attainment") is not None:
+        lines.append(f"  replayed {best['replayed_attainment']:.1%} of requests within their SLO")
     if saving is None:
         return lines
     word = "less" if best["sense"] == "min" else "more"

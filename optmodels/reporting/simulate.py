@@ -1,4 +1,4 @@
-"""A simulation of one deployment in the terminal."""
+"""A simulation of one deployment, and shares of prefix caches, in the terminal."""
 
 from __future__ import annotations
 
@@ -44,6 +44,26 @@ def simulate_lines(found: Mapping[str, Any]) -> list[Any]:
     if "folder" in found:
         lines.append(f"[dim]Files: {plain(found['folder'])}[/dim]")
     return lines
+
+
+def prefix_lines(found: Mapping[str, Any]) -> list[Any]:
+    """Rich renderables of what prefix caches have: a row for a size and workload, a column for a number of engines."""
+    from rich.table import Table
+
+    rows, counts = found["hits"], list(found["busiest"])
+    how = {"random": "at random", "first_block": "by their first block", "session": "by session"}[found["routing"]]
+    table = Table("KV tokens", *([] if found["by"] is None else [found["by"]]), *counts, box=None)
+    shares = {(r["kv_tokens"], r["workload"], str(r["engines"])): r["share"] for r in rows}
+    for size, name in dict.fromkeys((r["kv_tokens"], r["workload"]) for r in rows):
+        named = [] if name is None else [plain(str(name))]
+        table.add_row(f"{size:,.0f}", *named, *(f"{shares[size, name, n]:.1%}" for n in counts))
+    crowded = ", ".join(f"{v:.2f} with {n}" for n, v in found["busiest"].items() if n != "1")
+    lines: list[Any] = [
+        plain(f"Share of prompt tokens found in the cache: {found['requests']:,} requests of {found['trace']}, sent"
+              f" {how} to so many engines, each with a cache of so many tokens for prompts that nobody works on"),
+        "", table, "",
+    ]  # fmt: skip
+    return [*lines, plain(f"Requests of the busiest engine, in means: {crowded}")] if crowded else lines
 
 
 def _spark(values: list[float]) -> str:

@@ -21,6 +21,7 @@ from optmodels.serving.continuous import (
     Classes,
     EngineLimits,
     LatencyLimit,
+    Stage,
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
@@ -45,6 +46,9 @@ class Levels:
         tpot_s: time per output token at its quantile, at most.
         e2e_s: of a request in the mean, waiting included, at most.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
+
+    Of engines that only prefill TTFT and E2E are with sending the KV cache, and there is no time per token; of those
+    that only decode it is with receiving the cache and joining, spread over the tokens, and there is no wait nor TTFT.
     """
 
     engine: npt.NDArray[np.intp]
@@ -76,7 +80,8 @@ class Levels:
 
 def levels(
     engines: Sequence[EngineCosts], limits: EngineLimits, kind: Classes, ttft: LatencyLimit | None,
-    tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,),
+    tpot: LatencyLimit | None, waiting_s: float = math.inf, shares: Sequence[float] = (1.0,), stage: Stage = "both",
+    moved_s: npt.ArrayLike = 0.0,
 ) -> Levels:  # fmt: skip
     """All of them.
 
@@ -88,30 +93,45 @@ def levels(
         tpot: limit.
         waiting_s: most of TTFT that is waiting, at the quantile of `ttft`.
         shares: of the longest wait: a shorter one promises more, and carries less where waiting is what binds.
+        stage: of a request that they do.
+        moved_s: seconds that its KV cache is on its way from (prefill) or to (decode) each engine, (E,).
     """
     assert len(kind) == 1
     if not engines:
         z = np.zeros(0)
         return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
+    moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
     points = operating_points(
-        costs, np.array([e.kv_tokens for e in engines]), limits, kind, levels_of_loads(costs, LOADS)
-    )
+        costs, np.array([e.kv_tokens for e in engines]), limits, kind, levels_of_loads(costs, LOADS), stage,
+        moved[..., None],
+    )  # fmt: skip
     (at_ttft, q_ttft), (at_tpot, q_tpot) = seconds_and_quantile(ttft), seconds_and_quantile(tpot)
     each, decoding = points.tpot_s(q_tpot)[..., 0], points.decoding_s(None)[..., 0]
     work, steps = points.work_s[..., 0], points.steps[..., 0]
+    if stage == "prefill":
+        each = np.zeros_like(each)
+    elif stage == "decode":  # it joins at the end of the step in which its cache has come
+        joins = points.step_s + moved + points.request_s[:, None]
+        each = each + joins / max(float(points.classes.output_at(q_tpot)[0]) - 1.0, 1.0)
     parts = []
-    for most, share in product(MOST_OF_WAIT, shares):
+    for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
         (base, per), (mean, per_mean) = points.ttft_s(q_ttft, most), points.ttft_s(None, most)
         first, each_wait = base[..., 0] * slower, per * slower
+        if stage == "prefill":
+            first = first + moved
         wait = share * np.minimum(np.minimum(at_ttft - first, waiting_s) / each_wait, LONGEST_WAIT_S)
+        if stage == "decode":
+            first, wait = np.zeros_like(first), np.ones_like(first)  # no prompt waits: (S7) is 0
         able = points.exists & (each <= at_tpot) & (wait > 0)
         wait = np.where(able, wait, 1.0)
         loads = np.concatenate([points.load[..., 0], points.waiting(wait[..., None], most)[None, :, :, 0, 0]])
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
-        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding
+        e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + (moved if stage == "prefill" else 0.0)
+        if stage == "decode":
+            e2e, wait = decoding + joins, np.zeros_like(wait)
         columns = (
             points.step_s, wait, np.full_like(wait, most), points.max_num_batched_tokens.astype(float), rate,
             steps * points.fixed_s, work, first, each_wait * wait, each, e2e,

@@ -229,7 +229,7 @@ def _splits(case: Case, model: Model, family: Family, machine: Index, tp: Index,
     return r, c
 
 
-def _together(case: Case) -> Mask:
+def stand_together(case: Case) -> Mask:
     """Machines that stand together, (n, n): the same region, and no two clouds; a machine without one is in either."""
     region = np.array([m.region for m in case.machines])
     cloud = np.array([m.provider for m in case.machines])
@@ -248,7 +248,7 @@ def _family_configurations(case: Case, model: Model, family: Family) -> Configur
     r, c = _splits(case, model, family, machine, tp, dp)
     ao = np.array([NONE], dtype=np.intp)
     if family in AO_FAMILIES:
-        together = _together(case)
+        together = stand_together(case)
         ways = int(together.sum(axis=1)[machine[r]].sum())
         if ways > MOST_CONFIGURATIONS:
             expected = f"at most {MOST_CONFIGURATIONS:,} configurations of {family}"

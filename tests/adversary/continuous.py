@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.stats import beta, norm
+from scipy.special import betainc
+from scipy.stats import norm
 
 from optmodels.catalog.types import Architecture
 from optmodels.latency.steps import StepCosts
@@ -76,12 +77,43 @@ def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
 
     An output that is a mean, and no whole number, is between those of its two neighbours on the parabola through them.
     """
-    whole = math.floor(output - 1.0)
-    contexts = sum(seen(c, prompt + i) for i in range(whole))
-    if output - 1.0 > whole:
-        contexts = _progression(c, prompt, output - 1.0)
+    count = rounds(c, output)
+    whole = math.floor(count)
+    contexts = sum(seen(c, prompt + c.tokens * i) for i in range(whole))
+    if count > whole:
+        contexts = _progression(c, prompt, count)
     slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
-    return c.decode_request_s * (output - 1.0) + slope * contexts
+    return c.decode_request_s * count + slope * contexts
+
+
+def rounds(c: StepCosts, output: float) -> float:
+    """Steps in which a request gets the output tokens after the first, 1 + a in each where drafts are accepted."""
+    return float(math.ceil((output - 1.0) / c.tokens - 1e-9)) if c.tokens > 1 else output - 1.0
+
+
+def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
+    """Costs of steps in which a decoding request has k drafts beside its last token.
+
+    Args:
+        c: of the model's steps.
+        s: a `speculation` section.
+        draft: of the draft model's steps; None: a head's, a share of the model's own.
+    """
+    k = s.drafts
+    accepted = s.accepted if s.accepted is not None else sum(s.acceptance**i for i in range(1, k + 1))
+    passes = draft or c.scaled(s.head or 0.0)  # k of them, each of which reads all its experts
+    every_pass = passes.fixed_s + (passes.experts.all_s if passes.experts is not None else 0.0)
+    # Draft i is verified as a prompt token after context + i others would be.
+    verified = sum(c.prompt_token_s + c.prompt_pair_s * i for i in range(1, k + 1))
+    return replace(
+        c, fixed_s=c.fixed_s + k * every_pass,
+        decode_request_s=c.decode_request_s + verified + k * passes.decode_request_s,
+        **{f"{of}context_s": getattr(c, f"{of}context_s") + k * (c.prompt_pair_s + getattr(passes, f"{of}context_s"))
+           for of in ("", "mixed_")},
+        **{f"prompt_{of}_s": getattr(c, f"prompt_{of}_s") + getattr(passes, f"prompt_{of}_s")
+           for of in ("step", "token", "pair", "context")},
+        drafts=k, tokens=1 + accepted,
+    )  # fmt: skip
 
 
 def _progression(c: StepCosts, first: float, count: float) -> float:
@@ -101,7 +133,7 @@ def fixed_s(c: StepCosts, decoding: float, mixed: float, charged: bool) -> float
     """a₀ beside so many decoding requests; the share `mixed` of steps carries prompts, which touch every expert."""
     experts = 0.0
     if c.experts is not None:
-        touched = 1.0 - (1.0 - c.experts.active / c.experts.experts) ** decoding
+        touched = 1.0 - (1.0 - c.experts.active / c.experts.experts) ** ((1 + c.drafts) * decoding)
         experts = c.experts.all_s * ((1.0 - mixed) * touched + mixed)
     return c.fixed_s + experts + (0.0 if charged else c.prompt_step_s)
 
@@ -110,7 +142,7 @@ def allowed_crowd(most: float, load: float) -> float:
     """The largest mean of a negative binomial crowd, variance/mean 1/(1 − ρ), that seldom reaches `most`; 0: none."""
 
     def above(mean: float) -> float:
-        return float(beta.cdf(load, most, mean * (1.0 - load) / load + 1.0)) - SELDOM
+        return float(betainc(most, mean * (1.0 - load) / load + 1.0, load)) - SELDOM
 
     if most <= 0 or above(0.0) > 0:
         return 0.0
@@ -126,8 +158,9 @@ def crowd_at(quantile: float, fixed_crowd: float, load: float) -> float:
 
 
 def kv_tokens(
-    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float
-) -> float:
+    work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float,
+    drafts: int = 0, head: float = 0.0, draft: tuple[LayerWork, Architecture] | None = None,
+) -> float:  # fmt: skip
     """Tokens that the cache of an engine holds beside weights and a full pass; 0 or less: there is no room.
 
     Args:
@@ -137,10 +170,24 @@ def kv_tokens(
         pass_tokens: prompt tokens of a pass.
         seqs: sequences of a pass, each with its logits.
         request: tokens of a request; short ones take most a token, where layers have windows or states.
+        drafts: that a sequence has verified in a pass, each with its logits.
+        head: share of the model's weights and cache that a draft head has beside.
+        draft: the draft model, whose weights and cache are beside.
     """
-    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - seqs * work.logit_bytes_per_sequence
+    logits = (1 + drafts) * seqs * work.logit_bytes_per_sequence
+    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - logits
+    room -= head * held_bytes(work, shape, tp, 0, 0)
+    of_request = (1 + head) * _cache_bytes(work, shape, tp, request)
+    if draft is not None:
+        room -= held_bytes(*draft, tp, 0, 0)
+        of_request += _cache_bytes(*draft, tp, request)
+    return float(room / (of_request / request))
+
+
+def _cache_bytes(work: LayerWork, shape: Architecture, tp: int, request: float) -> float:
+    """Of a request of so many tokens, on all GPUs."""
     once = work.seen(request) * work.kv_bytes_per_token_all_layers * replicas_of_a_head(shape, tp)
-    return float(room / ((once + shape.layers * work.state_bytes) / request))
+    return float(once + shape.layers * work.state_bytes)
 
 
 # The levels of fleet --------------------------------------------------------------------------------------------------
@@ -164,6 +211,7 @@ class Level:
     prefill_s: list[float]
     beside_s: list[float]
     crowd_s: list[float]
+    steps_per_token: list[float]
 
 
 def levels(
@@ -215,8 +263,8 @@ def level(
     crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
     a0 = fixed_s(c, crowd, phi, phi < 1)
     rho = 1.0 - a0 / t
-    per_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
-    room = min(0.9 * (t - a0) / per_token if per_token > 0 else math.inf, float(most_tokens - seqs))
+    a_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
+    room = min(0.9 * (t - a0) / a_token if a_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
     if rho <= 0 or room < 16:
         return None
     chunk = min(room, own_most)
@@ -224,27 +272,30 @@ def level(
     prefill = [prompt_s(c, u, k.prompt - u, chunk, phi < 1) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
     work = [p + d for p, d in zip(prefill, decode, strict=True)]
-    steps = [m + k.output - 1.0 for m, k in zip(chunks, kinds, strict=True)]
+    decodes = [rounds(c, k.output) for k in kinds]
+    steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
+    per_token = [r / (k.output - 1.0) if k.output > 1 else 1.0 for r, k in zip(decodes, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
     # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
     # way; one that has come waits for the next step.
     joins = 1.0 if stage == "decode" else 0.0
     whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
+    beside_prompt = [[1 + c.drafts + c.tokens * j for j in range(round(r))] for r in decodes]
     held = [
-        m * k.prompt + sum(k.prompt + i for i in range(1, round(k.output)))
-        for m, k in zip(whole_steps, kinds, strict=True)
+        m * k.prompt + sum(k.prompt + n for n in more)
+        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
     ]
     squares = [
-        m * k.prompt**2 + sum((k.prompt + i) ** 2 for i in range(1, round(k.output)))
-        for m, k in zip(whole_steps, kinds, strict=True)
+        m * k.prompt**2 + sum((k.prompt + n) ** 2 for n in more)
+        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
     rows = []
     for i, k in enumerate(kinds):
         memory = math.inf
-        if mean > 0 and k.prompt + k.output <= kv:
+        if mean > 0 and k.prompt + k.output + c.drafts <= kv:
             spread = math.sqrt(mean / (1.0 - rho))
             z, sigma = (kv / typical - mean) / spread, typical * spread
             memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
@@ -255,7 +306,7 @@ def level(
 
     if stage == "decode":  # nothing waits for prefill
         each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each)
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each, per_token)
     v = mixture(prefill) / mixture(work)
     gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
@@ -265,7 +316,7 @@ def level(
         [k.new * t / room * (a0 / t + rho * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
          for k, p, d in zip(kinds, prefill, decode, strict=True)],
         chunks, prefill, beside,
-        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)],
+        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], per_token,
     )  # fmt: skip
 
 
@@ -273,9 +324,9 @@ def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
     """Seconds per output token after the first of class i, at most."""
     rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
-        return (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+        return x.steps_per_token[i] * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
     crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho)
-    return x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs))
+    return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs)))
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
@@ -355,7 +406,7 @@ def ways(
     for x in levels(c, [kind], limits, kv, TWENTY_FIVE):
         if tpot_s(x, 0, tpot_at, seqs) > tpot_limit * (1 + slack):
             continue
-        steps, work = x.chunks[0] + kind.output - 1, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
+        steps, work = x.chunks[0] + rounds(c, kind.output), x.rows[0][0] * (1 - x.fixed_s / x.step_s)
         decoding = (kind.output - 1) * tpot_s(x, 0, None, seqs)
         for most, share in itertools.product(CLASSES_OF_WAIT, shares):
             (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))

@@ -27,17 +27,14 @@ from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous
+from tests.adversary import continuous, static
 from tests.adversary.continuous import Kind, Way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, Draw
 from tests.adversary.harness import FILES, Answer, Instance, UnsettledError
 from tests.adversary.programme import MOST_WHOLE, Array, Programme, Solution
 from tests.adversary.roofline import group
-from tests.adversary.speculation import UNDRAWN
 
 LEFT_OUT = {
-    **UNDRAWN,
-    "EngineLimits.speculation": "see there",
     "Architecture.title": "words",
     "Architecture.source": "words",
     "Architecture.note": "words",
@@ -294,17 +291,30 @@ def _ways(
 ) -> Iterator[Way]:  # fmt: skip
     """What an engine on `tp` GPUs of `vram_gib` each may do, wherever its users are."""
     w, slo, latency = service["workload"], service["slo"], data.get("latency", {})
-    unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None}
+    unsaid = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "chunk_tokens": None, "speculation": []}
     limits = SimpleNamespace(**unsaid | data.get("engine", {}))
     weights, kv = w.get("weights", "fp16"), w.get("kv", "fp16")
     costs, where = _costs(latency.get("engine", "vllm"), json.dumps(w["model"]), weights, kv, name, tp,
                           w["input_tokens"], latency.get("model") == "roofline")  # fmt: skip
+    more: dict[str, Any] = {}
+    for s in limits.speculation:
+        if s.get("model", w["model"]) != w["model"]:
+            continue
+        draft, of = None, s.get("draft")
+        if of is not None:
+            small = catalog.llms()[of] if isinstance(of, str) else _architecture(of)
+            draft, _ = _costs(latency.get("engine", "vllm"), json.dumps(of), weights, kv, name, tp, w["input_tokens"],
+                              latency.get("model") == "roofline")  # fmt: skip
+            more["draft"] = layer_work(small, weights, kv), small
+        unsaid = dict.fromkeys(("acceptance", "accepted", "head"))
+        costs = continuous.speculating(costs, SimpleNamespace(**unsaid | s), draft)
+        more |= {"drafts": s["drafts"], "head": s.get("head", 0.0)}
     tpot, ttft = where.factors(latency.get("safety"))
     kind = Kind(w["input_tokens"], w["output_tokens"], w.get("cached_input_share", 0.0), 1.0)
     cache = continuous.kv_tokens(
         layer_work(architecture, weights, kv), architecture,
         (w.get("vram_usable", 0.9) * vram_gib - w.get("runtime_gib", 0.0)) * GIB, tp,
-        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output,
+        limits.max_num_batched_tokens, limits.max_num_seqs, kind.prompt + kind.output, **more,
     )  # fmt: skip
     if cache > 0:
         yield from continuous.ways(
@@ -684,6 +694,13 @@ class _Making:
                 data["engine"] = {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + d.whole(16, 8192)}
                 if d.chance(0.4):
                     data["engine"]["chunk_tokens"] = d.whole(8, 4096)
+                models = [s["workload"]["model"] for s in data["services"] if "workload" in s]
+                if models and d.chance(0.4):
+                    windows = any(isinstance(m, dict) and "window" in m for m in models)
+                    static.speculates(d.rng, data["engine"], [] if windows else [d.one((OWN_MODEL, "qwen3-0.6b"))])
+                    name = d.one(models)
+                    if isinstance(name, str) and (len(set(map(str, models))) > 1 or d.chance(0.5)):
+                        data["engine"]["speculation"][0]["model"] = name
         elif d.chance(0.1):
             data["serving"] = "static"
         if self.files:

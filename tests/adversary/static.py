@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,11 @@ import numpy.typing as npt
 
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu, Machine
+from optmodels.latency.engines.terms import Deployment
+from optmodels.latency.resolve import Source, llm_name, resolve
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.work import layer_work
+from tests.adversary import continuous
 from tests.adversary.roofline import held_bytes, peak_flops, replicas_of_a_head
 
 Array = npt.NDArray[np.float64]
@@ -347,6 +350,25 @@ def best_run(
     return first, between, whole
 
 
+def speculating(
+    source: Source, d: Deployment, costs: StepCosts, s: Any, prompt: float, weights: Any, kv: Any
+) -> tuple[StepCosts, Json] | None:  # fmt: skip
+    """Costs of an engine's steps with drafts, and what `continuous.kv_tokens` has to know of these.
+
+    None: the draft model cannot run beside the model, as its heads do not divide or its windows are others.
+    """
+    draft, more = None, {"drafts": s.drafts, "head": s.head or 0.0}
+    if s.draft is not None:
+        small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+        if small.heads % d.gpus:
+            return None
+        draft, _ = resolve(source, replace(d, llm=small, llm_name=llm_name(s.draft)), prompt)
+        if costs.window is not None and costs.window != draft.window:
+            return None
+        more["draft"] = layer_work(small, weights, kv), small
+    return continuous.speculating(costs, s, draft), more
+
+
 # Random parts of instances ------------------------------------------------------------------------------------------
 
 
@@ -499,6 +521,23 @@ def engine_limits(rng: Rng) -> Json:
     if maybe(rng):
         found["chunk_tokens"] = int(between(rng, 8, 4096))
     return found
+
+
+def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
+    """Add speculation to an engine's limits, with room for its drafts."""
+    k = pick(rng, [1, 2, 3, 5, 8])
+    found: Json = {"drafts": k}
+    if maybe(rng):
+        found["acceptance"] = pick(rng, [0.0, 1.0, round(float(rng.random()), 3)])
+    else:
+        found["accepted"] = round(k * float(rng.random()), 3)
+    how = pick(rng, ["draft", "head", "neither"])
+    if how == "draft" and draft_models:
+        found["draft"] = pick(rng, draft_models)
+    elif how == "head":
+        found["head"] = pick(rng, [0.02, 0.1, 1.0])
+    limits["speculation"] = [found]
+    limits["max_num_batched_tokens"] += k * limits["max_num_seqs"]
 
 
 def memory(rng: Rng) -> Json:

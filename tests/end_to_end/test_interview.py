@@ -8,13 +8,15 @@ import yaml
 
 from optmodels.cli import interview
 from optmodels.errors import InputError
+from optmodels.loading import load
 
 ANSWERS = ["qwen3-32b", "fp8", "1200", "300", "20", "1", "0.04", "", "us-east-1", "h100=16, l40s=8", "1", ""]
 
 
 def asked(lines, again=False):
     shown = []
-    given = interview.interview(io.StringIO("".join(f"{x}\n" for x in lines)).readline, shown.append, again)
+    questions = interview.INTERVIEWS["fleet"].questions()
+    given = interview.interview(questions, io.StringIO("".join(f"{x}\n" for x in lines)).readline, shown.append, again)
     return given, "".join(shown)
 
 
@@ -54,5 +56,40 @@ def test_answers_that_make_no_instance_are_named_by_option(cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{x}\n" for x in [*ANSWERS[:8], "nowhere", "", "", ""])))
     run = cli("new", "fleet", "--interactive")
     assert (run.status, "--region" in run.err) == (2, True)
-    run = cli("new", "orchestration", "--interactive")
-    assert (run.status, "--interactive" in run.err) == (2, True)
+
+
+OTHERS = {  # answers, and something of the instance that they make
+    "cost_efficiency": (
+        ["llama-3.1-8b", "fp8", "16", "1024", "256", "500", "", "", "gcp", "spot", "3.5"],
+        {"pool": {"catalog": "gcp"}, "budget_usd_per_hour": 3.5, "precision": {"weights": "fp8"}},
+    ),
+    "orchestration": (
+        ["llama-3.1-8b, qwen2.5-14b", "l40s", "2", "4", "3", "2", "512", "128", "1.5", "", "60"],
+        {"models": [{"model": "llama-3.1-8b"}, {"model": "qwen2.5-14b"}], "slo": {"factor": 1.5}},
+    ),
+    "reserved_capacity": (
+        ["llama-3.1-8b", "", "512", "256", "us-east-1, eu-central-1", "60", "", "0.5", "", "", "0.9"],
+        {"regions": ["us-east-1", "eu-central-1"], "resilience": {"lose_any_region_keep": 0.9}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("formulation", OTHERS)
+def test_every_formulation_asks(formulation, cli, folder, monkeypatch):
+    lines, expected = OTHERS[formulation]
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{x}\n" for x in lines)))
+    run = cli("new", formulation, "mine.yaml", "--interactive")
+    assert run.status == 0, run.err
+    made = yaml.safe_load((folder / "mine.yaml").read_text(encoding="utf-8"))
+    assert expected.items() <= made.items()
+    assert run.err.count(": ") >= len(lines)  # a prompt each
+    assert load("mine.yaml").resolve()
+    monkeypatch.setattr("sys.stdin", io.StringIO("nothing-like-it\n"))
+    run = cli("new", formulation, "--interactive")
+    assert (run.status, "nothing-like-it" in run.err) == (2, True)
+
+
+def test_who_does_not_ask_says_who_does(cli):
+    run = cli("new", "sweeping", "--interactive")
+    assert (run.status, "cost_efficiency, fleet" in run.err) == (2, True)
+    assert cli("new", "fleet", "--interactive", "--from", "day-and-night").status == 2

@@ -169,8 +169,9 @@ def test_the_template_solves_on_the_command_line(cli, write):
     assert check(problem, document["plan"]).ok
 
 
-def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write):
+def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write, monkeypatch):
     """On one kind of machine 9 ms a token needs them; the promises hold on the simulator."""
+    monkeypatch.setattr("formulations.fleet.replay.DRAWN", 10_000)
     chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.009}}
     instance = BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}}
     assert optmodels.solve(instance).status == "infeasible"

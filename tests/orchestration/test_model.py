@@ -103,7 +103,7 @@ def test_pooled_form_relaxes_the_exact_one(seed):
 def test_relaxation_bound_is_that_of_the_simplex():
     _, t = tables_of(two_models(60, 1))
     model = FlowModel(t).compiled()
-    bound, x, _ = relaxation(model)
+    bound, x, *_ = relaxation(model)
     import dataclasses
 
     simplex = solve_compiled(dataclasses.replace(model, integer=np.zeros_like(model.integer)))

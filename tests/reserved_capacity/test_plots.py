@@ -39,13 +39,26 @@ def test_pictures_where_places_are_known_and_where_not(tmp_path):
     assert "flow-map.png" not in drawn(two_regions(), tmp_path)
 
 
+def test_every_region_that_reserves_has_its_name_on_the_map():
+    """Six regions of North America, whose names above their circles would cover one another."""
+    from formulations.reserved_capacity.charts import _overlap, _sides
+
+    places = {"ca-central-1": (45.5, -73.6), "ca-west-1": (51.0, -114.1), "us-east-1": (38.9, -77.5),
+              "us-east-2": (40.0, -83.0), "us-west-1": (37.4, -121.9), "us-west-2": (45.8, -119.7)}  # fmt: skip
+    sides = _sides({n: (place, len(f"{n} 116")) for n, place in places.items()})
+    assert set(sides) == set(places) and len(set(sides.values())) > 1
+    assert _overlap((0, 2, 0, 2), (1, 3, 1, 3)) and not _overlap((0, 2, 0, 2), (2, 3, 0, 2))
+    heap = {f"region-{i}": ((0.0, 0.0), 12) for i in range(6)}
+    assert list(_sides(heap)) == ["region-0", "region-1", "region-2", "region-3"]  # on four sides, no more
+
+
 def test_cost_is_drawn_in_all_its_parts_and_steps_end_where_the_next_begin():
     result = api.solve(two_regions()).model_dump(mode="json")
     result["plan"]["cost"] |= {"egress_usd_per_month": 12.0}
     *_, served, cost = FORM.charts(result)
     parts = {r["part"]: r["usd"] for r in cost.spec["data"]["values"] if r["way"] == "this plan"}
     assert parts == {"reserved": pytest.approx(8760), "egress": 12.0}
-    assert sorted({r["hour"] for r in served.spec["data"]["values"]}) == [0, 1, 2]  # two hours
+    assert [len(r["y"]) for r in served.spec["data"]["values"]] == [3, 3]  # two hours
 
 
 def test_worth_by_solving_again():

@@ -1,7 +1,7 @@
 """Every way to find a plan, by its stable name."""
 
 from formulations.fleet.certify import FleetRounds
-from formulations.fleet.methods import exact, heuristics, melange
+from formulations.fleet.methods import apart, exact, heuristics, melange
 from optmodels.simulation.certification import certified
 
 METHODS = {
@@ -11,6 +11,11 @@ METHODS = {
         **heuristics.METHODS,
         "column_pruning": exact.column_pruning,
         "melange": melange.melange,
+        **apart.METHODS,
     }.items()
 }
-TITLES = {"exact": "MILP by HiGHS after dominance pruning, column generation when large", **heuristics.TITLES}
+TITLES = {
+    "exact": "MILP by HiGHS after dominance pruning, column generation when large",
+    **heuristics.TITLES,
+    **apart.TITLES,
+}

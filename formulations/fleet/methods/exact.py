@@ -19,9 +19,10 @@ from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
-from formulations.fleet.problem import Deployment, Fleet
+from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
+from optmodels.serving.stages import Deployment
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
@@ -34,7 +35,7 @@ MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
 WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
-LEAST_FACTOR = 0.05  # on its prices that is tried
+FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
 CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
 MOST_BREAK_EVEN_S = 10.0
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
@@ -150,23 +151,24 @@ def pays_below(problem: Fleet, tables: FleetTables, options: Options, usd_per_ho
         return None
     until, goal, one = time.perf_counter() + seconds, usd_per_hour * (1 - WORTH), tables.points.stage != BOTH
     hours = np.array([q.hours for q in tables.case.periods])
-    found, none_from, factor = 0.0, 1.0, LEAST_FACTOR
-    while (left := until - time.perf_counter()) > 0:
+    found, none_from, factor = 0.0, 1.0, FIRST_FACTOR
+    while (left := until - time.perf_counter()) > 0 and factor < none_from:
         usd = np.where(one, factor, 1.0) * tables.points.usd_per_hour
         cheaper = replace(tables, points=replace(tables.points, usd_per_hour=usd))
-        best = exact(
-            problem, cheaper, replace(options, time_limit=left, gap=WORTH / 4, answer_only=True, on_event=None)
-        )
+        rough = replace(options, time_limit=left / 2, gap=2 * WORTH, answer_only=True, on_event=None)
+        best = exact(problem, cheaper, rough)
         if best.bound is not None and best.bound >= goal:
-            none_from = factor
-            break
-        if best.plan is None or objective_value(best.plan) >= goal or factor * CLOSE >= 1:
+            none_from, factor = factor, LEAST_FACTOR
+            if found:
+                break
+            continue
+        if best.plan is None or objective_value(best.plan) >= goal:
             break  # neither a fleet nor a proof
         paid = [sum(d.count * d.usd_per_hour_each for d in q.deployments if d.stage != "both")
                 for q in best.plan.periods]  # fmt: skip
-        apart = float(hours @ paid) / (hours.sum() * factor)
+        apart = float(hours @ paid) / (float(hours.sum()) * factor)
         found = max(found, min((goal - objective_value(best.plan)) / apart + factor, 1.0))
-        factor = min(max(found, factor) * CLOSE, 1.0)
+        factor = max(found, factor) * CLOSE
     return {"found": found, "none_from": none_from}
 
 
@@ -508,7 +510,7 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
 def _unit(limit: str) -> str:
     if limit == "budget":
         return "USD/h"
-    return {"gpus": "GPU", "vcpus": "vCPU"}.get(limit.rsplit(", ")[-1], "machine")
+    return {"gpus": "GPU", "vcpus": "vCPU", "engines": "engine"}.get(limit.rsplit(", ")[-1], "machine")
 
 
 def explain(solved: _Solved, options: Options) -> dict[str, Any]:

@@ -45,6 +45,7 @@ ROUNDS = 8  # of mixing a point's capacities, to tell what its room is worth
 WHOLE = 1e-6  # from a whole number
 UPWARDS = 0.3  # fraction from which on the larger number is tried first
 EQUAL = 1e-7  # relative, of costs
+DIVE = 20  # nodes from one dive's beginning to the next, at least
 NEAR = 60  # points of least reduced cost that stay in S when others enter
 ELASTIC = 1e3  # USD/h of breaking a row by one, in costs of the plan in hand
 
@@ -310,8 +311,12 @@ class _Tree:
         _, reduced = whole.outside(relaxed.y[whole.linking], np.zeros(len(whole.groups)), nobody)
         few = self.few(np.argsort(reduced, kind="stable")[:FIRST], ever)
         node: Node | None = (-math.inf, next(self.tie), {})
+        diving, dive = False, 0
         again: Bounds | None = None  # of the node that points have entered for
         while node is not None or self.heap:
+            if node is None:  # down to a leaf now and then, else where the bound is least
+                diving = self.nodes >= dive
+                dive = self.nodes + DIVE if diving else dive
             low, _, bounds = node or heapq.heappop(self.heap)
             node = None
             if low >= self.target():
@@ -348,8 +353,12 @@ class _Tree:
             key, amount, least, most = at
             down = (low, next(self.tie), bounds | {key: (least, math.floor(amount))})
             up = (low, next(self.tie), bounds | {key: (math.floor(amount) + 1.0, most)})
-            node, other = (up, down) if amount % 1.0 > UPWARDS else (down, up)
+            near, other = (up, down) if amount % 1.0 > UPWARDS else (down, up)
             heapq.heappush(self.heap, other)
+            if diving:
+                node = near
+            else:
+                heapq.heappush(self.heap, near)
         self.closed = min([self.closed, *(n[0] for n in self.heap)])
 
 

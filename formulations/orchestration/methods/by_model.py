@@ -150,10 +150,10 @@ class Value:
         upper[column] = g
         model = replace(model, upper=upper)
         if stage == "relaxed":
-            bound, _, reduced = relaxation(model, settings)
-            if bound is not None and reduced is not None:
-                price = max(0.0, float(reduced[column]))
-                np.minimum(self.upper, bound + price * (np.arange(len(self.upper)) - g), out=self.upper)
+            relaxed = relaxation(model, settings)
+            if relaxed.bound is not None and relaxed.reduced is not None:
+                price = max(0.0, float(relaxed.reduced[column]))
+                np.minimum(self.upper, relaxed.bound + price * (np.arange(len(self.upper)) - g), out=self.upper)
             return None
         known = self.counts[g]
         start = None if known is None else flow.start({"n": known})

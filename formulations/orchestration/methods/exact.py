@@ -294,7 +294,7 @@ def _relax(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) -> N
     idle = np.zeros(flow.width)
     flow.n.of(idle)[:] = IDLE_GPU * t.gpus_of / max(1, int(t.case.free_gpus.sum()))
     limit = clock if set(FIRST) <= set(search.ran) else clock.part(0.5)  # leaving time for a heuristic's plan
-    bound, x, _ = relaxation(model, limit.settings(), idle, IDLE_GPU)
+    bound, x, *_ = relaxation(model, limit.settings(), idle, IDLE_GPU)
     search.bounded(bound)
     if x is not None:
         search.better(rounded(t, flow.n.of(x), clock))

@@ -59,7 +59,7 @@ def lp_rounding(problem: Orchestration, tables: OrchestrationTables, options: Op
         return Outcome("no_solution_found", None, limit=limit, log={"reason": f"the model has {size:,.0f} nonzeros"})
     flow = FlowModel(tables)
     model = flow.compiled()
-    bound, x, _ = relaxation(model, clock.settings())
+    bound, x, *_ = relaxation(model, clock.settings())
     seconds = {"relax": clock.seconds}
     found = None if x is None else rounded(tables, flow.n.of(x), clock)
     plan = None if found is None else make_plan(tables, found.assignment, on_servers=clock.on_servers)

@@ -201,5 +201,6 @@ def _map(document: Mapping[str, Any], x: str, y: str) -> Chart | None:
     }  # fmt: skip
     return chart(
         "Map", "The objective over both varied fields; grey has no plan. Point at a cell for its plan.", data,
-        {"mark": {"type": "rect", "stroke": "#fff"}, "encoding": encoding}, height=300,
+        # invalid: what has no objective is drawn, too
+        {"mark": {"type": "rect", "stroke": "#fff", "invalid": None}, "encoding": encoding}, height=300,
     )  # fmt: skip

@@ -1,0 +1,146 @@
+"""Independent check of prefill and decode apart: engines of either stage, and the closed loop through them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.catalog.types import Machine
+from optmodels.errors import InputError
+from optmodels.latency.memory import kv_bytes
+from optmodels.latency.work import layer_work
+from optmodels.plan.engines import Request, at_level, capacities, check_batched_tokens, latencies
+from optmodels.plan.findings import Findings
+from optmodels.plan.lines import EngineLine, latency_source
+from optmodels.serving.continuous import Stage, seconds_and_quantile
+from optmodels.serving.engine import engine_costs
+from optmodels.serving.static import Case
+
+
+@dataclass(frozen=True)
+class Side:
+    """One stage's machines: what a request/s takes of each of their capacities together, its steps, what it sees."""
+
+    line: EngineLine
+    takes: dict[str, float]
+    alone_s: float
+    work_s: float
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+
+
+def check_stages(
+    found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine, decode: Machine
+) -> tuple[float, float, float, int] | None:  # fmt: skip
+    """TTFT, TBT and E2E of a request that one machine prefills and another decodes, and how many the plan holds.
+
+    None where that is not known.
+    """
+    d, w, link = p.decode, problem.workload, problem.deployment.link
+    assert d is not None
+    found.require("continuous batching keeps the KV cache on the GPUs", p.family == "high_end", p.family, "high_end")
+    gpus = d.tensor_parallel * d.replicas_per_machine
+    found.require("TP × replicas = GPUs of what decodes", gpus == decode.gpu_count, gpus, decode.gpu_count)
+    allowed, heads = problem.strategies.tensor_parallel, case.architecture.heads
+    fits = d.tensor_parallel in allowed and heads % d.tensor_parallel == 0
+    found.require("TP of what decodes is allowed and divides the heads", fits, d.tensor_parallel, allowed)
+    same = link.tensor_parallel == "any" or d.tensor_parallel == p.tensor_parallel
+    found.require("TP of both stages, as the link asks", same, d.tensor_parallel, p.tensor_parallel)
+    found.require("both stages in one region", decode.region == main.region, decode.region, main.region)
+    clouds = {decode.provider, main.provider} - {""}
+    found.require("both stages in one cloud", len(clouds) <= 1, decode.provider, main.provider)
+    count = {line.role: line.count for line in p.machines}
+    counts = problem.strategies.allowed("high_end")
+    found.require("the number of machines that decode is allowed", count["decode"] in counts, count["decode"], counts)
+    work = layer_work(case.architecture, problem.precision.weights, problem.precision.kv)
+    sent = float(kv_bytes(work, 1, 1.0, float(w.input_tokens)))
+    one = p.engine, p.tensor_parallel, p.replicas_per_machine
+    first = _side(found, problem, case, "prefill", main, *one, count["main"], sent)
+    second = _side(found, problem, case, "decode", decode, d.engine, d.tensor_parallel, d.replicas_per_machine,
+                   count["decode"], sent)  # fmt: skip
+    if first is None or second is None:
+        return None
+    least = link.latency_s + sum(sent / (_net(problem, m)) for m in (main, decode))
+
+    def held(rate: float) -> float:
+        """Requests of a closed loop of so many a second, at least: steps as (S1) has them, and transfers alone."""
+        return rate * (least + sum(x.alone_s / (1 - rate * x.work_s) for x in (first, second)))
+
+    most = 1 / max(*first.takes.values(), *second.takes.values())
+    low, high = 0.0, most
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if held(middle) < w.batch else (low, middle)
+    rate = high
+    found.equal("requests/s of the loop", d.requests_per_s, rate, "1/s")
+    found.equal("KV caches between the stages", d.gb_per_s, rate * sent / 1e9, "GB/s")
+    for stage, side in (("prefill", first), ("decode", second)):
+        stated = side.line.capacities
+        found.require(
+            f"{stage}: capacities by name", set(stated) == set(side.takes), sorted(stated), sorted(side.takes)
+        )
+        for name, value in side.takes.items():
+            found.close(f"{stage}: {name} in use", stated.get(name, math.nan), value * rate, scale=1.0)
+            found.at_most(f"{stage}: {name} ≤ what there is", value * rate, 1.0)
+    return first.ttft_s, second.tpot_s, first.e2e_s + second.e2e_s, math.floor(held(most) * (1 + 1e-9))
+
+
+def _net(problem: CostEfficiency, machine: Machine) -> float:
+    """Bytes/s through a machine's network."""
+    return (problem.deployment.link.net_gbps or machine.net_gbps or 0.0) * 1e9 / 8
+
+
+def _side(
+    found: Findings, problem: CostEfficiency, case: Case, stage: Stage, machine: Machine, e: EngineLine | None,
+    tp: int, replicas: int, count: int, sent: float,
+) -> Side | None:  # fmt: skip
+    """Every figure of the engines of one stage but what is in use."""
+    gpu, net, limits, link = machine.gpu or "", _net(problem, machine), problem.engine, problem.deployment.link
+    if e is None or gpu not in case.gpus or net <= 0:
+        found.add(f"{stage}: engines, and a network between them", "none", "an engine on a machine of known network")
+        return None
+    try:
+        engine = engine_costs(
+            problem.engines(case), limits, case.gpus[gpu], gpu, tp, machine.vram_gib / machine.gpu_count
+        )
+    except InputError as error:
+        found.add(f"{stage}: engines", str(error), "steps of known latency")
+        return None
+    for what, stated, true in (
+        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("source of latencies", e.latency, latency_source(engine.provenance)),
+    ):  # fmt: skip
+        found.require(f"{stage}: {what}", stated == true, stated, true)
+    found.close(f"{stage}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    w, slo = problem.workload, problem.slo
+    asked = Request(float(w.input_tokens), 0.0 if stage == "decode" else float(w.input_tokens),
+                    1.0 if stage == "prefill" else float(w.output_tokens), 1.0)  # fmt: skip
+    waits = e.wait_s == 0 and e.most_of_wait is None if stage == "decode" else e.wait_s > 0
+    level = None
+    if engine.kv_tokens > 0 and waits and (stage == "prefill" or w.output_tokens > 1):
+        level = at_level(limits, engine.costs, engine.kv_tokens, {"": asked}, e.step_s, stage)
+    if level is None:
+        found.add(f"{stage}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
+        return None
+    check_batched_tokens(found, stage, e, level, limits)
+    moved = sent / (net * (1 - link.most_used)) + (link.latency_s if stage == "prefill" else 0.0)
+    each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, {"": moved})[""]
+    takes = {k: v / (count * replicas) for k, v in each.items()} | {"transfer": sent / (link.most_used * net * count)}
+    r = level.requests[""]
+    quantiles = (None, None) if slo.kind == "batch" else tuple(
+        seconds_and_quantile(x)[1] for x in (slo.ttft_s, slo.tbt_s))  # fmt: skip
+
+    def seen(ttft: float | None) -> tuple[float, float, float]:
+        return latencies(level, r, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, engine.slower,
+                         engine.costs.request_s, (ttft, quantiles[1], None))  # fmt: skip
+
+    first, (mean, tpot, whole) = seen(quantiles[0])[0], seen(None)
+    if stage == "prefill":
+        ttft_s, tpot_s, e2e_s = first + moved, 0.0, whole + moved
+    else:
+        joins = e.step_s + moved + engine.costs.request_s
+        ttft_s, tpot_s, e2e_s = 0.0, tpot + joins / (r.output - 1), whole - mean + joins
+    return Side(e, takes, r.steps * level.fixed, r.work / (count * replicas), ttft_s, tpot_s, e2e_s)

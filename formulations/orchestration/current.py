@@ -1,0 +1,321 @@
+"""Instances that a user runs today: what they attain under a dispatcher, and the best use of the same instances.
+
+The best use is the linear model's at given counts, so that the distance to the best plan is one within a model: no plan
+of it gains more than its bound. What the dispatcher attains is replayed on the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from formulations.orchestration.flow import latency_threshold, metrics
+from formulations.orchestration.making import make_plan
+from formulations.orchestration.methods.assign import reserve
+from formulations.orchestration.methods.rounding import scheduled
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
+from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served
+from formulations.orchestration.problem import Candidates, Change, Continuous, Orchestration, RequestRows, Requests
+from formulations.orchestration.replay import (
+    cluster_of,
+    dispatched,
+    replayed_score,
+    requests_of,
+    sent,
+    shares_of,
+)
+from optmodels.catalog.types import Entry
+from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.plan.current import Evaluated
+from optmodels.reporting.sources import source_entries
+from optmodels.simulation.cluster import Requests as Simulated
+from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.summary import columns, summary
+from optmodels.traces.types import Trace
+from optmodels.units import PositiveInt
+
+Policy = Literal[
+    "round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine", "least_load", "maaso", "best_fit"
+]
+OF_ENGINES = ("round_robin", "shortest_queue", "least_kv", "earliest_finish", "prefix_affine")
+OF_SLOTS = ("round_robin", "shortest_queue", "least_load", "maaso", "best_fit")
+SWEEPS = 3  # over the deployments, each time with every level of one
+
+
+class CurrentInstances(Entry):
+    """Some equal instances of one model."""
+
+    name: Annotated[str, Field(max_length=100)] = Field(default="", description="default: model, degrees and GPU")
+    model: str = Field(description="of the instance's models")
+    gpu: str | None = Field(default=None, description="of the cluster; default: its first type")
+    instances: PositiveInt = Field(default=1, description="how many run")
+    tp: PositiveInt = Field(default=1, description="GPUs of a tensor group")
+    pp: PositiveInt = Field(default=1, description="stages of a pipeline")
+    dp: PositiveInt = Field(default=1, description="replicas of an instance")
+    batch: PositiveInt | None = Field(default=None, description="requests at once of a replica, with serving: slots")
+    max_num_seqs: PositiveInt | None = Field(default=None, description="default: the instance's engine")
+    max_num_batched_tokens: PositiveInt | None = Field(default=None, description="default: the instance's engine")
+    chunk_tokens: PositiveInt | None = Field(default=None, description="default: the instance's engine")
+
+
+class CurrentCluster(Entry):
+    """What a cluster runs today, and who sends a request to which instance."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    instance: str | None = Field(
+        default=None, description="file with cluster, models, requests and deadlines, beside this one or below"
+    )
+    dispatcher: Policy = Field(default="shortest_queue", description="between instances of a model")
+    refuse_late: bool = Field(default=False, description="requests predicted to be late are refused at arrival")
+    deployments: tuple[CurrentInstances, ...] = Field(min_length=1, description="what runs")
+
+
+def evaluate(problem: Orchestration, current: CurrentCluster, trace: Trace | None, options: ReplayOptions) -> Evaluated:
+    """Attainment of what runs, replayed, and the best use of it.
+
+    Args:
+        problem: the instance.
+        current: what runs.
+        trace: requests in place of the instance's, for what runs and for the best plan alike.
+        options: seed of what is drawn; `keep` gets a table of requests for each replay.
+
+    Raises:
+        InputError: names that the instance does not have, instances that fit neither memory nor servers, or a
+            dispatcher of another kind of serving.
+    """
+    if trace is not None:
+        rows = RequestRows.of(trace)
+        problem = problem.model_copy(update={"requests": Requests(rows=rows, model=problem.requests.model)})
+    known = OF_SLOTS if problem.continuous is None else OF_ENGINES
+    if current.dispatcher not in known:
+        raise InputError(Mistake(None, "dispatcher", current.dispatcher, f"one of {', '.join(known)}"))
+    t = build_tables(problem)
+    lines = _lines(t, current)
+    plan, at = _best_use(t, lines, [d.instances for d in current.deployments])
+    if plan is None:
+        total = sum(d.instances * d.tp * d.pp * d.dp for d in current.deployments)
+        free = int(t.case.free_gpus.sum())
+        expected = f"instances whose units fit the servers together; {free} GPUs work"
+        raise InputError(Mistake(None, "deployments", f"instances on {total} GPUs", expected))
+    queue: Literal["fifo"] = "fifo"
+    today = Dispatcher(policy=current.dispatcher, overflow_protection=current.refuse_late, queue=queue)
+    requests = requests_of(at, None, options.seed)
+    routed = dispatched(at, [plan], options.seed)
+    way = routed.online if routed.online is not None and routed.dispatcher.policy == "planned" else routed.dispatcher
+    seen = {
+        "replayed": _replayed(at, _with_limits(plan, at), requests, today, options, "replayed"),
+        "best_dispatcher": _replayed(at, routed, requests, way, options, "best_dispatcher"),
+    }
+    return Evaluated(problem, _report(t, at, current, plan, seen, way), plan.score.total, _keeps(problem, plan))
+
+
+def _lines(t: OrchestrationTables, current: CurrentCluster) -> list[list[Configuration]]:
+    """Of each deployment the levels it can be planned at; one of slots.
+
+    Raises:
+        InputError: every mistake.
+    """
+    case, wrong, found = t.case, Mistakes(), list[list[Configuration]]()
+    problem, keys = case.problem, set[tuple[Any, ...]]()
+    for i, d in enumerate(current.deployments):
+        at = f"deployments[{i}]"
+        gpu = d.gpu or case.gpu_types[0]
+        if d.model not in case.models:
+            wrong.unknown(f"{at}.model", d.model, "a model of the instance", case.models)
+            continue
+        if gpu not in case.gpu_types:
+            wrong.unknown(f"{at}.gpu", gpu, "a GPU type of the cluster", case.gpu_types)
+            continue
+        key = (d.model, gpu, d.tp, d.pp, d.dp, d.batch)
+        if key in keys:
+            wrong.add(at, d.model, "one entry for each model, GPU type and degrees")
+        keys.add(key)
+        limits = problem.continuous
+        if (d.batch is None) == (limits is None):
+            wrong.add(f"{at}.batch", d.batch, "a batch with serving: slots" if limits is None else "none: engines have"
+                      " max_num_seqs")  # fmt: skip
+            continue
+        made = wrong.collect(
+            _configurations, problem, d, gpu, case.models.index(d.model), case.gpu_types.index(gpu), at
+        )
+        if made is not None:
+            found.append(made)
+    wrong.raise_any()
+    return found
+
+
+def _configurations(
+    problem: Orchestration, d: CurrentInstances, gpu: str, m: int, g: int, at: str
+) -> list[Configuration]:
+    """The configurations that a deployment can be."""
+    from optmodels.io.read import validate
+
+    limits, update = problem.continuous, dict[str, Any]()
+    if limits is not None:
+        stated = {k: v for k in ("max_num_seqs", "max_num_batched_tokens", "chunk_tokens") if (v := getattr(d, k))}
+        update["engine"] = validate(Continuous, limits.model_dump() | stated, prefix=at)
+    batches = (problem.models[m].candidates or problem.candidates).batch if d.batch is None else (d.batch,)
+    choose = Candidates(tp=(d.tp,), pp=(d.pp,), dp=(d.dp,), batch=batches)
+    models = tuple(x.model_copy(update={"candidates": choose}) if i == m else x for i, x in enumerate(problem.models))
+    tables = build_tables(problem.model_copy(update=update | {"models": models}))
+    made = [x for x in tables.configurations if (x.model, x.gpu) == (m, g)]
+    if not made:
+        reasons = [x.reason for x in tables.discarded if (x.model, x.gpu) == (d.model, gpu)]
+        expected = "instances that can serve" + (f": {reasons[0]}" if reasons else "")
+        raise InputError(Mistake(None, at, f"tp {d.tp}, pp {d.pp}, dp {d.dp}", expected))
+    return made
+
+
+def _best_use(
+    t: OrchestrationTables, lines: list[list[Configuration]], counts: Sequence[int]
+) -> tuple[OrchestrationPlan | None, OrchestrationTables]:
+    """The linear model's best schedule at these counts, with the tables of what runs.
+
+    Levels are chosen one deployment after the other by a schedule by reservations, the last schedule by a linear
+    programme. The plan is None where instances do not fit the servers.
+    """
+    p = t.case.problem
+    free = p.model_copy(update={
+        "models": tuple(
+            m.model_copy(update={"attainment_at_least": None, "minimum_instances": 0, "maximum_instances": None})
+            for m in p.models
+        ),
+        "objective": p.objective.model_copy(update={"latency_threshold_s": latency_threshold(t)}), "change": Change(),
+        "cluster": p.cluster.model_copy(update={"stock": {}}), "certify": "none",
+    })  # fmt: skip
+    case = replace(t.case, problem=free)
+    number = np.asarray(counts, dtype=np.int64)
+
+    def tables(chosen: Sequence[int]) -> OrchestrationTables:
+        mine = tuple(of[i] for of, i in zip(lines, chosen, strict=True))
+        service, first, share, wait, taken = served(case, mine, t.classes, t.class_of, t.deadline_s, t.most_tokens)
+        return replace(
+            t, case=case, configurations=mine, service_s=service, first_s=first, share=share, wait_s=wait, taken=taken
+        )  # fmt: skip
+
+    def value(chosen: Sequence[int]) -> float:
+        of = tables(chosen)
+        return metrics(of, reserve(of, number, free.objective.weights, swaps=0)).total
+
+    best = [len(of) // 2 for of in lines]
+    if max(map(len, lines)) > 1:
+        best = _ascended(best, [len(of) for of in lines], value)
+    of = tables(best)
+    found = scheduled(of, number)
+    return (None if found is None else make_plan(of, found.assignment)), of
+
+
+def _ascended(start: list[int], levels: Sequence[int], value: Callable[[Sequence[int]], float]) -> list[int]:
+    """Coordinate ascent over levels."""
+    best, most = start, value(start)
+    for _ in range(SWEEPS):
+        before = best
+        for j, n in enumerate(levels):
+            for i in range(n):
+                other = [*best[:j], i, *best[j + 1 :]]
+                if other != best and (found := value(other)) > most:
+                    best, most = other, found
+        if best == before:
+            break
+    return best
+
+
+def _with_limits(p: OrchestrationPlan, t: OrchestrationTables) -> OrchestrationPlan:
+    """The plan with each engine's own max_num_seqs: what runs admits as many as it is told."""
+    lines = []
+    for line, x in zip(p.configurations, t.configurations, strict=True):
+        if line.engine is not None and x.engine is not None:
+            engine = line.engine.model_copy(update={"max_num_seqs": x.engine.limits.max_num_seqs})
+            line = line.model_copy(update={"engine": engine})
+        lines.append(line)
+    return p.model_copy(update={"configurations": lines})
+
+
+def _replayed(
+    t: OrchestrationTables,
+    p: OrchestrationPlan,
+    requests: Simulated,
+    way: Dispatcher,
+    options: ReplayOptions,
+    name: str,
+) -> dict[str, Any]:
+    """Figures of one simulation."""
+    cluster = cluster_of(t, p)
+    run = ReplayOptions(seed=options.seed)
+    seen = sent(t, p, requests, cluster, shares_of(t, p), way, run)
+    if options.keep is not None:
+        options.keep(name, columns(seen, requests, cluster))
+    found = summary(seen, requests, cluster, t.classes.label, t.case.models).json()
+    kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
+    span = max(float(np.max(seen.finish_s, initial=0.0, where=np.isfinite(seen.finish_s))), t.horizon_s)
+    each = np.bincount(kind, seen.busy_s, len(p.configurations)) / np.bincount(kind, minlength=len(p.configurations))
+    sent_to = np.bincount(kind[seen.instance[seen.served]], minlength=len(p.configurations)) / span
+    return found | {
+        "dispatcher": way.model_dump(mode="json"), "score": replayed_score(t, requests, seen),
+        "busy": (each / span).tolist(), "served_per_s": sent_to.tolist(),
+    }  # fmt: skip
+
+
+def _keeps(problem: Orchestration, p: OrchestrationPlan) -> bool:
+    """Whether the best use has every model's attainment_at_least."""
+    return all(
+        m.attainment_at_least is None or share >= m.attainment_at_least - 1e-6
+        for m in problem.models if (share := _shares(p).get(m.model)) is not None
+    )  # fmt: skip
+
+
+def _shares(p: OrchestrationPlan) -> dict[str, float]:
+    asked: dict[str, list[float]] = {}
+    for c in p.classes:
+        if c.requests > 0:
+            of = asked.setdefault(c.model, [0.0, 0.0])
+            of[0] += c.in_time
+            of[1] += c.requests
+    return {m: good / came for m, (good, came) in asked.items()}
+
+
+def _report(
+    t: OrchestrationTables, at: OrchestrationTables, current: CurrentCluster, p: OrchestrationPlan,
+    seen: dict[str, dict[str, Any]], way: Dispatcher,
+) -> dict[str, Any]:  # fmt: skip
+    """What `evaluate` says."""
+    planned, rows = _shares(p), []
+    floors = {m.model: m.attainment_at_least for m in t.case.problem.models}
+    duration = t.case.trace.duration_s if t.case.trace is not None and t.case.trace.duration_s > 0 else t.horizon_s
+    for model, share in planned.items():
+        came = sum(c.requests for c in p.classes if c.model == model)
+        row: dict[str, Any] = {"demand": model, "requests_per_s": came / duration}
+        row |= {f"{how}_within": found["by_model"].get(model) for how, found in seen.items()}
+        rows.append(row | {"planned_routing_within": share, "attainment_at_least": floors[model]})
+    deployments = []
+    for j, (d, c, x) in enumerate(zip(current.deployments, p.configurations, at.configurations, strict=True)):
+        line: dict[str, Any] = {
+            "name": d.name or f"{d.instances}× {c.model} {c.parallelism} on {c.gpu}", "model": c.model, "gpu": c.gpu,
+            "gpus": c.gpus, "engines": d.instances * d.dp, "tp": c.tp, "pp": c.pp, "dp": c.dp,
+            "requests_per_s": seen["replayed"]["served_per_s"][j], "replayed_busy": seen["replayed"]["busy"][j],
+        }  # fmt: skip
+        if x.engine is not None:
+            line |= {"step_s": x.engine.step_s, "planned_level": c.batch,
+                     **{k: getattr(x.engine.limits, k) for k in (
+                         "max_num_seqs", "max_num_batched_tokens", "chunk_tokens")}}  # fmt: skip
+        else:
+            line["batch"] = c.batch
+        deployments.append(line)
+    sources = [(f"{t.case.models[x.model]} on {x.tp} × {t.case.gpu_types[x.gpu]}", x.provenance)
+               for x in at.configurations if x.provenance is not None]  # fmt: skip
+
+    def keeps(shares: dict[str, Any]) -> bool:
+        return all(f is None or shares.get(m, 1.0) >= f - 1e-9 for m, f in floors.items())
+
+    attainment = {how: found["attainment"] for how, found in seen.items()}
+    kept = {how: keeps(found["by_model"]) for how, found in seen.items()} if any(floors.values()) else {}
+    return {
+        "gpus": p.prediction.gpus_used, "gpus_of_cluster": p.prediction.gpus,
+        "attainment": attainment | {"planned_routing": p.prediction.attainment}, "keeps_every_slo": kept,
+        "deployments": deployments, "demands": rows, "replays": seen, "planned_dispatcher": way.policy,
+        "latency": source_entries(sources, t.case.problem.latency.safety),
+    }  # fmt: skip

@@ -1,0 +1,56 @@
+"""Prefill and decode apart: which stages deployments may do, and how KV caches go from one to the other."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from optmodels.catalog.types import Architecture, Entry
+from optmodels.latency.memory import kv_bytes
+from optmodels.latency.work import KvPrecision, Precision, layer_work
+from optmodels.serving.continuous import Stage
+from optmodels.units import Gbps, PositiveFraction
+
+
+class Link(Entry):
+    """How KV caches go from prefill to decode engines: through the network of the machines of either."""
+
+    net_gbps: Gbps | None = Field(default=None, description="of each machine; default: what the pool says of it")
+    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        default=0.005, description="of a transfer, besides its bytes"
+    )
+    most_used: Annotated[PositiveFraction, Field(lt=1)] = Field(
+        default=0.5, description="share of a network that is planned; a transfer takes 1/(1 − most_used) times as long"
+    )
+    tensor_parallel: Literal["any", "equal"] = Field(
+        default="any", description="of prefill and decode engines that exchange caches"
+    )
+
+
+class Deployment(Entry):
+    """What deployments do of a request, with serving: continuous."""
+
+    stages: tuple[Stage, ...] = Field(
+        default=("both",), min_length=1, description="both, or its prefill and its decoding apart"
+    )
+    link: Link = Field(default=Link(), description="between prefill and decode deployments")
+
+    @field_validator("stages")
+    @classmethod
+    def _whole(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        if len(set(stages)) != len(stages):
+            raise ValueError("each stage once")
+        if ("prefill" in stages) != ("decode" in stages):
+            raise ValueError("prefill and decode together: neither serves a request alone")
+        return stages
+
+    @property
+    def apart(self) -> bool:
+        """Whether some deployments only prefill, others only decode."""
+        return "prefill" in self.stages
+
+
+def cache_bytes(architecture: Architecture, weights: Precision, kv: KvPrecision, prompt_tokens: float) -> float:
+    """Of the KV cache of a prompt: what goes from its prefill to its decode engine."""
+    return float(kv_bytes(layer_work(architecture, weights, kv), 1, 1.0, prompt_tokens))

@@ -1,0 +1,133 @@
+"""Prefix-cache hits by size of the cache and number of engines: what a plan counts on, by hand and by brute force."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import yaml
+from fleet_cases import BUSY, brute_force
+
+import optmodels
+from formulations.fleet.check import check
+from formulations.fleet.methods.exact import exact
+from formulations.fleet.points import build_tables
+from formulations.fleet.replay import replay
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.simulation.options import ReplayOptions
+
+HITS = [
+    {"engines": n, "kv_tokens": size, "share": share}
+    for n, shares in {1: (0.2, 0.5, 0.8), 2: (0.15, 0.45, 0.7), 4: (0.1, 0.3, 0.5), 8: (0.0, 0.2, 0.3)}.items()
+    for size, share in zip((10_000.0, 40_000.0, 90_000.0), shares, strict=True)
+]
+DOCUMENTS = {
+    "name": "documents", "model": "llama-3.1-8b",
+    "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08},
+    "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 4.5}],
+}  # fmt: skip
+
+
+def instance(engines=4, **changes):
+    return BUSY | {
+        "pool": {"catalog": "aws", "include": ["g6e.xlarge", "p5.4xlarge"]}, "workloads": [DOCUMENTS],
+        "prefix_cache": {"hits": HITS, "engines": engines, "kept": 0.2},
+    } | changes  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def solved():
+    return optmodels.solve(instance(8))
+
+
+def test_a_share_is_the_least_of_the_numbers_allowed_at_the_largest_size_kept():
+    case = optmodels.load(instance(3)).resolve()  # measured are 1, 2, 4 and 8
+    assert [case.hit_share("documents", kv) for kv in (49_999, 50_000, 200_000, 900_000)] == [0, 0.1, 0.3, 0.5]
+    together = copy.deepcopy(HITS)
+    for row in together:
+        row["share"] = row["share"] / 2 + 0.1 * row["engines"] / 8  # with affinity more engines lose nothing
+    case = optmodels.load(instance(8, prefix_cache={"hits": together, "engines": 8, "kept": 0.25})).resolve()
+    assert case.hit_share("documents", 360_000) == pytest.approx(0.15 + 0.1)
+    assert case.hit_share("documents", 40_000) == pytest.approx(0.1)
+    assert case.running_kv_tokens({"documents"}, 1000.0) == 750
+
+
+def test_splitting_engines_costs_hits_and_hits_money(solved):
+    assert solved.status == "optimal"
+    assert solved.check.ok, solved.check.violations
+    [limit] = [x for x in solved.plan["periods"][0]["limits"] if x["name"] == "quota for documents, engines"]
+    assert (limit["unit"], limit["value"], limit["limit"]) == ("engines", 5, 8)
+    assert optmodels.solve(instance(4)).status == "infeasible"
+    # With the shares of one engine however many there are it costs less: that is what splitting costs.
+    free = [row | {"engines": n} for row in HITS if row["engines"] == 1 for n in (1, 8)]
+    best = optmodels.solve(instance(8, prefix_cache={"hits": free, "engines": 8, "kept": 0.2}))
+    assert best.objective < solved.objective
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_optimum_is_that_of_brute_force_within_the_engines(seed):
+    problem = optmodels.load(instance(4))
+    tables = build_tables(problem)
+    rng = np.random.default_rng(seed)
+    some = tables.restricted(np.sort(rng.choice(len(tables.points), 3, replace=False)))
+    small = replace(some, load=some.load / 3, capacities=some.capacities / 3)
+    assert (small.consumption.max(axis=1) >= 1).all()
+    expected = brute_force(problem, small)
+    outcome = exact(problem, small, Options())
+    assert (outcome.plan is None) == (expected is None)
+    if expected is not None:
+        assert outcome.plan.total_usd_per_hour == pytest.approx(expected)
+
+
+def test_the_check_counts_engines_and_shares_anew(solved):
+    problem, plan = optmodels.load(instance(4)), solved.plan
+    assert any("engines that serve documents" in v.requirement for v in check(problem, plan).violations)
+    better = [row | {"share": min(row["share"] + 0.1, 0.9)} for row in HITS]
+    assert not check(optmodels.load(instance(8, prefix_cache={"hits": better, "engines": 8, "kept": 0.2})), plan).ok
+    assert not check(optmodels.load(instance(8, prefix_cache={"hits": HITS, "engines": 8, "kept": 0.3})), plan).ok
+
+
+def test_promises_hold_on_the_simulator(solved, monkeypatch):
+    monkeypatch.setattr("formulations.fleet.replay.DRAWN", 10_000)
+    for row in replay(optmodels.load(instance(8)), solved.plan, None, ReplayOptions())["demands"]:
+        assert row["tpot_replayed_s"] <= row["tpot_planned_s"]
+        assert row["ttft_within"] >= 0.95
+
+
+def test_the_file_that_the_command_writes_is_the_table(cli, folder):
+    rows = [
+        {"timestamp": 100 * k, "input_length": 2048, "output_length": 50, "hash_ids": [k % 5, 10 + k % 5, 20 + k]}
+        for k in range(60)
+    ]  # fmt: skip
+    (folder / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    cli(
+        "prefix-hits", "t.jsonl", "--engines", "1,8", "--kv-tokens", "10000,100000", "--out", "hits.json"
+    ).assert_clean()
+    data = instance(8, prefix_cache={"hits": "hits.json", "engines": 8, "kept": 0.2})
+    (folder / "f.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
+    run = cli("solve", "f.yaml", "--json")
+    run.assert_clean()
+    document = json.loads(run.out)
+    assert document["check"]["ok"]
+    problem = optmodels.load(document["problem"])  # written out, it stands alone
+    assert problem.resolve().hit_share("documents", 1e6) > 0.4
+    assert check(problem, document["plan"]).ok
+
+
+@pytest.mark.parametrize(("changes", "path", "said"), [
+    ({"prefix_cache": {"hits": HITS, "engines": 9}}, "prefix_cache.engines", "at most 8"),
+    ({"prefix_cache": {"hits": [HITS[0] | {"workload": "chats"}], "engines": 1}}, "hits[0].workload", "a workload"),
+    ({"prefix_cache": {"hits": "none.json", "engines": 1}}, "prefix_cache.hits", "file"),
+    ({"workloads": [DOCUMENTS | {"prefix_hit_share": 0.3}]}, "workloads[0].prefix_hit_share", "none beside"),
+    ({"serving": "static", "engine": {}, "latency": {},
+      "workloads": [DOCUMENTS | {"slo": {"tbt_s": 0.08}}]}, "prefix_cache", "serving: continuous"),
+    ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "prefix_cache", "prefill and decode apart"),
+])  # fmt: skip
+def test_what_says_nothing_there_is_refused(changes, path, said):
+    with pytest.raises(InputError) as caught:
+        optmodels.load(instance(**changes)).resolve()
+    assert any(path in m.path and said in m.expected for m in caught.value.mistakes), caught.value
