@@ -59,6 +59,12 @@ def _on_engines():
     return document
 
 
+def _listed(workload):
+    """With its model in a list."""
+    rest = {k: v for k, v in workload.items() if k != "model"}
+    return rest | {"models": [{"name": "k", "model": workload["model"], "quality": 0.9}]}
+
+
 BATCHING = CONTINUOUS | {
     "workloads": CONTINUOUS["workloads"][:1], "pool": CONTINUOUS["pool"] | {"include": ["g6e.xlarge"]},
     "markets": {"main": ["on_demand"]}, "engine": CONTINUOUS["engine"] | {"chunk_tokens": 2048},
@@ -66,13 +72,13 @@ BATCHING = CONTINUOUS | {
 }  # fmt: skip
 # The model finds nothing with these limits; with longer ones a plan that a first simulation refutes and cuts mend.
 CERTIFIED = BATCHING | {
-    "workloads": [BATCHING["workloads"][0] | {"requests_per_s": 24.0, "slo": {
+    "workloads": [_listed(BATCHING["workloads"][0]) | {"requests_per_s": 24.0, "slo": {
         "ttft_s": {"at_most": 0.13, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.9}}}],
     "certify": "replay", "certification": {"stretch": 8.0},
 }  # fmt: skip
 # One deployment does both stages, and of those apart only such as have one degree exchange caches.
 STAGES = APART | {
-    "latency": {"model": "roofline"},
+    "latency": {"model": "roofline"}, "workloads": [_listed(APART["workloads"][0]) | {"quality_at_least": 0.9}],
     "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
 }  # fmt: skip
 IN_FLIGHT = _cost("high_end") | {

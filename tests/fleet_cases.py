@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from formulations.fleet import FORMULATION
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables
-from formulations.fleet.problem import Fleet
+from formulations.fleet.problem import Fleet, ModelOption
 
 
 def fleet(rates, throughput, costs, **changes):
@@ -29,6 +29,27 @@ def fleet(rates, throughput, costs, **changes):
     return Fleet.model_validate(
         {"formulation": "fleet", "schema": 1, "name": "tiny", "workloads": workloads, "points": points} | changes
     )
+
+
+def scored(problem, scores, model):
+    """The tables of a fleet of measured points as if point p loaded model[p], answering workload i at scores[i][k].
+
+    A score of 0: the workload does not accept the model.
+    """
+    tables = build_tables(problem)
+    views = []
+    for k in range(max(model) + 1):
+        works = [
+            w.model_copy(update={"models": (ModelOption(name=f"k{k}", model="opt-6.7b", quality=scores[i][k]),)})
+            for i, w in enumerate(tables.case.workloads) if scores[i][k]
+        ]  # fmt: skip
+        views.append(replace(tables.case, workloads=tuple(works)))
+    names = [w.name for w in tables.case.workloads]
+    accepted = np.array([[scores[names.index(d.workload)][k] > 0 for k in model] for d in tables.demands])
+    return replace(
+        tables, models=tuple(views), points=replace(tables.points, model=np.array(model)),
+        load=np.where(accepted, tables.load, np.inf),
+    )  # fmt: skip
 
 
 def random_fleet(rng, demands=3, points=3, **changes):

@@ -76,6 +76,8 @@ def fewest(prefill: End, decode: End, transfer_s: Array, requests: float, counts
     held = decode.alone_s / (1.0 - decode.rate * decode.work_s)
     most = transfer_s + prefill.alone_s / (1.0 - prefill.rate * prefill.work_s) + held
     at = np.searchsorted(counts, requests / most / prefill.rate * (1 - ROUNDING))
+    empty = requests / (transfer_s + prefill.alone_s + decode.alone_s)  # the rate if steps lasted a₀
+    last = np.minimum(np.searchsorted(counts, empty / prefill.rate * (1 + ROUNDING)), len(counts) - 1)
     found = np.zeros((2, len(at)), dtype=np.intp)
     todo = np.flatnonzero(at < len(counts))
     while len(todo):
@@ -91,7 +93,9 @@ def fewest(prefill: End, decode: End, transfer_s: Array, requests: float, counts
         fits = known & (in_flight(p, d, transfer_s[todo], first, some) >= requests * (1 - ROUNDING))
         found[:, todo[fits]] = first[fits].astype(np.intp), n[fits]
         at[todo] += 1
-        todo = todo[~fits & (at[todo] < len(counts))]
+        # Where decode machines are too few they are for more that prefill, too; and what takes the rate of empty
+        # engines holds the loop if anything does.
+        todo = todo[~fits & known & (at[todo] <= last[todo])]
     return found[0], found[1]
 
 

@@ -27,8 +27,9 @@ from formulations.fleet.plan import (
     RoundLine,
     objective_value,
 )
-from formulations.fleet.points import FleetTables, build_case, by_model, cut
+from formulations.fleet.points import FleetTables, build_case, cut
 from formulations.fleet.problem import Fleet, FleetCase
+from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.continuous import Engine
@@ -38,7 +39,7 @@ LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves a point
 GIVEN_UP = 0.8  # of its load: a point that breaks a promise with so little left does not serve the bucket
 METRICS: tuple[Metric, ...] = get_args(Metric)
 FAR = 1.25  # times the limit: then at once
-_Key = tuple[str, str, float, int, float, float, float | None]
+_Key = tuple[str, str | None, str, float, int, float, float, float | None]
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,13 @@ class FleetRounds:
         """Points less full, pairs taken out."""
         return cut(tables, cuts)
 
+    def again(
+        self, outcome: Outcome[FleetPlan], before: Sequence[Round[FleetPlan]], tables: FleetTables,
+        seconds: float | None,
+    ) -> Outcome[FleetPlan]:  # fmt: skip
+        """As it is: what an earlier fleet costs stays, and that is why it was cut."""
+        return outcome
+
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
         """Every promise of every line."""
         return _judge(self.problem, self.first.case, plan, number, self.known, over)
@@ -148,7 +156,7 @@ def _stretched(problem: Fleet, tables: FleetTables, stretch: float) -> FleetTabl
         w.model_copy(update={"slo": w.slo.model_copy(update={m: longer(getattr(w.slo, m)) for m in METRICS})})
         for w in tables.case.workloads
     )
-    return replace(build_case(replace(tables.case, workloads=workloads)), case=tables.case)
+    return replace(build_case(replace(tables.case, workloads=workloads)), case=tables.case, models=tables.models)
 
 
 def promises_of(case: FleetCase, d: DeploymentLine) -> Iterator[tuple[int, Promise]]:
@@ -231,9 +239,10 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     e, main = d.engine, d.machines[0]
     assert e is not None
     machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
-    loads = next(names[0] for names in by_model(case).values() if d.loads in names)  # one name, whichever serves
+    first = case.loading(d.loads, d.model).workloads[0]  # one name, whichever serves
     return (
-        loads, machine.gpu or "", machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, e.step_s,
+        first.name, None if first.models is None else first.models[0].label, machine.gpu or "",
+        machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, e.step_s,
         e.wait_s, e.most_of_wait,
     )  # fmt: skip
 
@@ -253,7 +262,7 @@ def _cut(case: FleetCase, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> 
             x.demand for x in bad
             if point_of(case, x.line) == key and (kept <= GIVEN_UP or x.verdict.excess > FAR)
         }  # fmt: skip
-        names = ("loads", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait")
+        names = ("loads", "model", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait")
         cuts[key] = CutLine(
             **dict(zip(names, key, strict=True)), keep=round(kept * less, 4), forbidden=sorted(forbidden)
         )  # fmt: skip

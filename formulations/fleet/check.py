@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
-from formulations.fleet.check_engines import check_engines, check_stages
+from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
 from optmodels.catalog.types import Machine
@@ -60,7 +60,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         for d in q.deployments:
             line = cut_of(case, p, models, d)
             keep = 1.0 if line is None else line.keep
-            if not _well_formed(found, problem, case, demands, d, f"{q.name}: {d.name}", keep):
+            if not _well_formed(found, problem, case, demands, models, d, f"{q.name}: {d.name}", keep):
                 return found.report()
     total_hours = sum(q.hours for q in case.periods)
     machine = penalty = tokens = plain = served_all = rate_all = first = 0.0
@@ -121,6 +121,10 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         found.close(f"{q.name}: cost", q.usd_per_hour, cost, "USD/h")
         if problem.budget_usd_per_hour is not None:
             found.at_most(f"{q.name}: cost ≤ budget", cost, problem.budget_usd_per_hour, "USD/h")
+        for w in case.workloads:
+            mean = None if w.quality_at_least is None else _mean_score(case, models, q, w, t)
+            if mean is not None:
+                found.at_most(f"{q.name}: quality asked for of {w.name}", w.quality_at_least or 0.0, mean)
         check_stages(found, problem, case, demands, models, q)
         _stock(found, problem, case, q)
         for name in case.measured_hits:
@@ -173,13 +177,27 @@ def _least(problem: Fleet, w: FleetWorkload) -> float:
     return 0.0 if problem.objective != "min_cost" or w.unserved_usd_per_1000_requests > 0 else 1.0
 
 
-def _models(case: FleetCase) -> dict[str, str]:
-    """What may share deployments, by workload: its architecture and precision (nothing of measured points)."""
+def _models(case: FleetCase) -> Models:
+    """What is loaded, by workload and which of its models: architecture and precision (nothing of measured points)."""
+    if case.points is not None:
+        return {(w.name, None): "" for w in case.workloads}
     return {
-        w.name: "" if case.points is not None
-        else case.architectures[w.name].model_dump_json() + w.precision.model_dump_json()
-        for w in case.workloads
+        (w.name, None if w.models is None else m.label): shape.model_dump_json() + m.precision.model_dump_json()
+        for w in case.workloads for m, shape in zip(w.accepts, case.accepted[w.name], strict=True)
     }  # fmt: skip
+
+
+def _mean_score(case: FleetCase, models: Models, q: PeriodLine, w: FleetWorkload, t: int) -> float | None:
+    """Mean score of a workload's answered requests, each counted where it is prefilled; None where there are none."""
+    rates = {d.name: d.requests_per_s[t] for d in case.demands if d.workload == w.name}
+    scores = {models[w.name, m.label]: m.quality or 0.0 for m in w.models or ()}
+    answered = [
+        (s.share * rates[s.demand], scores[models[d.loads or "", d.model]])
+        for d in q.deployments if d.stage != "decode" for s in d.serves
+        if s.demand in rates and models[d.loads or "", d.model] in scores
+    ]  # fmt: skip
+    requests = math.fsum(r for r, _ in answered)
+    return math.fsum(r * score for r, score in answered) / requests if requests > 0 else None
 
 
 def _well_formed(
@@ -187,6 +205,7 @@ def _well_formed(
     problem: Fleet,
     case: FleetCase,
     demands: Mapping[str, Demand],
+    models: Models,
     d: DeploymentLine,
     where: str,
     keep: float,
@@ -218,15 +237,15 @@ def _well_formed(
             split, measured = (d.tensor_parallel, d.replicas_per_machine), (point.tp, point.replicas_per_machine)
             found.require(f"{where}: parallelism of its measured point", split == measured, split, measured)
         found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
-        claimed = [d.family, d.loads, d.passes]
-        found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, 1], claimed, None)
+        claimed = [d.family, d.loads, d.model, d.passes]
+        found.require(f"{where}: nothing modelled is claimed", claimed == [None, None, None, 1], claimed, None)
         for line in d.serves:
             figures = [line.alpha, line.ttft_s, line.tbt_s, line.e2e_s]
             found.require(f"{where}: no latency is claimed of a measured point", figures == [None] * 4, figures, None)
         return len(found.violations) == before
     found.require(f"{where}: no measured point in this instance", d.point is None, d.point, None)
-    workloads = {w.name for w in case.workloads}
-    found.require(f"{where}: a workload's model is loaded", d.loads in workloads, d.loads, sorted(workloads))
+    loaded = (d.loads, d.model) in models
+    found.require(f"{where}: a workload's model is loaded", loaded, (d.loads, d.model), sorted(map(str, models)))
     expected = ["main", "ao"] if d.family in ("ao", "ao_parallel", "ao_shared") else ["main"]
     found.require(f"{where}: machines of its family", roles == expected, roles, expected)
     batches, families = s.batches, s.families
@@ -255,7 +274,7 @@ def _well_formed(
     found.require(f"{where}: TP is allowed", tp in s.tensor_parallel, tp, s.tensor_parallel)
     gpus = (tp or 0) * (d.replicas_per_machine or 0)
     found.require(f"{where}: TP × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
-    heads = case.architectures[d.loads or ""].heads
+    heads = case.loading(d.loads, d.model).architectures[d.loads or ""].heads
     found.require(f"{where}: TP divides the heads", bool(tp) and heads % (tp or 1) == 0, tp, heads)
     offloads = d.family not in ("high_end", "multi_pass")
     low, high = (s.alpha.min, s.alpha.max) if offloads else (0.0, 0.0)
@@ -269,7 +288,7 @@ def _well_formed(
 
 
 def _deployment(
-    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     t: int, d: DeploymentLine, where: str, stretch: float,
 ) -> float:  # fmt: skip
     """Checks one line; returns the true USD/h of one deployment."""
@@ -321,7 +340,8 @@ def _deployment(
         return each
     load = 0.0
     longest = 0.0
-    loaded = {models[d.loads]} if d.loads is not None else set()
+    others = []  # what it serves of workloads that do not accept its model
+    view = case.loading(d.loads, d.model)
     for s in d.serves:
         demand = demands[s.demand]
         w = case.workload(demand.workload)
@@ -338,8 +358,10 @@ def _deployment(
             else:
                 found.require(f"{where}: no waiting, no SLO missed", s.wait_s == 0 and not s.misses_slo, s.wait_s, 0)
         else:
-            loaded.add(models[w.name])
-            ttft, tbt, e2e = _latencies(found, case, d, s, w, demand, where)
+            if not loadable(models, d, w.name):
+                others.append(s.demand)
+                continue
+            ttft, tbt, e2e = _latencies(found, view, d, s, view.workload(w.name), demand, where)
             for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TBT", s.tbt_s, tbt), ("E2E", s.e2e_s, e2e)):
                 found.close(
                     f"{where}: predicted {label} of {s.demand}", stated if stated is not None else math.nan, true, "s"
@@ -349,7 +371,7 @@ def _deployment(
         found.close(f"{where}: load by {s.demand}", s.load, mine, "deployments", scale=1.0)
         load += mine
         longest = max(longest, e2e)
-    found.require(f"{where}: one model per deployment", len(loaded) <= 1, len(loaded), 1)
+    found.require(f"{where}: serves workloads that accept its model", not others, others, d.loads)
     found.at_most(f"{where}: load ≤ deployments", load, d.count, "deployments")
     found.close(f"{where}: utilisation", d.utilisation, load * d.load_level / d.count, scale=1.0)
     found.close(f"{where}: headroom", d.headroom, 1 - load / d.count, scale=1.0)
@@ -485,7 +507,7 @@ def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> N
 
 
 def _able(
-    case: FleetCase, models: Mapping[str, str], q: PeriodLine, workload: str, engines: bool = False
+    case: FleetCase, models: Models, q: PeriodLine, workload: str, engines: bool = False
 ) -> tuple[int, int]:  # fmt: skip
     """(at least, at most) deployments that can serve a workload, or engines: those that do, and that load its model."""
     least = most = 0
@@ -494,7 +516,7 @@ def _able(
         if point is not None:
             can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
         else:
-            can = models.get(d.loads or "") == models[workload]
+            can = loadable(models, d, workload)
         does = any(s.demand.split("/")[0] == workload for s in d.serves) or (d.loads == workload and not engines)
         count = d.count * (d.replicas_per_machine or 1) if engines else d.count
         least += count if does else 0
@@ -502,7 +524,7 @@ def _able(
     return least, most
 
 
-def _replicas(found: Findings, case: FleetCase, models: Mapping[str, str], q: PeriodLine) -> None:
+def _replicas(found: Findings, case: FleetCase, models: Models, q: PeriodLine) -> None:
     for w in case.workloads:
         able = _able(case, models, q, w.name)[1] if w.min_replicas else 0
         if able < w.min_replicas:
@@ -512,14 +534,14 @@ def _replicas(found: Findings, case: FleetCase, models: Mapping[str, str], q: Pe
 _Machines = tuple[tuple[str, str, str, int], ...]
 
 
-def _pools(models: Mapping[str, str], q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
+def _pools(models: Models, q: PeriodLine, spot: bool) -> dict[Any, tuple[_Machines, list[DeploymentLine]]]:
     """Deployments of one machine set that load one model and do one stage; a measured point is a pool of its own."""
     pools: dict[Any, tuple[_Machines, list[DeploymentLine]]] = {}
     for d in q.deployments:
         machines = tuple((m.machine, m.region, m.market, m.count) for m in d.machines)
         if spot and not any(m.market == "spot" for m in d.machines):
             continue
-        own = models[d.loads] if d.loads is not None else (d.point,)
+        own = models[d.loads, d.model] if d.loads is not None else (d.point,)
         pools.setdefault((machines, own, d.stage), (machines, []))[1].append(d)
     return pools
 
@@ -543,7 +565,7 @@ def _needed(lines: list[DeploymentLine], full: float) -> float:
     return sum(d.load_level * sum(s.load for s in d.serves) for d in lines) / full
 
 
-def _reserve(found: Findings, problem: Fleet, models: Mapping[str, str], q: PeriodLine) -> None:
+def _reserve(found: Findings, problem: Fleet, models: Models, q: PeriodLine) -> None:
     r = problem.reserve
     if r is None:
         return
@@ -564,7 +586,7 @@ def _reserve(found: Findings, problem: Fleet, models: Mapping[str, str], q: Peri
             found.at_most(f"{q.name}: probability that {name} loses too many", miss, allowed)
 
 
-def _spot(found: Findings, problem: Fleet, models: Mapping[str, str], p: FleetPlan) -> None:
+def _spot(found: Findings, problem: Fleet, models: Models, p: FleetPlan) -> None:
     """Pools on spot, and the probability that all keep their load (independent pools, binomial losses)."""
     number = len({key for q in p.periods for key in _pools(models, q, True)})
     found.require("number of pools on spot", p.pools_on_spot == number, p.pools_on_spot, number)
@@ -591,7 +613,7 @@ _Limit = tuple[tuple[float, float], float, str, str, bool]  # (least, greatest) 
 
 
 def _limits(
-    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     p: FleetPlan,
 ) -> None:  # fmt: skip
     """Every period's own table of limits says what is so.
@@ -669,6 +691,9 @@ def _limits(
             if w.spot_share_max < 1:
                 most = max(on_spot.values(), default=0.0)
                 put(f"spot share of {w.name}", (most, most), w.spot_share_max, "")
+            mean = None if w.quality_at_least is None else _mean_score(case, models, q, w, t)
+            if mean is not None:
+                put(f"quality of {w.name}", (mean, mean), w.quality_at_least or 0.0, "", ">=")
             asked = [min(shares[name], 1.0) for name in mine if demands[name].requests_per_s[t] > 0]
             if asked and _least(problem, w) < 1:
                 put(f"served share of {w.name}", (min(asked), min(asked)), _least(problem, w), "", ">=")

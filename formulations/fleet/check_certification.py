@@ -7,8 +7,8 @@ which limits they are, and that a certified plan has none that is not kept are c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
+from formulations.fleet.check_engines import Models
 from formulations.fleet.plan import CutLine, DeploymentLine, FleetPlan
 from formulations.fleet.problem import Fleet, FleetCase
 from optmodels.plan.findings import Findings
@@ -22,7 +22,7 @@ def _near(a: float | None, b: float | None) -> bool:
     return a == b if a is None or b is None else abs(a - b) <= SAME * max(abs(a), abs(b))
 
 
-def cut_of(case: FleetCase, p: FleetPlan, models: Mapping[str, str], d: DeploymentLine) -> CutLine | None:
+def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> CutLine | None:
     """The cut that a line of engines is under."""
     if p.certification is None or d.engine is None:
         return None
@@ -31,7 +31,7 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Mapping[str, str], d: Deployme
     if listed is None:
         return None
     for c in p.certification.cuts:
-        same = models.get(c.loads) == models.get(d.loads or "") and c.gpu == listed.gpu
+        same = models.get((c.loads, c.model)) == models.get((d.loads or "", d.model)) and c.gpu == listed.gpu
         same &= c.tensor_parallel == d.tensor_parallel and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
         if same and all(_near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait")):
             return c
@@ -45,7 +45,7 @@ def stretch_of(p: FleetPlan) -> float:
 
 
 def check_certification(
-    found: Findings, problem: Fleet, case: FleetCase, models: Mapping[str, str], p: FleetPlan, objective: float
+    found: Findings, problem: Fleet, case: FleetCase, models: Models, p: FleetPlan, objective: float
 ) -> None:
     """All that a plan says of its certification; `objective` is its value, recomputed."""
     c, rules = p.certification, problem.certification
@@ -60,13 +60,14 @@ def check_certification(
     keys = []
     for cut in c.cuts:
         name = f"cut of {cut.gpu} at steps of {cut.step_s:g} s"
-        found.require(f"{name}: a workload's model", cut.loads in models, cut.loads, sorted(models))
+        loads = cut.loads, cut.model
+        found.require(f"{name}: a workload's model", loads in models, loads, sorted(map(str, models)))
         unknown = [x for x in cut.forbidden if x not in demands]
         found.require(f"{name}: demands of the instance", not unknown, unknown, sorted(demands))
         gpus = {(m.gpu, m.vram_gib / m.gpu_count) for m in case.machines}
         there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
-        keys.append((models.get(cut.loads), *(getattr(cut, k) for k in (
+        keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in (
             "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}

@@ -22,25 +22,34 @@ from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import drafts_of, steps
 
+Models = Mapping[tuple[str, str | None], str]  # what is loaded, by workload and which of its models
+
+
+def loadable(models: Models, d: DeploymentLine, workload: str) -> bool:
+    """Whether a workload accepts the model that a line loads."""
+    loaded = models.get((d.loads or "", d.model))
+    return loaded is not None and any(name == workload and of == loaded for (name, _), of in models.items())
+
 
 def check_engines(
-    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     t: int, d: DeploymentLine, where: str, stretch: float = 1.0,
 ) -> None:  # fmt: skip
     """Every figure of a line of engines but its price; limits are `stretch` times as long, where simulation vouches."""
     e, loads = d.engine, d.loads or ""
     assert e is not None
-    assert case.source is not None
     limits = problem.engine
     for what, stated, true in (
         ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
-    names = {case.workload(demands[s.demand].workload).name for s in d.serves}
-    found.require(
-        f"{where}: one model per deployment", {models[n] for n in names} <= {models[loads]}, sorted(names), loads
-    )
-    mine = [x for x in demands.values() if models[x.workload] == models[loads]]
+    others = sorted(s.demand for s in d.serves if not loadable(models, d, demands[s.demand].workload))
+    found.require(f"{where}: serves workloads that accept its model", not others, others, loads)
+    if others:
+        return
+    case = case.loading(d.loads, d.model)
+    assert case.source is not None
+    mine = [x for x in demands.values() if loadable(models, d, x.workload)]
     kept, shares = _cached(problem, case, {x.workload for x in mine}, e.kv_tokens)
     requests = {}
     for x in mine:
@@ -196,7 +205,7 @@ def _cache_bytes(case: FleetCase, demand: Demand) -> float:
 
 
 def check_stages(
-    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Mapping[str, str],
+    found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
     q: PeriodLine,
 ) -> None:  # fmt: skip
     """What is prefilled apart is decoded by deployments that exchange caches with it, in time; and the transfers.
@@ -206,15 +215,17 @@ def check_stages(
     """
     ends: dict[tuple[str, str, int | None], dict[str, tuple[list[list[float]], list[list[float]]]]] = {}
     loads: dict[tuple[str, str, int | None], set[str]] = {}
+    views: dict[tuple[str, str, int | None], FleetCase] = {}
     for d in q.deployments:
         if d.stage == "both":
             continue
         equal = problem.deployment.link.tensor_parallel == "equal"
-        key = models[d.loads or ""], d.machines[0].region, d.tensor_parallel if equal else None
+        key = models[d.loads or "", d.model], d.machines[0].region, d.tensor_parallel if equal else None
         for s in d.serves:
             pair = ends.setdefault(key, {}).setdefault(s.demand, ([], []))
             pair[d.stage == "decode"].append([s.e2e_s or 0.0, s.share])
             loads.setdefault(key, set()).add(demands[s.demand].workload)
+            views[key] = case.loading(d.loads, d.model)
     sent_of = {
         key: {name: sum(share for _, share in firsts) for name, (firsts, _) in by_demand.items()}
         for key, by_demand in ends.items()
@@ -232,7 +243,9 @@ def check_stages(
                     share, other[1] = share - taken, other[1] - taken
                 late += share if math.isfinite(limit) else 0.0
             found.at_most(f"{where}: share of {name} that misses its deadline", late, SLACK)
-    stated = {(models[x.loads], x.region, x.tensor_parallel): x for x in q.transfers if x.loads in models}
+    stated = {
+        (models[x.loads, x.model], x.region, x.tensor_parallel): x for x in q.transfers if (x.loads, x.model) in models
+    }
     same = len(stated) == len(q.transfers) and set(stated) == set(ends)
     found.require(f"{q.name}: transfers", same, [x.loads for x in q.transfers], sorted(k[1] for k in ends))
     for key in set(stated) & set(ends):
@@ -243,5 +256,5 @@ def check_stages(
             found.close(f"{q.name}: share of {name} sent", line.demands.get(name, math.nan), share, scale=1.0)
         sent = {name: share * demands[name].requests_per_s[at] for name, share in shares.items()}
         found.close(f"{q.name}: requests/s sent", line.requests_per_s, sum(sent.values()), "1/s")
-        total = sum(v * _cache_bytes(case, demands[name]) for name, v in sent.items()) / 1e9
+        total = sum(v * _cache_bytes(views[key], demands[name]) for name, v in sent.items()) / 1e9
         found.close(f"{q.name}: KV caches sent", line.gb_per_s, total, "GB/s")

@@ -217,6 +217,11 @@ def _lines(case: FleetCase, current: Current) -> list[_Line]:
         unknown = [w for w in d.workloads if w not in names]
         for name in unknown:
             wrong.unknown(f"{at}.workloads", name, "a workload of the instance", names)
+        for name in d.workloads:
+            if name in names and case.workload(name).models is not None:
+                expected = "workloads with one model: what runs today does not say which of several it loads"
+                wrong.add(f"{at}.workloads", name, expected)
+                unknown.append(name)
         machine = _machine(case, d, at, wrong)
         if unknown or machine is None:
             continue

@@ -33,7 +33,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
         main = d.machines[0]
         known = pool.get((main.machine, main.region))
         served = [s.demand for s in d.serves]
-        architecture, precision = _model(case, d.loads)
+        architecture, precision = _model(case, d)
         alpha = max((s.alpha or 0.0 for s in d.serves), default=0.0)
         mine = strategy_notes(d.family, alpha, d.machines, d.passes)
         if d.point is not None:
@@ -84,8 +84,10 @@ def _of_a_replica(d: DeploymentLine) -> int:
     return -(-d.batch // (d.machines[0].count * (d.replicas_per_machine or 1) * d.passes))
 
 
-def _model(case: FleetCase, workload: str | None) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:
-    if workload is None or workload not in case.architectures:
+def _model(case: FleetCase, d: DeploymentLine) -> tuple[Architecture | None, tuple[Precision, KvPrecision]]:
+    """What a line loads, and the precision of its weights and its KV cache."""
+    loaded = case.loading(d.loads, d.model)
+    if d.loads not in loaded.architectures:
         return None, ("fp16", "fp16")
-    precision = case.workload(workload).precision
-    return case.architectures[workload], (precision.weights, precision.kv)
+    precision = loaded.workload(d.loads).precision
+    return loaded.architectures[d.loads], (precision.weights, precision.kv)

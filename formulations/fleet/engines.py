@@ -127,13 +127,9 @@ def source_of(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> str:
 
 def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
     """`step_costs` of a plan's line."""
-    w, kind = case.workload(d.loads or ""), _kind_of(case, d)
-    model = case.architectures[w.name], w.precision
-    alike = [
-        i for i, x in enumerate(case.demands)
-        if (case.architectures[x.workload], case.workload(x.workload).precision) == model
-    ]  # fmt: skip
-    return step_costs(case, w, kind, mean_prompt(classes_of(case, alike)))
+    case = case.loading(d.loads, d.model)
+    alike = [i for i, x in enumerate(case.demands) if x.workload in case.accepted]
+    return step_costs(case, case.workload(d.loads or ""), _kind_of(case, d), mean_prompt(classes_of(case, alike)))
 
 
 def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:
@@ -146,6 +142,7 @@ def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] 
     """What a plan's line runs, in words, and where its latencies come from; None where `latency.model` says nothing."""
     if case.source is None or d.loads is None:
         return None
+    case = case.loading(d.loads, d.model)
     w, kind = case.workload(d.loads), _kind_of(case, d)
     model = case.architectures[w.name] if w.model is None else w.model
     return f"{llm_name(model)} on {kind.gpus} × {kind.gpu}", provenance(case, w, kind)

@@ -19,6 +19,7 @@ from formulations.fleet.plan import (
     UnservedLine,
 )
 from formulations.fleet.points import CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
+from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
 from optmodels.serving.continuous import Percentile
@@ -239,11 +240,13 @@ def _transfers(tables: FleetTables, choice: Choice, t: int) -> list[TransferLine
         demands, p = np.flatnonzero(shares), int(choice.p[here][0])
         block = tables.blocks[x.block[p]]
         equal = case.problem.deployment.link.tensor_parallel == "equal"
+        model = tables.models[x.model[p]]
+        loads = tables.demands[demands[0]].workload
         lines.append(TransferLine(
-            loads=tables.demands[demands[0]].workload, region=next(tables.machines_of(p))[0][1],
+            loads=loads, model=_model_name(model, loads), region=next(tables.machines_of(p))[0][1],
             tensor_parallel=int(block.configurations.tp[x.configuration[p]]) if equal else None,
             requests_per_s=float(sent.sum()),
-            gb_per_s=float(sent[demands] @ transfer_bytes(case, demands.tolist())) / 1e9,
+            gb_per_s=float(sent[demands] @ transfer_bytes(model, demands.tolist())) / 1e9,
             demands={tables.demands[w].name: float(shares[w]) for w in demands},
         ))  # fmt: skip
     return lines
@@ -294,8 +297,9 @@ def _deployment(
         if family.startswith("kvo") and idle and "high_end" in case.problem.strategies.families:
             family = "high_end"  # nothing is offloaded: the same deployment by its simpler name
         able = np.flatnonzero(np.isfinite(tables.load[:, p]))
+        loads = tables.demands[able[0]].workload if len(able) else None
         details = {
-            "loads": tables.demands[able[0]].workload if len(able) else None,
+            "loads": loads, "model": _model_name(tables.models[x.model[p]], loads),
             "family": family, "tensor_parallel": int(conf.tp[c]), "replicas_per_machine": int(conf.dp[c]),
             "passes": int(conf.count[c]) if family == "multi_pass" else 1,
         }  # fmt: skip
@@ -321,7 +325,8 @@ def _deployment(
             batch = f"steps of {details['engine'].step_s * 1e3:.3g} ms"
             stage = STAGES[x.stage[p]]
             how = how if stage == "both" else f"{stage} only, {how}"
-        details["name"] = f"{bought}: {how}, {batch}" + (f", for {', '.join(sorted(models))}" if models else "")
+        loaded = "" if details["model"] is None else f"{details['model']}, "
+        details["name"] = f"{bought}: {loaded}{how}, {batch}" + (f", for {', '.join(sorted(models))}" if models else "")
     rho = float(x.rho[p])
     return DeploymentLine(
         count=count, stage=STAGES[x.stage[p]], usd_per_hour_each=float(x.usd_per_hour[p]), machines=machines,
@@ -331,9 +336,15 @@ def _deployment(
     )  # fmt: skip
 
 
+def _model_name(case: FleetCase, workload: str | None) -> str | None:
+    """Which of the models that a workload accepts is the case's; None where it has no list."""
+    w = None if workload is None else case.workload(workload)
+    return None if w is None or w.models is None else w.models[0].label
+
+
 def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[str, Any], used: Array) -> EngineLine:
     """How the engines of a point batch; `used` (Q,) of each capacity."""
-    case, limits = tables.case, tables.case.problem.engine
+    case, limits = tables.models[tables.points.model[p]], tables.case.problem.engine
     step_s, wait_s, most_of_wait, batched, kv_tokens = tables.points.level[p].tolist()
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
@@ -348,6 +359,18 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
             if name != "transfer" or tables.points.stage[p]
         },
     )  # fmt: skip
+
+
+def _quality(tables: FleetTables, choice: Choice, t: int, w: FleetWorkload) -> float | None:
+    """Mean score of a workload's answered requests in a period; None where there are none."""
+    assert tables.quality is not None and w.quality_at_least is not None
+    own = np.array([d.workload == w.name for d in tables.demands])
+    mine = (choice.t == t) & own[choice.w] & (tables.points.stage[choice.p] != DECODE)
+    demand, point = choice.w[mine], choice.p[mine]
+    requests = choice.value[mine] * tables.rates[t, demand]
+    if not requests.sum() > 0:
+        return None
+    return w.quality_at_least * (1.0 + float(requests @ tables.quality[demand, point] / requests.sum()))
 
 
 def _limits(
@@ -390,6 +413,9 @@ def _limits(
             on_spot = (choice.t == t) & tables.points.spot[choice.p]
             by_demand = np.bincount(choice.w[on_spot], choice.value[on_spot], minlength=len(tables.demands))
             add(f"spot share of {w.name}", float(by_demand[rows].max(initial=0.0)), w.spot_share_max, "")
+        mean = None if w.quality_at_least is None else _quality(tables, choice, t, w)
+        if w.quality_at_least is not None and mean is not None:
+            add(f"quality of {w.name}", mean, w.quality_at_least, "", ">=")
         least = case.serve_at_least(w)
         rows = [i for i in rows if tables.rates[t, i] > 0]
         if rows and least < 1:

@@ -47,6 +47,11 @@ class Parameters(Model):
         self.budget = np.inf if problem.budget_usd_per_hour is None else problem.budget_usd_per_hour
         spot_share = np.array([w.spot_share_max for w in of])
         self.spot_share = np.where(spot_share < 1, spot_share, np.inf)  # (W,)
+        names = {w.name: i for i, w in enumerate(case.workloads)}
+        self.workload = np.array([names[d.workload] for d in tables.demands], dtype=np.intp)  # (W,)
+        self.asks = np.array([w.quality_at_least is not None for w in of], dtype=bool)  # (W,), for quality
+        own = (self.workload[:, None] == self.workload).astype(float)
+        self.together = self.rates @ own  # (T, W), Λ of its workload
         self.served = np.array([case.serve_at_least(w) for w in of])  # (W,), σ
         self.usd_unserved = np.array([w.unserved_usd_per_1000_requests * 3.6 for w in of])  # (W,), USD/h per request/s
 
@@ -167,6 +172,9 @@ class FleetModel(Parameters):
             case "spot_share":
                 w = tables.case.workload(tables.demands[label[1]].workload)
                 return f"spot share of {w.name} at most {w.spot_share_max:g}"
+            case "quality":
+                w = tables.case.workloads[label[1]]
+                return f"quality of {w.name} at least {w.quality_at_least:g}"
             case "min_replicas":
                 w = tables.case.workloads[label[1]]
                 return f"replicas for {w.name} at least {w.min_replicas}"
@@ -321,6 +329,19 @@ def spot_share(m: Parameters) -> Rows:
     return at_most(m.spot_share[None, :], m.x[m.spot[p]].by("t", "w"))
 
 
+def quality(m: Parameters) -> Rows:
+    """Σ_{w ∈ i} λ_tw/Λ_ti·Σ_p (1 − q_wp/Q_i)·x_twp ≤ 0: mean score of workload i's answered requests, at least Q_i.
+
+    Λ_ti are its requests/s; what only decodes, or is just as good, has no entry.
+    """
+    if m.tables.quality is None:
+        return no_rows()
+    x = m.x[m.asks[m.x.labels[1]]]
+    t, w, p = x.labels
+    worse = -m.tables.quality[w, p] * m.rates[t, w] / m.together[t, w]
+    return at_most(0.0, (x * worse).by("t", i=m.workload[w]))
+
+
 def min_replicas(m: FleetModel) -> Rows:
     """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload i that some point can serve."""
     return at_least(m.replicas[None, :], m.n.dot("p", m.able, "i"))
@@ -389,7 +410,7 @@ def something_runs(m: FleetModel) -> Rows:
 
 FAMILIES: tuple[Family, ...] = (
     demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share,
-    min_replicas, one_level, pool_size, survives, small_survives, few_pools, starts_limit, stops_limit,
+    quality, min_replicas, one_level, pool_size, survives, small_survives, few_pools, starts_limit, stops_limit,
     machine_balance, something_runs,
 )  # fmt: skip
 

@@ -46,6 +46,9 @@ class DeploymentLine(Document):
     usd_per_hour_each: Money
     machines: list[MachineLine] = Field(min_length=1, max_length=2, description="of one deployment")
     loads: str | None = Field(default=None, description="a workload whose model it loads; None: a measured point")
+    model: str | None = Field(
+        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+    )
     family: Family | None = None
     tensor_parallel: Count | None = None
     replicas_per_machine: Count | None = None
@@ -64,6 +67,9 @@ class TransferLine(Document):
     """KV caches that go from prefill to decode deployments of one workload's model in one region."""
 
     loads: str = Field(description="a workload whose model it is")
+    model: str | None = Field(
+        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+    )
     region: str
     tensor_parallel: Count | None = Field(default=None, description="of both sides, where they have to be equal")
     requests_per_s: Amount
@@ -119,6 +125,9 @@ class CutLine(Document):
     """What certification took from a point: an engine at one level, in whatever market and place."""
 
     loads: str = Field(description="a workload whose model it loads")
+    model: str | None = Field(
+        default=None, description="which of the models that the workload accepts; None: it has no list of them"
+    )
     gpu: str
     gpu_gib: Money
     tensor_parallel: Count

@@ -45,6 +45,7 @@ Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
 LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
 SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
+SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
@@ -70,6 +71,7 @@ class Points:
     level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
+    model: Index  # of `FleetTables.models`; 0 of measured points
 
     def __len__(self) -> int:
         return len(self.usd_per_hour)
@@ -116,6 +118,32 @@ class FleetTables:
     capacities: Array | None = None  # (Q, W, P), loads on each of several; None: `load` is the only one
     spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
+    models: tuple[FleetCase, ...] = ()  # the case as each model sees it
+
+    @cached_property
+    def quality(self) -> Array | None:
+        """Score of a demand's answers by each point over what its workload's mean has to be, less 1; (W, P).
+
+        0 where no quality is asked for, the point does not serve the demand, or it only decodes: a request counts where
+        it is prefilled, by the same model. None: no workload asks for any.
+        """
+        if all(w.quality_at_least is None for w in self.case.workloads):
+            return None
+        over = np.zeros((len(self.demands), max(len(self.models), 1)))
+        for k, case in enumerate(self.models):
+            scores = {w.name: w.models[0].quality for w in case.workloads if w.models is not None}
+            for i, d in enumerate(self.demands):
+                least, score = self.case.workload(d.workload).quality_at_least, scores.get(d.workload)
+                if least is not None and score is not None:
+                    over[i, k] = score / least - 1.0
+        counts = np.isfinite(self.load) & (self.points.stage != DECODE)
+        return np.where(counts, over[:, self.points.model], 0.0)
+
+    def good_enough(self) -> FleetTables:
+        """The same tables where every point serves only demands whose quality it keeps by itself."""
+        if self.quality is None:
+            return self
+        return replace(self, load=np.where(self.quality >= -SAME_QUALITY, self.load, np.inf))
 
     @property
     def demands(self) -> tuple[Demand, ...]:
@@ -286,7 +314,7 @@ def _paired(tables: FleetTables) -> FleetTables:
 
 
 OUTSIDE = ("budget_usd_per_hour", "stock", "quota")  # limits that the points do not depend on
-OUTSIDE_WORKLOAD = ("serve_at_least", "min_replicas", "spot_share_max")
+OUTSIDE_WORKLOAD = ("serve_at_least", "min_replicas", "spot_share_max", "quality_at_least")
 OUTSIDE_CHANGE = ("max_starts", "max_stops")
 
 
@@ -306,7 +334,8 @@ def rebind(tables: FleetTables, problem: Fleet) -> FleetTables | None:
         return None
     case = replace(case, problem=problem, workloads=problem.workloads or case.workloads)
     names, weights, limits = _limit_rows(case, tables.resources)
-    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names)
+    models = () if case.points is not None else case.by_model
+    return replace(tables, case=case, limit_rows=weights, limits=limits, limit_names=names, models=models)
 
 
 # ------------------------------------------------------------------------------------------------------ modelled
@@ -349,34 +378,25 @@ class _Rows:
 
 def _modelled(case: FleetCase) -> FleetTables:
     blocks: list[StaticTables] = []
-    found: list[tuple[list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
+    found: list[tuple[int, list[int], _Rows, Index, Index, Array, list[tuple[tuple[Resource, int], ...]]]] = []
     blocked: dict[str, str] = {}
     regions = sorted({m.region for m in case.machines})
-    for workloads in by_model(case).values():
-        rows_of = [i for i, d in enumerate(case.demands) if d.workload in workloads]
+    why: dict[int, tuple[float, str]] = {}
+    for k, own in enumerate(case.by_model):
+        names = {w.name for w in own.workloads}
+        rows_of = [i for i, d in enumerate(case.demands) if d.workload in names]
         if not rows_of:
             continue
-        why: dict[int, tuple[float, str]] = {}
         for region in regions:
             made = _engine_rows if case.problem.continuous else _region_rows
-            rows = made(case, rows_of, region, blocks, why)
+            rows = made(own, rows_of, region, blocks, why)
             if rows is not None:
-                found.append((rows_of, rows, *_markets(rows, blocks)))
-        served = {i for mine, rows, *_ in found if mine == rows_of for k, i in enumerate(mine)
-                  if np.isfinite(rows.load[k]).any()}  # fmt: skip
-        for i in rows_of:
-            if i not in served:
-                blocked[case.demands[i].name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
+                found.append((k, rows_of, rows, *_markets(rows, blocks)))
+    served = {i for _, mine, rows, *_ in found for k, i in enumerate(mine) if np.isfinite(rows.load[k]).any()}
+    for i, d in enumerate(case.demands):
+        if i not in served:
+            blocked[d.name] = why.get(i, (0.0, "no machine of the pool can be modelled"))[1]
     return _assemble(case, blocks, found, blocked)
-
-
-def by_model(case: FleetCase) -> dict[str, list[str]]:
-    """Workloads that may share deployments: the same model at the same precision."""
-    groups: dict[str, list[str]] = {}
-    for w in case.workloads:
-        key = case.architectures[w.name].model_dump_json() + w.precision.model_dump_json()
-        groups.setdefault(key, []).append(w.name)
-    return groups
 
 
 def _region_rows(
@@ -656,7 +676,7 @@ def _markets(
 
 def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blocked: dict[str, str]) -> FleetTables:
     W = len(case.demands)
-    total = sum(len(row) for _, _, row, *_ in found)
+    total = sum(len(row) for _, _, _, row, *_ in found)
     load, penalty = np.full((W, total), np.inf), np.zeros((W, total))
     apart = case.problem.deployment.apart
     rows_of_engines = CAPACITIES if apart else ROWS
@@ -669,7 +689,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     every: list[tuple[tuple[Resource, int], ...]] = []
     pools: dict[tuple[int, int, object], int] = {}
     at = 0
-    for model, (mine, rows, row, candidate, cost, machines) in enumerate(found):
+    for model, mine, rows, row, candidate, cost, machines in found:
         here = slice(at, at + len(row))
         load[mine, here] = rows.load[:, row]
         penalty[mine, here] = rows.penalty[:, row]
@@ -684,7 +704,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             equal = case.problem.deployment.link.tensor_parallel == "equal"
             for p, (b, k) in enumerate(zip(block, rows.configuration[row], strict=True), start=at):
                 region, tp = machines[p - at][0][0][1], int(blocks[b].configurations.tp[k]) * equal
-                exchange[p] = groups.setdefault((mine[0], region, tp), len(groups))
+                exchange[p] = groups.setdefault((model, region, tp), len(groups))
         markets = [
             (blocks[b].candidates.main_market[s], blocks[b].candidates.ao_market[s])
             for b, s in zip(block, candidate, strict=True)
@@ -697,7 +717,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
             "pool": np.array([
                 pools.setdefault((model, int(s), m), len(pools)) for s, m in zip(stage[here], machines, strict=True)
             ], dtype=np.intp),
-            "stage": stage[here], "exchange": exchange[here],
+            "stage": stage[here], "exchange": exchange[here], "model": np.full(len(row), model, dtype=np.intp),
             "spot": np.array([any(r[2] == "spot" for r, _ in m) for m in machines], dtype=bool),
             "unavailable": np.array([_unavailable(case, m) for m in machines]),
         }  # fmt: skip
@@ -707,7 +727,7 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
         at += len(row)
     if not found:
         empty: dict[str, Any] = {f.name: np.zeros(0, dtype=float) for f in fields(Points)}
-        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market", "stage", "exchange")
+        index = ("slots", "pool", "block", "configuration", "main_market", "ao_market", "stage", "exchange", "model")
         points = Points(
             **(
                 empty
@@ -723,7 +743,8 @@ def _assemble(case: FleetCase, blocks: list[StaticTables], found: list[Any], blo
     soft = any(w.soft is not None for w in case.workloads)
     return FleetTables(
         case, points, load, penalty if soft else None, Latencies(**latencies), tuple(blocks), resources, use,
-        weights, limits, names, blocked, capacities, max((rows.spread for _, rows, *_ in found), default=1.0), part_s,
+        weights, limits, names, blocked, capacities, max((rows.spread for _, _, rows, *_ in found), default=1.0),
+        part_s, case.by_model,
     )  # fmt: skip
 
 
@@ -856,6 +877,7 @@ def _measured(case: FleetCase) -> FleetTables:
         main_market=np.array([MARKETS.index(case.points[k].market) for k in index], dtype=np.intp),
         ao_market=np.full(len(index), NONE, dtype=np.intp), level=np.full((len(index), len(LEVEL)), np.nan),
         stage=np.zeros(len(index), dtype=np.intp), exchange=np.zeros(len(index), dtype=np.intp),
+        model=np.zeros(len(index), dtype=np.intp),
     )  # fmt: skip
     load = np.concatenate(loads, axis=1)
     blocked = {d.name: "no point sustains it" for i, d in enumerate(case.demands) if not np.isfinite(load[i]).any()}
@@ -906,7 +928,8 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     """Cut points that another one can replace one for one, so that an optimum stays.
 
     q replaces p if it costs no more, serves every demand of p with no more load and penalty, takes no more of any
-    stock or quota, and counts against no limit that p does not (spot shares, reserve, machines that run now).
+    stock or quota, answers as well where quality is asked for, and counts against no limit that p does not (spot
+    shares, reserve, machines that run now).
     """
     p = tables.points
     counts = {"points": len(p)}
@@ -920,6 +943,8 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     spot_limited = any(w.spot_share_max < 1 for w in tables.case.workloads)
     if spot_limited:
         keys.append(p.spot[:, None].astype(float))
+    if tables.quality is not None:  # what does not serve a demand has no quality that another one lacks
+        keys.append(np.where(np.isfinite(tables.load), -tables.quality, np.inf).T)
     if problem.reserve is not None:
         keys += [tables.load.T * p.rho[:, None]]
         same.append(p.pool.astype(float))
@@ -946,19 +971,17 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     if not cuts:
         return tables
     case, x = tables.case, tables.points
-    group = {name: i for i, names in enumerate(by_model(case).values()) for name in names}
-    can = np.isfinite(tables.load)
-    model = np.array([group[d.workload] for d in tables.demands])[can.argmax(axis=0)]
     mains = [tables.blocks[b].machines[tables.blocks[b].configurations.main[c]]
              for b, c in zip(x.block, x.configuration, strict=True)]  # fmt: skip
     gpu = np.array([m.gpu or "" for m in mains])
     gib = np.array([m.vram_gib / m.gpu_count for m in mains])
     tp = np.array([tables.blocks[b].configurations.tp[c] for b, c in zip(x.block, x.configuration, strict=True)])
-    keep, forbidden = np.ones(len(x)), np.zeros(can.shape, dtype=bool)
+    keep, forbidden = np.ones(len(x)), np.zeros(tables.load.shape, dtype=bool)
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
         level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
-        mine = level & (model == group[line.loads]) & (gpu == line.gpu) & (tp == line.tensor_parallel)
+        mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
+        mine &= tp == line.tensor_parallel
         mine &= np.isclose(gib, line.gpu_gib, rtol=SAME_LEVEL)
         keep[mine] = line.keep
         forbidden[np.ix_([d.name in line.forbidden for d in tables.demands], mine)] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,7 @@ from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
-from optmodels.latency.resolve import Engine, ModelChoice, Source, read_source
+from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
 from optmodels.limits import ELEMENT, Limit, Price
 from optmodels.problem import Problem
@@ -53,6 +53,9 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Goal = Literal["min_cost", "max_ce", "max_served"]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+Quality = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class Bucket(Entry):
@@ -111,12 +114,35 @@ class SoftSlo(Entry):
     )
 
 
+class ModelOption(Entry):
+    """A model at a precision that may answer a workload's requests, and how well it does so by the user's own score."""
+
+    name: str = Field(default="", max_length=100, description="in plans; default: model and precision")
+    model: str | Architecture = Field(description="of the catalogue, or its shape")
+    precision: PrecisionChoice = PrecisionChoice()
+    quality: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = Field(
+        default=None, description="your score of its answers, on any scale; the toolkit has none"
+    )
+
+    @property
+    def label(self) -> str:
+        """Its name in plans and messages."""
+        kv = "" if self.precision.kv == "fp16" else f", {self.precision.kv} KV cache"
+        return self.name or f"{llm_name(self.model) or 'model'} {self.precision.weights}{kv}"
+
+
 class FleetWorkload(Entry):
-    """One workload: a model, its requests by bucket or from a trace, what it is promised and what it is worth."""
+    """One workload: its model or those it accepts, its requests, what it is promised and what it is worth."""
 
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^/]+$", description="without /")]
     model: str | Architecture | None = Field(default=None, description="not needed with measured points")
     precision: PrecisionChoice = PrecisionChoice()
+    models: tuple[ModelOption, ...] | None = Field(
+        default=None, description="several that may answer its requests, in place of model and precision"
+    )
+    quality_at_least: Annotated[Quality | None, Limit("quality of {owner}", "least")] = Field(
+        default=None, description="mean score of its answered requests, in every period; models have scores"
+    )
     requests_per_s: Rate | None = Field(default=None, description="of all buckets together, where they have shares")
     prefix_hit_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
         default=0.0, description="of a prompt's tokens that the prefix cache has (serving: continuous)"
@@ -156,6 +182,31 @@ class FleetWorkload(Entry):
         if self.requests_per_s is not None and not any(b.share is not None for b in self.buckets or ()):
             raise ValueError("requests_per_s only where buckets have shares of it: other demand has rates of its own")
         return self
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> FleetWorkload:
+        if self.models is None:
+            if self.quality_at_least is not None:
+                raise ValueError("models, each with its quality, where quality_at_least is given")
+            return self
+        if self.model is not None or self.precision != PrecisionChoice():
+            raise ValueError("either models, each with its precision, or model and precision")
+        if not self.models:
+            raise ValueError("at least one of models")
+        labels = [m.label for m in self.models]
+        twice = next((n for n in labels if labels.count(n) > 1), None)
+        if twice is not None:
+            raise ValueError(f"each of models once, or by names of their own: {twice!r} is there twice")
+        if self.quality_at_least is not None and any(m.quality is None for m in self.models):
+            raise ValueError("quality of every one of models where quality_at_least is given")
+        return self
+
+    @property
+    def accepts(self) -> tuple[ModelOption, ...]:
+        """The models that may answer its requests; none where points are measured."""
+        if self.models is not None:
+            return self.models
+        return () if self.model is None else (ModelOption(model=self.model, precision=self.precision),)
 
 
 class StockLine(Entry):
@@ -470,8 +521,7 @@ class Fleet(Problem):
         case = self.resolve()
         workloads = tuple(
             w.model_copy(update={
-                "model": case.architectures.get(w.name), "trace": None, "requests_per_s": None,
-                "buckets": _written_out(w, case),
+                **_models_written_out(w, case), "trace": None, "requests_per_s": None, "buckets": _written_out(w, case),
             })
             for w in case.workloads
         )  # fmt: skip
@@ -490,6 +540,16 @@ class Fleet(Problem):
         copy = self.model_copy(update=update)
         copy._resolved, copy._folder = None, self._folder
         return copy
+
+
+def _models_written_out(w: FleetWorkload, case: FleetCase) -> dict[str, Any]:
+    """A workload's model, or those it accepts, by their shapes."""
+    found = case.accepted.get(w.name, ())
+    if w.models is None:
+        return {"model": found[0] if found else None}
+    return {"models": tuple(
+        m.model_copy(update={"name": m.label, "model": a}) for m, a in zip(w.models, found, strict=True)
+    )}  # fmt: skip
 
 
 def _written_out(w: FleetWorkload, case: FleetCase) -> tuple[Bucket, ...]:
@@ -542,7 +602,7 @@ class FleetCase:
     problem: Fleet
     workloads: tuple[FleetWorkload, ...]
     demands: tuple[Demand, ...]
-    architectures: Mapping[str, Architecture]  # by workload
+    accepted: Mapping[str, tuple[Architecture, ...]]  # by workload, as its `accepts`
     machines: tuple[Machine, ...]
     gpus: Mapping[str, Gpu]
     calibration: Calibration | None
@@ -559,6 +619,46 @@ class FleetCase:
     def workload(self, name: str) -> FleetWorkload:
         """A workload by name."""
         return self._by_name[name]
+
+    @cached_property
+    def architectures(self) -> dict[str, Architecture]:
+        """Of the workloads that accept one model alone."""
+        return {name: found[0] for name, found in self.accepted.items() if len(found) == 1}
+
+    @cached_property
+    def by_model(self) -> tuple[FleetCase, ...]:
+        """The case as each model at each precision sees it: with the workloads that accept it, and it alone."""
+        groups: dict[str, dict[str, int]] = {}
+        for w in self.workloads:
+            for i, (m, shape) in enumerate(zip(w.accepts, self.accepted.get(w.name, ()), strict=False)):
+                groups.setdefault(shape.model_dump_json() + m.precision.model_dump_json(), {})[w.name] = i
+        return tuple(self._under(group) for group in groups.values())
+
+    def _under(self, chosen: Mapping[str, int]) -> FleetCase:
+        """The case with some workloads, each with one of the models it accepts."""
+        workloads = tuple(
+            w if w.models is None else w.model_copy(update={
+                "model": w.models[i].model, "precision": w.models[i].precision, "models": (w.models[i],),
+            }) for w in self.workloads if (i := chosen.get(w.name)) is not None
+        )  # fmt: skip
+        return replace(
+            self, workloads=workloads, accepted={name: (self.accepted[name][i],) for name, i in chosen.items()}
+        )
+
+    def which(self, workload: str | None, model: str | None) -> int | None:
+        """The one of `by_model` that a plan's line loads: a workload, and which of its models if it has a list."""
+        return next((k for k, of in enumerate(self._loads) if workload in of and of[workload] == model), None)
+
+    def loading(self, workload: str | None, model: str | None) -> FleetCase:
+        """The case as the model that a plan's line loads sees it; the whole one of measured points."""
+        k = self.which(workload, model)
+        return self if k is None else self.by_model[k]
+
+    @cached_property
+    def _loads(self) -> list[dict[str | None, str | None]]:
+        return [
+            {w.name: None if w.models is None else w.models[0].label for w in case.workloads} for case in self.by_model
+        ]
 
     @property
     def measured_hits(self) -> tuple[str, ...]:
@@ -682,7 +782,7 @@ def _resolve(p: Fleet) -> FleetCase:
         with wrong.collecting():
             rows = read_points_table(p.beside(p.points_table, "points_table"), _named(workloads, demands))
             points = (points or ()) + tuple(FleetPoint(**row) for row in rows)
-    architectures: dict[str, Architecture] = {}
+    accepted: dict[str, tuple[Architecture, ...]] = {}
     if p.continuous:
         _continuous(p, workloads, points, wrong)
     elif p.certify != "none":
@@ -690,10 +790,17 @@ def _resolve(p: Fleet) -> FleetCase:
     if p.deployment.apart:
         _apart(p, workloads, machines, wrong)
     if points is None:
-        _modelled(p, workloads, demands, architectures, wrong)
+        _modelled(p, workloads, demands, accepted, wrong)
     else:
         _measured(points, machines, demands, p, wrong)
-    check_speculation(p.engine, architectures.values(), p.continuous, wrong)
+        for i, w in enumerate(workloads):
+            if w.models is not None:
+                names = [m.label for m in w.models]
+                wrong.add(f"workloads[{i}].models", names, "none with measured points, which do not say what they load")
+    architectures = [a for found in accepted.values() for a in found]
+    check_speculation(p.engine, architectures, p.continuous, wrong)
+    if p.prefix_cache is not None and any(w.models is not None for w in workloads):
+        wrong.add("prefix_cache", "measured hits", "none with workloads that list models: each has caches of its own")
     hits = _hits(p, names, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
@@ -715,12 +822,12 @@ def _resolve(p: Fleet) -> FleetCase:
         source = wrong.collect(read_source, p, chosen, p.latency.engine)
     calibration = None
     if not wrong and points is None and workloads:
-        calibration = _calibration(p, workloads[0], architectures, machines, gpus, wrong)
+        calibration = _calibration(p, architectures[0], machines, gpus, wrong)
     if p.reserve is not None and p.reserve.survive_probability is not None and not p.interruptions:
         wrong.add("interruptions", None, "interruption rates, from which survival is computed")
     wrong.raise_any()
     return FleetCase(
-        p, workloads, demands, architectures, machines,
+        p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
         calibration, points, periods, slice_factor, source, hits,
     )  # fmt: skip
@@ -793,21 +900,29 @@ def _demands(
 
 def _modelled(
     p: Fleet, workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...],
-    architectures: dict[str, Architecture], wrong: Mistakes,
+    accepted: dict[str, tuple[Architecture, ...]], wrong: Mistakes,
 ) -> None:  # fmt: skip
     """What operating points from the latency model need: a pool, a model and lengths per workload."""
     if p.pool is None:
         wrong.add("pool", None, "machines to choose from, or points: of your own")
     for i, w in enumerate(workloads):
-        if isinstance(w.model, Architecture):
-            architectures[w.name] = w.model
-        elif w.model is None:
+        found: list[Architecture] = []
+        for k, m in enumerate(w.accepts):
+            at = f"workloads[{i}].model" if w.models is None else f"workloads[{i}].models[{k}].model"
+            if isinstance(m.model, Architecture):
+                found.append(m.model)
+            elif m.model not in catalog.llms():
+                wrong.unknown(at, m.model, "a model of the catalogue", catalog.llms())
+            else:
+                found.append(catalog.llms()[m.model])
+            if len(found) == k + 1 and (found[k], m.precision) in [
+                (a, o.precision) for a, o in zip(found[:k], w.accepts, strict=False)
+            ]:
+                wrong.add(f"workloads[{i}].models[{k}]", m.label, "each model at each precision once")
+        if not w.accepts:
             wrong.add(f"workloads[{i}].model", None, "a model of the catalogue, or points: of your own")
-        elif w.model not in catalog.llms():
-            wrong.unknown(f"workloads[{i}].model", w.model, "a model of the catalogue", catalog.llms())
-        else:
-            architectures[w.name] = catalog.llms()[w.model]
-        longest = architectures[w.name].max_positions if w.name in architectures else None
+        accepted[w.name] = tuple(found)
+        longest = min((a.max_positions for a in found), default=None)
         for d in demands:
             if d.workload != w.name:
                 continue
@@ -907,14 +1022,13 @@ def _measured(
 
 
 def _calibration(
-    p: Fleet, w: FleetWorkload, architectures: Mapping[str, Architecture], machines: tuple[Machine, ...],
-    gpus: Mapping[str, Gpu], wrong: Mistakes,
+    p: Fleet, model: Architecture, machines: tuple[Machine, ...], gpus: Mapping[str, Gpu], wrong: Mistakes
 ) -> Calibration | None:  # fmt: skip
     """Coefficients by name or file, looked up as the cost-efficiency problem does."""
     if p.latency.calibration is None or isinstance(p.latency.calibration, Calibration):
         return p.latency.calibration if isinstance(p.latency.calibration, Calibration) else None
     probe = StaticBatch(
-        formulation="fleet", schema_version=1, model=architectures[w.name],
+        formulation="fleet", schema_version=1, model=model,
         workload=Workload(batch=1, input_tokens=1, output_tokens=1), slo=Batch(kind="batch", tps=1.0),
         gpus=dict(gpus), pool=PoolChoice(machines=machines), latency=Latency(calibration=p.latency.calibration),
     )  # fmt: skip

@@ -219,7 +219,10 @@ def _simulate(
         slower.append(factor)
         link = case.problem.deployment.link
         net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) or np.inf
-        receives.append(transfer_bytes(case, range(len(case.demands))) / (net * GBPS * (1 - link.most_used)))
+        loaded = case.loading(d.loads, d.model)
+        mine = [k for k, x in enumerate(case.demands) if x.workload in loaded.accepted]
+        receives.append(np.zeros(len(case.demands)))
+        receives[-1][mine] = transfer_bytes(loaded, mine) / (net * GBPS * (1 - link.most_used))
         sends.append((receives[-1] + link.latency_s) * (d.stage == "prefill"))
         engines += [one] * (d.count * (d.replicas_per_machine or 1))
     whole = [[(j, s) for j, s in lines if period.deployments[j].stage != "decode"] for lines in planned]
@@ -264,10 +267,8 @@ def paired(case: FleetCase, period: PeriodLine, demand: str) -> dict[tuple[int, 
     equal = case.problem.deployment.link.tensor_parallel == "equal"
     ends: dict[str, list[tuple[float, int, Any, float]]] = {"prefill": [], "decode": [], "both": []}
     for j, d in enumerate(period.deployments):
-        ends[d.stage] += [
-            (s.e2e_s or 0.0, j, (d.machines[0].region, d.tensor_parallel if equal else None), s.share)
-            for s in d.serves if s.demand == demand
-        ]  # fmt: skip
+        place = case.which(d.loads, d.model), d.machines[0].region, (d.tensor_parallel or 1) * equal
+        ends[d.stage] += [(s.e2e_s or 0.0, j, place, s.share) for s in d.serves if s.demand == demand]
     rests = sorted(ends["decode"], reverse=True)
     left = [share for *_, share in rests]
     found: dict[tuple[int, int], float] = {}

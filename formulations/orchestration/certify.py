@@ -24,10 +24,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.clock import Clock
+from formulations.orchestration.making import counts_of, make_plan
+from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
 from formulations.orchestration.points import OrchestrationTables, build_tables, served
 from formulations.orchestration.problem import Orchestration
-from formulations.orchestration.replay import cluster_of, requests_of, sent, shares_of
+from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
+from optmodels.formulation import Options
+from optmodels.plan.outcome import Outcome
 from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.cluster import TOLERANCE, Requests
 from optmodels.simulation.options import ReplayOptions
@@ -36,7 +41,8 @@ from optmodels.traces.shape import resampled
 Array = npt.NDArray[np.float64]
 COPIES = 32  # of requests that come as rates
 LEAST_KEPT, MOST_KEPT = 0.8, 0.98  # of its capacities that one cut leaves a model's engines
-BELOW = 0.999  # of what was seen: a promise right at it would hang on rounding
+BELOW, BELOW_DRAWN = 0.999, 0.99  # of what was seen: a promise right at it would hang on rounding, or on other draws
+CLOSE = 0.01  # of its objective that a plan may promise less than the best, if it attains more
 SAME = 1e-9
 LOOSER = 2.0  # a pass's name
 
@@ -139,6 +145,32 @@ class AttainmentRounds:
         """Engines less full, classes less able."""
         return cut(tables, cuts)
 
+    def again(
+        self, outcome: Outcome[OrchestrationPlan], before: Sequence[Round[OrchestrationPlan]],
+        tables: OrchestrationTables, seconds: float | None,
+    ) -> Outcome[OrchestrationPlan]:  # fmt: skip
+        """Or the instances that did best in replays so far, with what the cuts let them promise.
+
+        A solve that time cut short may have less; of plans that promise about as much the one is taken that does best
+        in a replay of its own.
+        """
+        best = min(before, key=lambda x: self._missed(x))
+        clock = Clock.of(Options(time_limit=seconds))
+        assert best.outcome.plan is not None
+        found = scheduled(tables, counts_of(tables, best.outcome.plan), clock)
+        made = None if found is None else make_plan(tables, found.assignment)
+        if made is None:
+            return outcome
+        if outcome.plan is None:
+            return replace(outcome, status="feasible", plan=dispatched(tables, [made], clock=clock))
+        if made.score.total < outcome.plan.score.total - CLOSE * abs(outcome.plan.score.total):
+            return outcome
+        return replace(outcome, plan=dispatched(tables, [outcome.plan, made], clock=clock))
+
+    def _missed(self, x: Round[OrchestrationPlan]) -> float:
+        assert x.outcome.plan is not None
+        return self.rank(x.outcome.plan, [j for j in x.judged if isinstance(j, _Judged)])
+
     def judge(self, plan: OrchestrationPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
         """The promise to every model that has requests."""
         names = self.first.case.models
@@ -186,10 +218,11 @@ class AttainmentRounds:
 
     def add_cuts(self, cuts: dict[str, CutLine], bad: Sequence[_Judged]) -> None:
         """By model: less full by what was missed; from the second time on also no more in time than was seen."""
+        below = BELOW_DRAWN if self.copies else BELOW
         for x in bad:
             old = cuts.get(x.name)
             ratio = x.least / x.line.promised
-            keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time * max(ratio * BELOW, 1e-6))
+            keep, able = (1.0, 1.0) if old is None else (old.keep, old.in_time * max(ratio * below, 1e-6))
             less = min(MOST_KEPT, max(LEAST_KEPT, ratio))
             cuts[x.name] = CutLine(model=x.name, keep=round(keep * less, 6), in_time=min(able, 1.0))
 

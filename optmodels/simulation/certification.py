@@ -87,6 +87,9 @@ class Certifier(Protocol[P]):
     def cut(self, tables: Any, cuts: list[Any]) -> Any:
         """The tables under cuts."""
 
+    def again(self, outcome: Outcome[P], before: Sequence[Round[P]], tables: Any, seconds: float | None) -> Outcome[P]:
+        """The outcome under cuts, or with an earlier plan of the pass made anew under them if that is as good."""
+
     def judge(self, plan: P, number: int, over: Callable[[], bool]) -> tuple[Sequence[Any], bool]:
         """The promises of a round's plan; False where time ran out before all were simulated."""
 
@@ -175,7 +178,11 @@ class _Rounds(Generic[P]):
         limit = self.options.time_limit
         limit = None if limit is None else max(self.left / 2, LEAST_S)  # the rest is for simulations
         taken = [x.model_copy(deep=True) for x in cuts.values()]
-        outcome = self.method(self.problem, self.of.cut(tables, taken), replace(self.options, time_limit=limit))
+        tables = self.of.cut(tables, taken)
+        outcome = self.method(self.problem, tables, replace(self.options, time_limit=limit))
+        before = [x for x in self.found if x.loose == loose]
+        if before and outcome.status != "infeasible":
+            outcome = self.of.again(outcome, before, tables, None if limit is None else max(self.left / 2, LEAST_S))
         for phase, seconds in outcome.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
         self.firsts.setdefault(loose, outcome)

@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 from scipy.stats import binom
 
-from formulations.fleet.problem import Bucket, Fleet, FleetPoint, FleetWorkload, Percentile
+from formulations.fleet.problem import Bucket, Fleet, FleetPoint, FleetWorkload, ModelOption, Percentile
 from optmodels import catalog
 from optmodels.catalog.types import Machine
 from optmodels.latency.calibration import Calibration
@@ -128,6 +128,10 @@ class Point:
     stage: str = "both"
     exchange: Any = None
 
+    def score(self, w: FleetWorkload) -> float:
+        """What a workload says of the model's answers."""
+        return next((m.quality or 0.0 for m in w.models or () if _key(m) == self.model), 0.0)
+
     @property
     def spot(self) -> bool:
         return any(m[2] == "spot" for m in self.machines)
@@ -230,6 +234,7 @@ class _Fleet:
             self._serving(t)
             self._apart(t)
             self._limits(t)
+            self._quality(t)
             self._reserve(t)
         self._changes()
 
@@ -334,6 +339,22 @@ class _Fleet:
             ]  # fmt: skip
             if w.min_replicas:
                 self.m.row(dict.fromkeys(able, 1.0), low=w.min_replicas)
+
+    def _quality(self, t: int) -> None:
+        """Mean score of a workload's answered requests, each counted once."""
+        for w in self.workloads:
+            least = w.quality_at_least
+            if least is None:
+                continue
+            row: dict[int, float] = {}
+            for (u, i, k), x in self.x.items():
+                q = self.points[i]
+                d = self.demands[q.serves[k].demand]
+                if u == t and q.stage != "decode" and d.workload is w:
+                    row[x] = d.rates[t] * (q.score(w) / least - 2 + self.loose)
+            most = max(map(abs, row.values()), default=0.0)
+            if most > 0:
+                self.m.row({x: v / most for x, v in row.items() if abs(v) > 1e-10 * most}, low=0)
 
     def _reserve(self, t: int) -> None:
         r = self.p.reserve
@@ -657,14 +678,13 @@ def _modelled(
         text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
         calibration = Calibration.model_validate(text)
     groups: dict[Any, list[Demand]] = {}
+    named: dict[Any, Any] = {}
     for d in demands.values():
-        model = d.workload.model
-        architecture = catalog.llms()[model] if isinstance(model, str) else model
-        assert architecture is not None
-        key = (architecture.model_dump_json(), d.workload.precision.weights, d.workload.precision.kv)
-        groups.setdefault(key, []).append(d)
+        for m in _models(d.workload):
+            groups.setdefault(_key(m), []).append(d)
+            named.setdefault(_key(m), m.model)
     for key, members in groups.items():
-        first = members[0].workload.model
+        first = named[key]
         architecture = catalog.llms()[first] if isinstance(first, str) else first
         setting = Setting(
             architecture, key[1], key[2], 1, 1, dict(catalog.gpus()) | dict(p.gpus), p.latency.variant, p.memory,
@@ -678,6 +698,20 @@ def _modelled(
                 priced = list(_priced(p, k))
                 if priced:
                     yield from _points(p, setting, k, batch, members, key, priced, slack, generous)
+
+
+def _models(w: FleetWorkload) -> tuple[ModelOption, ...]:
+    """Those that may answer a workload's requests."""
+    if w.models is not None:
+        return w.models
+    assert w.model is not None
+    return (ModelOption(model=w.model, precision=w.precision),)
+
+
+def _key(m: ModelOption) -> tuple[str, str, str]:
+    """What deployments load: shape and precision."""
+    architecture = catalog.llms()[m.model] if isinstance(m.model, str) else m.model
+    return architecture.model_dump_json(), m.precision.weights, m.precision.kv
 
 
 def _priced(p: Fleet, k: Skeleton) -> Iterator[tuple[float, Machines]]:
@@ -709,7 +743,7 @@ def _points(
     for d in members:
         at = dataclasses.replace(setting, input_tokens=d.input_tokens or 1, output_tokens=d.output_tokens or 1)
         if p.latency.model not in (None, "roofline"):
-            at = dataclasses.replace(at, costs=functools.partial(_costs, p, setting, members, d.input_tokens or 1))
+            at = dataclasses.replace(at, costs=functools.partial(_costs, p, setting, d.input_tokens or 1))
         curve = Curve(at, k, batch, slack)
         found = []
         for up_to in (1.0, d.workload.soft.up_to if d.workload.soft is not None else None):
@@ -734,17 +768,15 @@ def _points(
 
 
 def _costs(
-    p: Fleet, setting: Setting, members: list[Demand], prompt: float, gpu: str, tp: int
+    p: Fleet, setting: Setting, prompt: float, gpu: str, tp: int
 ) -> tuple[StepCosts, Provenance, Instance] | None:  # fmt: skip
     """Seconds of an engine's steps, and what its cache knows of drafts; None: the draft model cannot run there."""
-    model = members[0].workload.model
-    assert model is not None
     d = deployment(
-        _source(p), setting.architecture, llm_name(model), setting.gpus[gpu], gpu,
+        _source(p), setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
         setting.weights, setting.kv, tp,  # type: ignore[arg-type]
     )  # fmt: skip
     costs, provenance = resolve(_source(p), d, prompt)
-    s = next((s for s in p.engine.speculation if s.model in (None, llm_name(model))), None)
+    s = next((s for s in p.engine.speculation if s.model in (None, llm_name(setting.architecture))), None)
     if s is None or p.serving != "continuous":
         return costs, provenance, {}
     drafted = static.speculating(_source(p), d, costs, s, prompt, setting.weights, setting.kv)
@@ -786,7 +818,7 @@ def _engines(
             apart = (net, *(rests if stage == "prefill" else ())) if stage != "both" else ()
             key = stage, k.main.gpu, k.tp, usable, apart
             if key not in known:
-                found = _costs(p, setting, members, prompt, k.main.gpu or "", k.tp)
+                found = _costs(p, setting, prompt, k.main.gpu or "", k.tp)
                 if found is None:
                     continue
                 costs, provenance, drafts = found
@@ -959,6 +991,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
             w["model"] = "llama-3.1-8b"
         if maybe(rng, 0.15):
             w["precision"] = {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])}
+        if modelled and maybe(rng, 0.25):
+            _several(rng, w, architectures)
         if kind == "engines" and maybe(rng, 0.3):
             w["prefix_hit_share"] = pick(rng, [0.5, round(float(rng.random()), 3)])
         shared = maybe(rng, 0.3)
@@ -998,6 +1032,31 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
             w["soft"] = {"usd_per_1000_requests": between(rng, low, high)}
             if maybe(rng):
                 w["soft"]["up_to"] = between(rng, 1.1, 5)
+
+
+def _several(rng: Rng, w: Instance, architectures: list[Instance]) -> None:
+    """Two or three models and precisions in the place of one, with scores or without."""
+    first = {"model": w.pop("model"), "precision": w.pop("precision", {})}
+    others = [
+        {
+            "model": pick(rng, architectures),
+            "precision": {"weights": pick(rng, WEIGHTS), "kv": pick(rng, ["fp16", "fp8"])},
+        }
+        for _ in range(int(rng.integers(1, 3)))
+    ]
+    w["models"], seen = [], []
+    for m in (first, *others):
+        key = m["model"], *({"weights": "fp16", "kv": "fp16"} | m["precision"]).values()
+        if key not in seen:
+            seen.append(key)
+            w["models"].append(m | {"name": f"k{len(seen)}"})
+    if maybe(rng, 0.8):
+        for m in w["models"]:
+            m["quality"] = pick(rng, [0.0, 0.5, round(float(rng.random()), 3)])
+        scores = [m["quality"] for m in w["models"]]
+        if max(scores) > 0 and maybe(rng, 0.8):
+            part = pick(rng, [0.3, 0.5, 1.0, 1.0, 1.05])
+            w["quality_at_least"] = max((1 - part) * min(scores) + part * max(scores), 1e-3)
 
 
 def _trace(rng: Rng, data: Instance, w: Instance) -> None:
@@ -1181,10 +1240,9 @@ def _stages(rng: Rng, data: Instance) -> None:
 
 
 def _weights_gib(w: Instance) -> float:
-    model = FleetWorkload.model_validate(w).model
-    architecture = catalog.llms()[model] if isinstance(model, str) else model
-    assert architecture is not None
-    return static.layer_work(architecture, "fp16", "fp16").weight_bytes / static.GIB
+    models = [m.model for m in _models(FleetWorkload.model_validate(w))]
+    shapes = [catalog.llms()[m] if isinstance(m, str) else m for m in models]
+    return max(static.layer_work(a, "fp16", "fp16").weight_bytes for a in shapes) / static.GIB
 
 
 def _slo(rng: Rng, modelled: bool) -> Instance:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import optmodels
+from formulations.cost_efficiency.apart import End, fewest
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.deploy import deployments
 from formulations.cost_efficiency.points import WAITS
@@ -148,6 +149,27 @@ def test_heuristics_find_plans_of_two_stages() -> None:
     found = optmodels.solve(problem, method="greedy")
     assert found.check is not None and found.check.ok
     assert best is not None and found.objective is not None and found.objective <= best * (1 + 1e-9)
+
+
+def test_the_fewest_of_both_stages_by_brute_force() -> None:
+    """The fewest of one stage come with the fewest of the other, gaps in the allowed counts included."""
+    rng = np.random.default_rng(5)
+    none = 0
+    for _ in range(300):
+        counts = np.sort(rng.choice(np.arange(1, 40), rng.integers(1, 20), replace=False))
+        rate, alone = rng.uniform(0.5, 5.0, 2), rng.uniform(0.1, 3.0, 2)
+        work = rng.uniform(0.1, 0.95, 2) / rate
+        least, asked = float(rng.uniform(0.0, 0.5)), float(rng.integers(5, 150))
+        ends = [End(*(np.array([x]) for x in each)) for each in zip(rate, alone, work, strict=True)]
+        found = [int(n[0]) for n in fewest(ends[0], ends[1], np.array([least]), asked, counts)]
+        able = []
+        for n, m in product(counts.tolist(), counts.tolist()):
+            x = min(n * rate[0], m * rate[1])
+            if x * (least + alone[0] / (1 - x * work[0] / n) + alone[1] / (1 - x * work[1] / m)) >= asked:
+                able.append((n, m))
+        assert found == ([min(n for n, _ in able), min(m for _, m in able)] if able else [0, 0])
+        none += not able
+    assert 0 < none < 200  # some have none
 
 
 def test_counts_are_those_allowed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.optimize import linprog
 from formulations.fleet.methods import pools
 from formulations.fleet.model import FleetModel
 from optmodels.solver import Settings, solve_compiled
+from optmodels.solver.cancel import cancellable
 from optmodels.solver.highs import relaxation
 
 
@@ -65,6 +67,16 @@ def test_the_worth_of_room_is_at_least_what_a_linear_program_finds_and_close():
     np.testing.assert_allclose(mix.sum(axis=0), 1.0)
     assert (worth >= best * (1 - 1e-9)).all()
     assert (worth <= best * 1.15).all()
+
+
+def test_a_call_that_is_stopped_says_so_and_keeps_its_bound():
+    problem, tables = random_stages(0)
+    relaxed = relaxation(FleetModel(problem, tables).compiled())
+    event = threading.Event()
+    event.set()
+    with cancellable(event):
+        found = pools.solve(problem, tables, Settings(), relaxed, None)[0]
+    assert (found.status, found.limit) == ("no_solution_found", "interrupt")
 
 
 def test_a_limit_of_time_leaves_a_bound_below_every_fleet():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fleet_cases import fleet
+from fleet_cases import fleet, scored
 from model.golden_files import REST, check_rest, golden_rows, names
 from model.mutants import mutants, survivors
 
@@ -144,6 +144,23 @@ def apart():
     return problem, replace(tables, points=replace(tables.points, stage=stage, exchange=exchange), part_s=part)
 
 
+def answers():
+    """Three models, one of them just as good as w0's mean has to be; w1 asks for none; w2 is w0's second bucket.
+
+    p3 decodes what p2 prefills.
+    """
+    two = [{"name": "b", "requests_per_s": 2.0}, {"name": "c", "requests_per_s": 6.0}]
+    problem = fleet(
+        [2.0, 4.0], [[1.0, 2.0, 4.0, 2.0], [2.0, 4.0, 0.0, 4.0]], [1.0] * 4, w0={"buckets": two}, periods=DAY,
+        p1={"requests_per_s": {"w0/b": 1.0, "w0/c": 2.0, "w1/b": 1.0}}, p0={"requests_per_s": {"w0/c": 2.0}},
+    )  # fmt: skip
+    asking = problem.workloads[0].model_copy(update={"quality_at_least": 0.5})
+    problem = problem.model_copy(update={"workloads": (asking, problem.workloads[1])})
+    tables = scored(problem, [[0.375, 0.5, 0.625], [0.1, 0.2, 0.3]], [0, 1, 2, 2])
+    stage = replace(tables.points, stage=np.array([0, 0, 1, 2]))
+    return problem, replace(tables, points=stage, part_s=np.zeros(tables.load.shape))
+
+
 def goal(objective):
     """Tokens per dollar, or served by priority: three workloads of two priorities."""
     problem = fleet(
@@ -157,7 +174,7 @@ MADE = {
     "limits": (*limits(), 0.0), "lost": (*lost(), 0.0), "all lost": (*lost(machines="all"), 0.0),
     "small": (*small(), 0.0), "small pool": (*small_pool(), 0.0), "kept": (*kept(), 0.0),
     "survive": (*survive(), 0.0), "cycle": (*cycle(), 0.0), "running": (*running(), 0.0), "now": (*now(), 0.0),
-    "several": (*several(), 0.0), "apart": (*apart(), 0.0),
+    "several": (*several(), 0.0), "apart": (*apart(), 0.0), "answers": (*answers(), 0.0),
     "max_ce": (*goal("max_ce"), 100.0), "max_ce in a larger model": (*goal("max_ce"), None),
     "max_served": (*goal("max_served"), 0.0),
 }  # fmt: skip
@@ -288,16 +305,29 @@ def test_rows_of_stages_apart_by_hand():
     assert {name: row for name, row in found.items() if "[0," in name} == parse(by_hand.replace("    ", "")).rows
 
 
+def test_rows_of_quality_by_hand():
+    """Of the 8 requests/s of w0, 0.5 asked for: model 0 answers a quarter worse (0.375), model 2 a quarter better (0.625).
+
+    What model 1 answers is as good as it has to be; p3 only decodes; w1 asks for nothing.
+    """
+    quality = next(f for f in FAMILIES if f.__name__ == "quality")
+    by_hand = "quality[0,0]: 0.1875 x[0,1,0] - 0.0625 x[0,0,2] <= 0\n"
+    found = {name: row for name, row in rows_of(CASES["answers"], quality).rows.items() if "[0," in name}
+    assert found == parse(by_hand).rows
+
+
 def test_words_of_rows_are_those_of_the_instance():
     """Every family but those that no user states has words; the conflict and the plan's limits name them alike."""
     said = {f: CASES[case].words(f, label) for f, case, label in (
         ("demand_met", "limits", (1, 0)), ("stock", "limits", (0, 1)), ("within_budget", "limits", (0,)),
-        ("spot_share", "limits", (1, 0)), ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
+        ("quality", "answers", (1, 0)), ("spot_share", "limits", (1, 0)),
+        ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
         ("few_pools", "survive", (1,)), ("starts_limit", "cycle", (0,)), ("stops_limit", "cycle", (2,)),
     )}  # fmt: skip
     assert said == {
         "demand_met": "bucket w0/b (4 requests/s)", "stock": "stock of m0 (spot) at most 5",
         "within_budget": "budget at most 20 USD/h", "spot_share": "spot share of w0 at most 0.5",
+        "quality": "quality of w0 at least 0.5",
         "min_replicas": "replicas for w0 at least 2", "survives": "reserve",
         "few_pools": "at most 2 pools under the reserve", "starts_limit": "machines started at most 5",
         "stops_limit": "machines stopped at most 4",

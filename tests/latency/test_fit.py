@@ -370,6 +370,18 @@ def test_any_positive_times_fit_or_are_refused(y, b):
             assert all(c.value >= 0 and np.isfinite(c.value) for c in segment.terms)
 
 
+def test_a_column_of_next_to_nothing_is_refused_in_words():
+    """Fuzz case 29272: contexts of 10⁻³⁰ tokens were fitted to 10²⁶ s a token, and failed the model's schema."""
+    rows = [(p, b) for p in (0, 128, 512) for b in (1, 1, 4, 4, 16, 16)]
+    data = {
+        "prefill_tokens": [p for p, _ in rows], "prefill_context_tokens": [0] * 18,
+        "decode_requests": [b for _, b in rows], "decode_context_tokens": [1e-30] * 18,
+        "latency_s": [0.005 + 2e-5 * p + 1e-4 * b for p, b in rows],
+    }  # fmt: skip
+    with pytest.raises(InputError, match="measurements in their units"):
+        calibrate_measurements(measurements("step", data), "two_segment")
+
+
 # --------------------------------------------------------------------------------------------- files
 
 

@@ -1,10 +1,11 @@
 """Column generation for tables too large to list in one model, and the certified bound of the linear relaxation.
 
 In the relaxation n_p is the load on p, so that the fleet is shares alone; the families of `formulations.fleet.model`
-are stated on them, with that load in the place of n. Given prices σ of stock, quota and budget the best column of a
-demand is argmin_p of (C_p + Σ_r σ_r·a_pr)·λ_w·l_wp + penalties: a look-up in the table. For any σ ≥ 0 the sum of those
-minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so the bound does
-not rest on the linear solver's tolerances. Minimum replicas, reserves and changes are left out, which keeps it valid.
+are stated on them, with that load in the place of n. Given prices σ of limits the best column of a demand is argmin_p
+of (C_p + Σ_r σ_r·a_pr)·λ_w·l_wp + penalties, less what its quality is worth: a look-up in the table. For any σ ≥ 0 the
+sum of those minima less Σ σ_r·b_r is a lower bound on every fleet (Lagrange); it is evaluated on the whole table, so
+the bound does not rest on the linear solver's tolerances. Minimum replicas, reserves and changes are left out, which
+keeps it valid.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from formulations.fleet.making import Choice
-from formulations.fleet.model import Parameters, demand_met, spot_share, stock, usd, within_budget
+from formulations.fleet.model import Parameters, demand_met, quality, spot_share, stock, usd, within_budget
 from formulations.fleet.points import FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
@@ -96,20 +97,20 @@ class Shares(Parameters):
         unserved = self.variable("s", ("t", "w"), at, upper=1.0 - self.served[asked])
         self.missing = self.variable("missing", ("t", "w"), at)
         self.s = unserved + self.missing
-        self.state((demand_met, stock, within_budget, spot_share))
+        self.state((demand_met, stock, within_budget, spot_share, quality))
 
 
 class Master:
     """The master problem in HiGHS: it is given columns, solved, and asked for prices.
 
-    Its rows are those of `demand_met` by w, `stock` by r, `within_budget` and `spot_share` by w, in this order; a row
-    that no column is in is free.
+    Its rows are those of `demand_met` by w, `stock` by r, `within_budget`, `spot_share` by w and `quality` by i, in
+    this order; a row that no column is in is free.
     """
 
-    def __init__(self, demands: int, limits: int) -> None:
+    def __init__(self, demands: int, limits: int, workloads: int) -> None:
         self.starts = {"demand_met": 0, "stock": demands, "within_budget": demands + limits,
-                       "spot_share": demands + limits + 1}  # fmt: skip
-        self.size = 2 * demands + limits + 1
+                       "spot_share": demands + limits + 1, "quality": 2 * demands + limits + 1}  # fmt: skip
+        self.size = 2 * demands + limits + 1 + workloads
         free = np.full(self.size, np.inf)
         self.session = Session()
         nothing = np.zeros(0)
@@ -152,7 +153,10 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
     rows = np.concatenate([part.matrix(P).toarray() for part in families.values()])  # (R', P)
     limits = np.concatenate([part.upper for part in families.values()])
     limited = np.flatnonzero(np.isfinite(coupling.spot_share))
-    sigma, tau = np.zeros(len(rows)), np.zeros(W)
+    sigma, tau, kappa = np.zeros(len(rows)), np.zeros(W), np.zeros(len(tables.case.workloads))
+    worse = None  # (W, P), what a demand on a point takes of its workload's quality
+    if tables.quality is not None:
+        worse = -tables.quality * (coupling.rates[t] / np.maximum(coupling.together[t], 1e-300))[:, None]
 
     def priced() -> Array:
         value = load * (coupling.usd + sigma @ rows)
@@ -160,6 +164,8 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
             value = value + np.where(np.isfinite(load), penalty, 0.0)
         if len(limited):
             value = value + tau[:, None] * coupling.spot
+        if worse is not None:
+            value = value + np.where(np.isfinite(load), worse * kappa[coupling.workload, None], 0.0)
         return value
 
     def bound(value: Array) -> float:
@@ -175,13 +181,13 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         empty = np.zeros(0, dtype=np.intp)
         return Relaxation(np.inf, empty, empty, np.zeros(0), value, np.zeros(P), False, 0, 0)
     best_bound, best_prices = bound(value), (sigma, tau, value)
-    if not len(rows) and not len(limited):
+    if not len(rows) and not len(limited) and worse is None:
         w = np.flatnonzero(np.isfinite(value).any(axis=1) & ((value.min(axis=1) <= price) | (least > 0)))
         p = value[w].argmin(axis=1)
         share = np.where(value[w, p] <= price[w], 1.0, least[w])
         reduced = reduced_costs(load, value, coupling.usd)
         return Relaxation(best_bound, w, p, share, value, reduced, True, 1, len(w))
-    master = Master(W, len(tables.limits))
+    master = Master(W, len(tables.limits), len(kappa))
     no_pairs = np.zeros(0, dtype=np.intp)
     rest = Shares(problem, tables, t, no_pairs, no_pairs, rest=True)
     master.add(rest, 10.0 * (np.where(np.isfinite(value), value, 0.0).max() + price.max() + 1.0))
@@ -211,7 +217,7 @@ def relaxation(problem: Fleet, tables: FleetTables, t: int = 0, rounds: int = 10
         done += 1
         duals = master.session.row_duals()
         pi, gains = duals[:W], np.maximum(-duals, 0.0)
-        sigma, tau = gains[at], gains[-W:]
+        sigma, tau, kappa = gains[at], gains[-W - len(kappa) : -len(kappa)], gains[-len(kappa) :]
         value = priced()
         now = bound(value)
         if now > best_bound:
@@ -260,7 +266,8 @@ def select(tables: FleetTables, relaxed: Relaxation, opening: float = 0.5, most:
     Opening p costs `opening`·C_p, what rounding its count up costs on average; a demand uses the cheapest open point.
     Points are added while that lowers the total, then ones that no longer pay are dropped.
     """
-    value, fee = relaxed.priced, opening * tables.points.usd_per_hour
+    fee = opening * tables.points.usd_per_hour  # good answers are worth something, so that a price may be below 0
+    value = relaxed.priced - np.minimum(relaxed.priced.min(axis=1, initial=np.inf), 0.0)[:, None]
     finite = np.where(np.isfinite(value), value, np.nanmax(np.where(np.isfinite(value), value, np.nan)) * 1e3)
     can = np.isfinite(value)
     opened: list[int] = []

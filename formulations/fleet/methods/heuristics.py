@@ -188,11 +188,11 @@ def greedy_shares(problem: Fleet, tables: FleetTables) -> list[Share]:
 
 
 def alone(method: Method) -> Method:
-    """The method on the points that each serve requests alone: what it does knows no other ones."""
+    """The method on the points that each serve requests alone, and well enough: what it does knows no other ones."""
 
     @wraps(method)
     def on_these(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
-        return method(problem, tables.alone(), options)
+        return method(problem, tables.alone().good_enough(), options)
 
     return on_these
 
@@ -340,10 +340,13 @@ def _best_columns(tables: FleetTables, most: int) -> FleetTables:
 
 
 def best_columns(tables: FleetTables, most: int) -> Index:
-    """Points that are among the `most` with the cheapest tokens for some demand."""
+    """Points that are among the `most` with the cheapest tokens for some demand; of each model where quality counts."""
     unit = tables.load * tables.points.usd_per_hour
     if unit.shape[1] <= most:
         return np.arange(unit.shape[1])
+    if tables.quality is not None and len(models := np.unique(tables.points.model)) > 1:
+        mine = [np.flatnonzero(tables.points.model == k) for k in models]
+        return np.concatenate([rows[best_columns(tables.restricted(rows), most)] for rows in mine])
     best = np.argpartition(unit, most - 1, axis=1)[:, :most]
     ok = np.take_along_axis(np.isfinite(unit), best, axis=1)
     return np.unique(best[ok])
@@ -400,6 +403,8 @@ def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
                 for q in np.argsort(tables.load[w], kind="stable"):
                     if left <= 1e-12 or not np.isfinite(tables.load[w, q]):
                         break
+                    if tables.quality is not None and tables.quality[w, q] < tables.quality[w, p]:
+                        continue
                     if free[q] <= 1e-12 or (points.spot[q] and not points.spot[p]):
                         continue
                     own, there = rates[w] * tables.load[w, p], rates[w] * tables.load[w, q]
@@ -419,10 +424,9 @@ def _consolidate(tables: FleetTables, shares: list[Share]) -> list[Share]:
     return kept
 
 
-@alone
 def lp_rounding(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """The linear relaxation with counts rounded up; deployments are closed while others have room for their load."""
-    clock = time.perf_counter()
+    clock, tables = time.perf_counter(), tables.alone()
     if problem.objective != "min_cost":
         return finish(problem, tables, None, clock, "only for objective: min_cost")
     pruned, _ = prune(tables)

@@ -28,7 +28,7 @@ from formulations.fleet.points import DECODE, FleetTables, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings
-from optmodels.solver.cancel import cancelled
+from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap, verify
 from optmodels.solver.safe import least_value
 from optmodels.solver.session import Session
@@ -388,12 +388,14 @@ def solve(
         np.add.at(served, first.w[starts], first.value[starts])
         x[m.s.columns] = np.clip(1.0 - served[m.s.labels[1]], 0.0, None)
         tree.take(x)
-    tree.run(relaxed)
+    with caught_interrupt():
+        tree.run(relaxed)
+        stopped = cancelled()
     bound = min(tree.closed, tree.usd)
     objective = None if tree.x is None else tree.usd
     gap = relative_gap(objective, bound)
     left = tree.left()
-    limit: Limit | None = "interrupt" if cancelled() else "time" if left is not None and left <= 0 else "gap"
+    limit: Limit | None = "interrupt" if stopped else "time" if left is not None and left <= 0 else "gap"
     proved = gap is not None and gap <= PROVED
     status: Status = "optimal" if proved else "no_solution_found" if tree.x is None else "feasible"
     report = Report(

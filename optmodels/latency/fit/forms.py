@@ -39,7 +39,7 @@ from optmodels.latency.fit.document import (
 )
 from optmodels.latency.fit.linear import MIN_ROWS, fit_nonnegative
 from optmodels.latency.fit.loads import CONTEXT_KNOTS, CROWD_KNOTS, DECODE, MIXED, PREFILL, TERMS, TOKEN_KNOTS
-from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
+from optmodels.latency.fit.measurements import MOST, TARGETS, Kind, Measurements
 from optmodels.latency.fit.reference import Reference
 
 Array = npt.NDArray[np.float64]
@@ -147,13 +147,25 @@ def fit_segments(
             Segment(
                 when=when,
                 terms=tuple(
-                    Coefficient(name=n, value=float(v), unit=_unit(n), low=_finite(lo), high=_finite(hi))
+                    _coefficient(target, n, v, _unit(n), lo, hi)
                     for n, v, lo, hi in zip(names, fit.value, fit.low, fit.high, strict=True)
                     if v > 0 or n == names[0]
                 ),
             )
         )
     return tuple(segments), tuple(warnings)
+
+
+def _coefficient(target: str, name: str, value: float, unit: str, low: float, high: float) -> Coefficient:
+    """One fitted number.
+
+    Raises:
+        InputError: no machine has such a one: its column is in another unit, or next to nothing everywhere.
+    """
+    if not abs(value) <= MOST:
+        expected = f"measurements in their units: {name} is fitted to at most {MOST:g} {unit}".rstrip()
+        raise InputError(Mistake(None, target, f"{name} of {value:.3g}", expected))
+    return Coefficient(name=name, value=float(value), unit=unit, low=_finite(low), high=_finite(high))
 
 
 def _finite(x: float) -> float | None:
@@ -270,7 +282,7 @@ def _fit_decay(m: Measurements, target: str, options: Options) -> tuple[tuple[Se
             Segment(
                 when=f"tp={tp:g}" if len(tps) > 1 else "all",
                 terms=tuple(
-                    Coefficient(name=n, value=float(x), unit=u, low=_finite(max(0.0, x - h)), high=_finite(x + h))
+                    _coefficient(target, n, x, u, max(0.0, x - h), x + h)
                     for (n, u), x, h in zip(names, value, half, strict=True)
                 ),
             )
