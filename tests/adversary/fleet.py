@@ -1205,7 +1205,7 @@ def _batching(rng: Rng, data: Instance) -> None:
         shape = pick(rng, [static.architecture(rng), "qwen3-0.6b"])
         static.speculates(rng, data["engine"], [shape])
         named = [w["model"] for w in data["workloads"] if isinstance(w.get("model"), str)]
-        if named and maybe(rng, 0.3):
+        if named:
             data["engine"]["speculation"][0]["model"] = pick(rng, named)
 
 
