@@ -184,7 +184,7 @@ class Curve:
                 never = np.full_like(alpha, math.inf)
                 return never, never, never
             first, step = self._curve(np.zeros(1))
-            costs, where = s.costs(k.main.gpu or "", k.tp)
+            costs, where = s.costs(k.main.gpu or "", k.tp)[:2]
             more_tpot, more_ttft = where.factors(s.safety)
             prompts, decode = self._engine(costs)
             ttft = more_ttft * (costs.request_s + prompts * ttft / first)

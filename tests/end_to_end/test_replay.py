@@ -131,11 +131,11 @@ def test_a_formulation_without_replay_says_so(cli, tiny, write):
     assert run.status == 2 and "no replay" in run.err and "fleet" in run.err
 
 
-def test_a_document_without_plan(cli, write, plan, folder):
+def test_an_instance_without_a_result(cli, write, plan, folder):
     shutil.copy(INSTANCE, folder / "instance.yaml")
     run = cli("replay", "instance.yaml")
     run.assert_clean()
-    assert run.status == 2 and "a plan: this document has none" in run.err
+    assert run.status == 2 and "an instance with a result" in run.err
 
 
 def test_a_plan_of_another_instance_is_the_users_mistake(cli, plan):

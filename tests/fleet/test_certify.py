@@ -59,7 +59,7 @@ def test_a_cut_derates_every_point_of_its_engine_and_takes_pairs_out(problem, so
     of = FleetPlan.model_validate(solved.plan).certification.cuts[0]
     line = of.model_copy(update={
         "step_s": step, "wait_s": wait, "most_of_wait": None if most == float("inf") else most, "keep": 0.5,
-        "forbidden": ["chat/1024x256"],
+        "forbidden": ["chat/1024x256"], "model": None,  # these workloads have one model, not a list
     })  # fmt: skip
     less = cut(tables, [line])
     assert less.points.rho[0] == 0.5 * tables.points.rho[0]

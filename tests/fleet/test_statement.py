@@ -306,11 +306,7 @@ def test_rows_of_stages_apart_by_hand():
 
 
 def test_rows_of_quality_by_hand():
-<<<<<<< HEAD
     """Of the 8 requests/s of w0, 0.5 asked for: model 0 answers a quarter worse (0.375), model 2 one better (0.625).
-=======
-    """Of 8 requests/s of w0, 0.5 asked for: model 0 answers a quarter worse (0.375), model 2 a quarter better (0.625).
->>>>>>> guide
 
     What model 1 answers is as good as it has to be; p3 only decodes; w1 asks for nothing.
     """

@@ -54,7 +54,9 @@ def test_what_is_found_is_printed_though_the_disk_is_full(folder, verb, words):
 def test_a_folder_that_is_none_is_refused_before_anything_is_solved(cli, folder, monkeypatch, verb):
     monkeypatch.setattr("optmodels.solver.session.Session.run", None)
     (folder / "file").write_text("")
-    done = cli(verb[0], TEXTBOOK, *verb[1:], "--out", "file/kept")
+    (folder / "plan.json").write_text("{}")
+    asked = "plan.json" if verb[0] == "replay" else TEXTBOOK
+    done = cli(verb[0], asked, *verb[1:], "--out", "file/kept")
     assert done.status == 2 and "folder" in done.err
 
 
