@@ -14,7 +14,7 @@ from tests.adversary import harness
 from tests.adversary.harness import FORMULATIONS, Answer, Instance, Verdict
 
 HERE = Path(__file__).parent
-SEEDS = {"cost_efficiency": 60, "fleet": 60, "orchestration": 60, "reserved_capacity": 60}
+SEEDS = {"cost_efficiency": 50, "fleet": 50, "orchestration": 50, "reserved_capacity": 50}
 PARTS = 5  # tests that share a formulation's seeds
 
 
