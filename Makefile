@@ -22,8 +22,8 @@ demo: setup  ## solve shipped instances exactly and heuristically, and compare
 	$(BIN)/optmodels solve instances/cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml
 	$(BIN)/optmodels compare $(DEMO)
 
-test: setup  ## the test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: setup  ## the test suite; three processes for two cores, as many tests wait for others
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 quick: setup  ## the tests without the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
