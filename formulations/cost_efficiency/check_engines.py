@@ -11,9 +11,9 @@ from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import Request, at_level, capacities, check_batched_tokens, latencies
+from optmodels.plan.engines import Request, at_level, capacities, check_batched_tokens, check_stated, latencies
 from optmodels.plan.findings import Findings
-from optmodels.plan.lines import EngineLine, latency_source
+from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import Stage, seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.serving.static import Case
@@ -109,12 +109,7 @@ def _side(
     except InputError as error:
         found.add(f"{stage}: engines", str(error), "steps of known latency")
         return None
-    for what, stated, true in (
-        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
-        ("source of latencies", e.latency, latency_source(engine.provenance)),
-    ):  # fmt: skip
-        found.require(f"{stage}: {what}", stated == true, stated, true)
-    found.close(f"{stage}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    check_stated(found, stage, e, engine, limits)
     w, slo = problem.workload, problem.slo
     asked = Request(float(w.input_tokens), 0.0 if stage == "decode" else float(w.input_tokens),
                     1.0 if stage == "prefill" else float(w.output_tokens), 1.0)  # fmt: skip

@@ -330,12 +330,7 @@ def check_engine(
         in_flight: requests of the closed loop, of which at most N/(steps·a₀ + N·W) end in a second.
     """
     e, r, costs = line, kind.request, drafted(engine.alone or engine.costs, engine.draft, engine.speculation)
-    for what, stated, true in (
-        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
-        ("source of latencies", e.latency, latency_source(engine.provenance)),
-    ):  # fmt: skip
-        found.require(f"{where}: {what}", stated == true, stated, true)
-    found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
+    check_stated(found, where, e, engine, limits)
     level = None
     if engine.kv_tokens > 0 and e.wait_s > 0:
         level = at_level(limits, costs, engine.kv_tokens, {"": r}, e.step_s)
@@ -360,6 +355,16 @@ def check_engine(
     (first, tpot, _), (ttft, _, e2e) = seen
     full = 1 / max(each.values())
     return Seen(first, ttft - first, tpot, e2e, full * served.steps * level.fixed / (1 - full * served.work))
+
+
+def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts, limits: EngineLimits) -> None:
+    """An engine's limits are the instance's; its KV tokens and the source of its latencies those of its costs."""
+    for what, stated, true in (
+        ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("source of latencies", e.latency, latency_source(engine.provenance)),
+    ):  # fmt: skip
+        found.require(f"{where}: {what}", stated == true, stated, true)
+    found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
 
 
 def check_batched_tokens(
