@@ -535,7 +535,8 @@ def operating_points(
     alone = c.prefill_work_s(u, earlier, np.maximum(u, 1.0), 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
-    x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of one output token nothing is decoded
+        x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
     phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
     if stage == "prefill":
@@ -579,8 +580,8 @@ def operating_points(
         return (weight * value).sum(axis=2, keepdims=True)
 
     decoding = work - prefill
-    prefill_share = mixture(prefill) / mixture(work)  # v
     with np.errstate(invalid="ignore"):
+        prefill_share = mixture(prefill) / mixture(work)  # v
         beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
     mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
     if stage != "decode":
