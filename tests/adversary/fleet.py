@@ -256,8 +256,13 @@ class _Fleet:
                     if v == t and self.points[i].serves[k].demand == name and self.points[i].stage != "decode"
                 }  # fmt: skip
                 self.m.row({**dict.fromkeys(mine, 1.0), column: 1.0}, 1, 1)
-                on_spot = {x: 1.0 for x, q in mine.items() if q.spot}
-                self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
+                for other in ("prefill", "decode"):  # in whichever of the two it does, a request may be on spot
+                    on_spot = {
+                        x: 1.0 for (v, i, k), x in self.x.items()
+                        if v == t and self.points[i].serves[k].demand == name and self.points[i].stage != other
+                        and self.points[i].spot
+                    }  # fmt: skip
+                    self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
         for i, q in enumerate(self.points):
             mine = {self.x[t, i, k]: s for k, s in enumerate(q.serves) if (t, i, k) in self.x}
             for each in zip(*(s.takes for s in mine.values()), strict=True):
@@ -333,11 +338,11 @@ class _Fleet:
                 for row in sums.values():
                     self.m.row(row, high=line.at_most)
         for w in self.workloads:
-            able = [
-                self.n[t, i] for i, q in enumerate(self.points)
-                if any(self.demands[s.demand].workload is w for s in q.serves)
-            ]  # fmt: skip
-            if w.min_replicas:
+            for other in ("decode", "prefill") if w.min_replicas else ():
+                able = [
+                    self.n[t, i] for i, q in enumerate(self.points)
+                    if q.stage != other and any(self.demands[s.demand].workload is w for s in q.serves)
+                ]  # fmt: skip
                 self.m.row(dict.fromkeys(able, 1.0), low=w.min_replicas)
 
     def _quality(self, t: int) -> None:
@@ -1235,8 +1240,7 @@ def _stages(rng: Rng, data: Instance) -> None:
     if stages == ["both"] and maybe(rng):
         del data["deployment"]["stages"]
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
-        for key in ("soft", "min_replicas", "spot_share_max"):
-            w.pop(key, None)
+        w.pop("soft", None)
 
 
 def _weights_gib(w: Instance) -> float:

@@ -53,13 +53,16 @@ def brute_force(problem, tables, most):
     case = tables.case
     least = np.array([case.serve_at_least(case.workload(d.workload)) for d in tables.demands])
     price = rates * [case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands]
-    A = np.zeros((P, len(ways) + W))
+    A = np.zeros((P + 2 * W, len(ways) + W))
+    spot = [case.workload(d.workload).spot_share_max for d in tables.demands] * 2
     meet = np.hstack([np.zeros((W, len(ways))), np.eye(W)])
     for i, (w, used) in enumerate(ways):
         meet[w, i] = 1
         for p in used:
             A[p, i] += rates[w] * tables.load[w, p]
+        A[P + w, i], A[P + W + w, i] = x.spot[used[0]], x.spot[used[-1]]  # prefilled, decoded on spot
     best = None
+    asked = [case.workload(d.workload).min_replicas for d in tables.demands]  # a bucket each
     counts = itertools.product(range(most + 1), repeat=P)
     for n in sorted(counts, key=lambda n: float(np.array(n) @ x.usd_per_hour)):
         cost = float(np.array(n) @ x.usd_per_hour)
@@ -67,7 +70,10 @@ def brute_force(problem, tables, most):
             continue
         if (np.array(n) @ tables.consumption > tables.limits + 1e-9).any():
             continue
-        found = linprog(np.append(np.zeros(len(ways)), price), A_ub=A, b_ub=n, A_eq=meet, b_eq=np.ones(W),
+        able = np.array(n) * can
+        if any(able[w, x.stage != other].sum() < k for w, k in enumerate(asked) for other in (PREFILL, DECODE)):
+            continue
+        found = linprog(np.append(np.zeros(len(ways)), price), A_ub=A, b_ub=[*n, *spot], A_eq=meet, b_eq=np.ones(W),
                         bounds=[(0, None)] * len(ways) + [(0, 1 - v) for v in least])  # fmt: skip
         if found.status == 0:
             best = min(best or np.inf, cost + found.fun)
@@ -248,8 +254,7 @@ def test_heuristics_know_whole_requests_only():
     ({"deployment": {"stages": ["prefill"]}}, "deployment.stages", "prefill and decode together"),
     ({"deployment": {"stages": ["both", "both"]}}, "deployment.stages", "each stage once"),
     ({"serving": "static", "engine": {}, "latency": {}}, "deployment.stages", "[both] with serving: static"),
-    ({"workloads": [APART["workloads"][0] | {"min_replicas": 2}]}, "workloads[0].min_replicas", "no replica"),
-    ({"workloads": [APART["workloads"][0] | {"spot_share_max": 0.5}]}, "workloads[0].spot_share_max", "on spot"),
+    ({"workloads": [APART["workloads"][0] | {"soft": {"usd_per_1000_requests": 1.0}}]}, "workloads[0].soft", "late"),
     ({"certify": "replay"}, "certify", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_of_stages_is_refused(changes, path, said):

@@ -51,10 +51,9 @@ ELASTIC = 1e3  # USD/h of breaking a row by one, in costs of the plan in hand
 
 
 def applies(problem: Fleet) -> bool:
-    """Minimum cost in one period of deployments that only carry load: no reserve, replicas or changes."""
+    """Minimum cost in one period without reserve or changes."""
     one = len(problem.periods) <= 1 and problem.running is None and not changes_matter(problem)
-    plain = problem.reserve is None and not any(w.min_replicas for w in problem.workloads)
-    return one and plain and problem.objective == "min_cost"
+    return one and problem.reserve is None and problem.objective == "min_cost"
 
 
 class _Whole:
