@@ -351,12 +351,12 @@ def quality(m: Parameters) -> Rows:
 
 
 def min_replicas(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload i that some point can serve; not what only decodes."""
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload that a point can serve; none only decodes."""
     return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != DECODE)[:, None], "i"))
 
 
 def min_replicas_decoding(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: the same of decoding; not what only prefills."""
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: the same of decoding; none only prefills."""
     if m.tables.part_s is None:
         return no_rows()
     return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != PREFILL)[:, None], "i"))
@@ -425,8 +425,8 @@ def something_runs(m: FleetModel) -> Rows:
 
 FAMILIES: tuple[Family, ...] = (
     demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share,
-    spot_share_decoded, quality, min_replicas, min_replicas_decoding, one_level, pool_size, survives, small_survives, few_pools, starts_limit, stops_limit,
-    machine_balance, something_runs,
+    spot_share_decoded, quality, min_replicas, min_replicas_decoding, one_level, pool_size, survives, small_survives,
+    few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
 
 

@@ -160,10 +160,10 @@ class FleetWorkload(Entry):
         default=0.0, description="price of requests that are refused; above 0 they may be"
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
-        default=0, description="deployments that can serve this workload; of prefill and decode apart: so many for either"
+        default=0, description="deployments that can serve this workload; where prefill and decode are apart, in either"
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
-        default=1.0, description="of every bucket's requests; of prefill and decode apart: of either"
+        default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"
     )
 
     @model_validator(mode="after")

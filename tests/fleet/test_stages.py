@@ -14,7 +14,7 @@ from fleet_cases import APART, BUSY, random_stages
 from scipy.optimize import linprog
 
 import optmodels
-from formulations.fleet import making
+from formulations.fleet import engines, making
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import engine_of, transfer_bytes
@@ -144,6 +144,29 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
     if len(alike):
         less = tables.latencies.ttft_s[at, first] - other.latencies.ttft_s[at, alike[0]]
         assert less == pytest.approx(12000 * 131072 / 6.25e9, rel=1e-3)
+
+
+def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
+    """Mean E2E of at most 30 s, of which decoding takes 24 to 30: the same level waits less, up to what is left."""
+    chat = APART["workloads"][0] | {"slo": {"deadline_s": 30.0}}
+    problem = optmodels.load(APART | {"workloads": [chat], "deployment": {"stages": ["prefill", "decode"]}})
+
+    def slowest(tables):
+        at = next(i for i, d in enumerate(tables.demands) if d.output_tokens == 512)
+        mine = np.isfinite(tables.load[at])
+        return tables.part_s[at, mine & (tables.points.stage == DECODE)].max()
+
+    waits = build_tables(problem)
+    monkeypatch.setattr(engines, "BUDGETS", 1)
+    fastest = build_tables(problem)
+    assert slowest(fastest) < 24.6
+    assert slowest(waits) > 28.0
+    shortest = [t.part_s[:, t.points.stage == PREFILL].min(axis=1) for t in (waits, fastest)]
+    assert (shortest[0] <= shortest[1]).all()
+    room = 30.0 - np.array([2.0, 1.0])
+    rest = np.array([25.0, 24.0, np.inf, 28.5, 31.0])
+    monkeypatch.undo()
+    np.testing.assert_allclose(engines._budgets(rest, room[None])[:, 0], [[24, 24], [24.5, 26.25], [25, 28.5]])
 
 
 def test_unlike_machines_for_the_two_stages(apart):

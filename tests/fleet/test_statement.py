@@ -132,8 +132,8 @@ def apart():
     """Prefill and decode apart: of the first exchange two points prefill and three decode, of the second one each.
 
     w0 has a deadline of 10 s: the slower prefill point (6 s) is in time for decoding of 4 s, the faster one (2 s) for
-    that of 4 and of 7 s; nothing is for that of 9 s, nor in the second exchange. w1 has none. Only p0 does both. On spot
-    are p0, p2 and p4.
+    that of 4 and of 7 s; nothing is for that of 9 s, nor in the second exchange. w1 has none. Only p0 does both. p0, p2
+    and p4 are on spot.
     """
     problem = fleet(
         [2.0, 4.0], [[1.0, 2.0, 4.0, 2.0, 1.0, 0.5, 2.0, 4.0], [2.0, 4.0, 0.0, 4.0, 0.0, 0.0, 1.0, 1.0]], [1.0] * 8,

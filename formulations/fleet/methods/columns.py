@@ -338,7 +338,8 @@ def solve(
     for points in (opened, np.union1d(opened, relaxed.p)):  # the points of the relaxation's solution, too, if need be
         opened = points
         restricted = _few_pairs(tables, opened, relaxed)
-        report, choice, phases, size = milp(problem, restricted, settings, _rounded(restricted, relaxed.priced[:, opened]))
+        start = _rounded(restricted, relaxed.priced[:, opened])
+        report, choice, phases, size = milp(problem, restricted, settings, start)
         for phase, spent in phases.items():
             seconds[phase] = seconds.get(phase, 0.0) + spent
         if choice is not None or report.status != "infeasible":
