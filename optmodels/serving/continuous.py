@@ -743,7 +743,8 @@ def _first_token(
     """TTFT where requests arrive at rates (W,): moments given the crowd, then those over crowds.
 
     While N requests decode, a step lasts d = a₀ + `decode_s`·N beside prompts, d/(1 − ρ_prefill) with them, and has
-    room for B(N) prompt tokens. A prompt keeps the others from prefill for s = u·d/B + prefill, as in (S7), and waits as in M/G/1:
+    room for B(N) prompt tokens. A prompt keeps the others from prefill for s = u·d/B + prefill, as in (S7), and waits
+    as in M/G/1:
 
         E[W | N] = Σλs²/2(1 − Σλs),   Var[W | N] = E[W | N]² + Σλs³/3(1 − Σλs)
 
