@@ -17,7 +17,7 @@ be measured in one unit everywhere and flows are projected out by cuts (SK §2.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
@@ -102,6 +102,7 @@ class ReservedTables:
     egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
     guards: tuple[Guard, ...]
     unit: float = 1.0  # requests/s that one unit of demand is
+    dispatched: dict[bytes, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # the last one
 
     @property
     def shortfall(self) -> float:
