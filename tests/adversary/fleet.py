@@ -47,7 +47,7 @@ LEFT_OUT = {
             "Certification.seed",
             "Certification.stretch",
         ),
-        "what the step simulator confirms: tests/fleet judges the rounds",
+        "which levels are cut is what a seeded simulation says, no mathematics; the bound is the linear model's, judged here",
     ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",

@@ -43,7 +43,7 @@ LEFT_OUT = {
         ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
          "Orchestration.certification",
          *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
-        "what replays confirm: tests/orchestration judges the rounds",
+        "which levels are cut is what a seeded simulation says, no mathematics; the bound is the linear model's, judged here",
     ),
     "Latency.fitted": _FITTED,
     "Latency.model=LatencyModel": _FITTED,
