@@ -1226,7 +1226,7 @@ def _batching(rng: Rng, data: Instance) -> None:
 
 def _stages(rng: Rng, data: Instance) -> None:
     """Prefill and decode apart, and how caches go from one to the other."""
-    stages = pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    stages = static.stages(rng)
     if "prefill" in stages:  # small enough for one program over every point: three stages, their waits and pairs
         if isinstance(data["pool"], dict):
             data["pool"]["machines"] = data["pool"]["machines"][:2]
@@ -1236,19 +1236,7 @@ def _stages(rng: Rng, data: Instance) -> None:
         data["workloads"] = data["workloads"][:2]
         if "periods" in data and maybe(rng, 0.8):
             data["periods"] = data["periods"][:1]
-    link: Instance = {}
-    known = any("net_gbps" in m for q in _pools(data) for m in q["machines"])
-    if maybe(rng, 0.3) or not known:
-        link["net_gbps"] = between(rng, 0.5, 400)
-    if maybe(rng, 0.3):
-        link["latency_s"] = pick(rng, [0.0, between(rng, 1e-4, 0.5)])
-    if maybe(rng, 0.3):
-        link["most_used"] = between(rng, 0.01, 0.99)
-    if maybe(rng, 0.5):
-        link["tensor_parallel"] = pick(rng, ["any", "equal"])
-    data["deployment"] = {"stages": stages} | ({"link": link} if link else {})
-    if stages == ["both"] and maybe(rng):
-        del data["deployment"]["stages"]
+    data["deployment"] = static.linked(rng, stages, [m for q in _pools(data) for m in q["machines"]])
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
         w.pop("soft", None)
 

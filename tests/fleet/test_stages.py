@@ -101,8 +101,10 @@ def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
     bounds = fleets = 0
     for seed in range(50):
         problem, tables = random_stages(seed)
-        best = solve_compiled(FleetModel(problem, tables).compiled()).objective
-        found, relaxed = exact._of_the_relaxation(problem, tables, Settings(), {})
+        model = FleetModel(problem, tables)
+        compiled = model.compiled()
+        best = solve_compiled(compiled).objective
+        found, relaxed = exact._of_the_relaxation(model, compiled, Settings(), {})
         if best is None:
             assert found is None
             continue
