@@ -81,14 +81,38 @@ def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
     whole = math.floor(count)
     contexts = sum(seen(c, prompt + c.tokens * i) for i in range(whole))
     if count > whole:
-        contexts = _progression(c, prompt, count)
+        contexts = _progression(c, prompt, count, c.tokens)
     slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
     return c.decode_request_s * count + slope * contexts
 
 
 def rounds(c: StepCosts, output: float) -> float:
-    """Steps in which a request gets the output tokens after the first, 1 + a in each where drafts are accepted."""
-    return float(math.ceil((output - 1.0) / c.tokens - 1e-9)) if c.tokens > 1 else output - 1.0
+    """Steps in which a request gets the output tokens after the first; in the mean where drafts are accepted by chance.
+
+    So many as steps before which it lacks one: Σ_n P(n steps make fewer), up to 1,024 tokens, linear between whole
+    numbers; further ones take a step for each 1 + a.
+    """
+    asked = output - 1.0
+    if c.tokens <= 1:
+        return asked
+    whole = min(math.floor(asked), 1024)
+    least, more = (_lacking(c.drafts, c.tokens, d) for d in (whole, min(whole + 1, 1024)))
+    return least + (asked - whole) * (1 / c.tokens if whole == 1024 else more - least)
+
+
+@cache
+def _lacking(drafts: int, tokens: float, asked: int) -> float:
+    """Σ_n P(S_n < asked), S_n being what n steps make, each one token and the drafts up to the first not accepted."""
+    roots = np.roots([*([1.0] * drafts), 1.0 - tokens]) if tokens < 1 + drafts else np.ones(1)  # Σ pʲ = a
+    p = max(float(r.real) for r in roots if abs(r.imag) < 1e-7 and -1e-9 <= r.real <= 1 + 1e-9)
+    step = np.array([0.0, *(p**j * (1 - p) for j in range(drafts)), p**drafts])
+    made, total = np.ones(1), 0.0
+    while asked > 0 and made.sum() > 1e-15 and len(made) > 0:
+        made = made[:asked]
+        total += float(made.sum())
+        made = np.convolve(made, step)
+        made = made[:asked] if made[:asked].any() else np.zeros(0)
+    return total
 
 
 def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
@@ -116,15 +140,15 @@ def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
     )  # fmt: skip
 
 
-def _progression(c: StepCosts, first: float, count: float) -> float:
-    """Σ of what is seen of first, first + 1, …, of a number of terms that is not whole."""
+def _progression(c: StepCosts, first: float, count: float, by: float) -> float:
+    """Σ of what is seen of first, first + by, …, of a number of terms that is not whole."""
 
     def plain(terms: float) -> float:
-        return terms * first + terms * (terms - 1.0) / 2.0
+        return terms * first + by * terms * (terms - 1.0) / 2.0
 
     if c.window is None:
         return plain(count)
-    below = min(max(math.ceil(c.window.tokens - first), 0.0), count)
+    below = min(max(math.ceil((c.window.tokens - first) / by), 0.0), count)
     capped = plain(below) + (count - below) * c.window.tokens
     return c.window.share * capped + (1.0 - c.window.share) * plain(count)
 
@@ -281,14 +305,16 @@ def level(
     # way; one that has come waits for the next step.
     joins = 1.0 if stage == "decode" else 0.0
     whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
-    beside_prompt = [[1 + c.drafts + c.tokens * j for j in range(round(r))] for r in decodes]
+    # Sums over j < r of h + g·j and its square, by Faulhaber, as r is a mean and may be no whole number.
+    sums = [(r, r * (r - 1) / 2, r * (r - 1) * (2 * r - 1) / 6) for r in decodes]
+    first_held = [k.prompt + 1 + c.drafts for k in kinds]
     held = [
-        m * k.prompt + sum(k.prompt + n for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt + n * h + c.tokens * j
+        for m, k, h, (n, j, _) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     squares = [
-        m * k.prompt**2 + sum((k.prompt + n) ** 2 for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt**2 + n * h**2 + 2 * c.tokens * h * j + c.tokens**2 * jj
+        for m, k, h, (n, j, jj) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
