@@ -493,10 +493,10 @@ class Engine:
     most: tuple[float, ...]
 
     def chunks(self, prompt: float) -> int:
-        return math.ceil(prompt / _chunk(self.limits))
+        return math.ceil(prompt / _chunk(self.costs, self.limits))
 
     def prefill_s(self, prompt: float) -> float:
-        return prompt_s(self.costs, prompt, 0.0, _chunk(self.limits), self.charged)
+        return prompt_s(self.costs, prompt, 0.0, _chunk(self.costs, self.limits), self.charged)
 
     def first_s(self, prompt: float) -> float:
         """From the start to the first token."""
@@ -505,11 +505,11 @@ class Engine:
 
     def rest_s(self, output: float) -> float:
         """From the first token to the last."""
-        return (output - 1.0) * self.pace_s
+        return rounds(self.costs, output) * self.pace_s
 
     def turn_s(self, prompt: float) -> float:
         """s: for so long a prompt keeps others waiting."""
-        return prompt * self.step_s / _room(self.limits) + self.prefill_s(prompt)
+        return prompt * self.step_s / _room(self.costs, self.limits) + self.prefill_s(prompt)
 
     def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
         """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
@@ -523,7 +523,8 @@ class Engine:
         begins, ends = under_way(first, bin_s, bins), under_way(last, bin_s, bins)
         # The shape of the mean request's cache, as large as the mean of all requests' caches.
         cache = mean(prompts) * ends + mean(outputs) * _growing(first, last, bin_s, bins)
-        size = mean(self.first_s(p) * p + self.rest_s(n) * (p + n / 2) for p, n in each)
+        k = self.costs.drafts
+        size = mean(self.first_s(p) * (p + k) + self.rest_s(n) * (p + k + n / 2) for p, n in each)
         size /= first * mean(prompts) + (last - first) * (mean(prompts) + mean(outputs) / 2)
         decoding = 0.0
         if last > first:
@@ -545,8 +546,8 @@ def engine(
     def mean(value: Callable[[float, float], float]) -> float:
         return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
 
-    chunk, seqs = _chunk(limits), limits.max_num_seqs
-    steps = mean(lambda p, n: math.ceil(p / chunk) + n - 1.0)
+    chunk, seqs = _chunk(c, limits), limits.max_num_seqs
+    steps = mean(lambda p, n: math.ceil(p / chunk) + rounds(c, n))
     varies = c.experts is not None or c.mixed_context_s > c.context_s
     mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps) if varies else 1.0
     ways = []
@@ -557,21 +558,21 @@ def engine(
     t, a0, crowd_s, charged = min(ways)
     rho = 1.0 - a0 / t
     pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
-    held = [(w * (math.ceil(p / chunk) + n - 1.0) * (p + n / 2), p + n / 2) for w, p, n in mixture]
-    typical = sum(h * size for h, size in held) / sum(h for h, _ in held)
+    held = [(w * (math.ceil(p / chunk) + rounds(c, n)), p + n / 2 + c.drafts) for w, p, n in mixture]
+    typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, rho)
-    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(limits), mixed if mixed < 1 else math.inf, 1.0)
-    wait = limits.waits * mean(lambda p, _: p * t / _room(limits) + prompt_s(c, p, 0.0, chunk, charged))
+    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(c, limits), mixed if mixed < 1 else math.inf, 1.0)
+    wait = limits.waits * mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
     return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
 
 
-def _room(limits: Any) -> int:
-    """Prompt tokens of a step beside one of every running request."""
-    return int(limits.max_num_batched_tokens - limits.max_num_seqs)
+def _room(c: StepCosts, limits: Any) -> int:
+    """Prompt tokens of a step beside one of every running request, and its drafts."""
+    return int(limits.max_num_batched_tokens - (1 + c.drafts) * limits.max_num_seqs)
 
 
-def _chunk(limits: Any) -> int:
-    return min(_room(limits), limits.chunk_tokens or _room(limits))
+def _chunk(c: StepCosts, limits: Any) -> int:
+    return min(_room(c, limits), limits.chunk_tokens or _room(c, limits))
 
 
 def under_way(until_s: float, bin_s: float, bins: int) -> Array:
