@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import Dispatch, dispatch
+from formulations.reserved_capacity.dispatch import Dispatch, kept_dispatch
 from formulations.reserved_capacity.plan import (
     CostLines,
     FlowLine,
@@ -25,7 +25,7 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     """The plan that buys `counts` (C,) of every column; flows and purchases from `found` or by `dispatch`."""
     case, p = t.case, t.case.problem
     counts = np.round(counts)
-    found = dispatch(t, t.reserved(counts)) if found is None else found
+    found = kept_dispatch(t, t.reserved(counts)) if found is None else found
     names, machines = case.regions, [m.machine for m in p.machines]
     lines = [
         ReservationLine(
