@@ -357,16 +357,24 @@ def speculating(
 
     None: the draft model cannot run beside the model, as its heads do not divide or its windows are others.
     """
-    draft, more = None, {"drafts": s.drafts, "head": s.head or 0.0}
+    draft, more = None, drafts_beside(s, weights, kv)
     if s.draft is not None:
-        small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+        small = more["draft"][1]
         if small.heads % d.gpus:
             return None
         draft, _ = resolve(source, replace(d, llm=small, llm_name=llm_name(s.draft)), prompt)
         if costs.window is not None and costs.window != draft.window:
             return None
-        more["draft"] = layer_work(small, weights, kv), small
     return continuous.speculating(costs, s, draft), more
+
+
+def drafts_beside(s: Any, weights: Any, kv: Any) -> Json:
+    """What `continuous.kv_tokens` has to know of a `speculation` section."""
+    more: Json = {"drafts": s.drafts, "head": s.head or 0.0}
+    if s.draft is not None:
+        small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+        more["draft"] = layer_work(small, weights, kv), small
+    return more
 
 
 # Random parts of instances ------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_the_optimum_is_that_of_brute_force_over_counts(busy, seed):
 
 
 def test_capacities_of_one_deployment_are_shared_by_what_it_serves(solved):
-    """Its use of each capacity is at most 1; buckets that lack different ones use less together than each by itself."""
+    """Its use of each capacity is at most 1, and no more than if each bucket's scarcest one were the engine's."""
     lines = solved.plan["periods"][0]["deployments"]
     for line in lines:
         assert max(line["engine"]["capacities"].values()) <= 1 + 1e-9
