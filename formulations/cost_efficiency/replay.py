@@ -1,7 +1,7 @@
 """A plan of engines that batch continuously in the simulator: its closed loop of users, step by step.
 
-N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has them,
-so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
+N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
+them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
