@@ -283,7 +283,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     penalty = np.array([
         np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
     ])  # fmt: skip
-    unit = _unit(rate[reach])
+    unit = _unit(rate[reach], np.concatenate(blocks))
     by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
     egress = np.where(reach, 3600.0 * by_pair, 0.0) * unit
     tables = ReservedTables(
@@ -306,9 +306,9 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     return tables
 
 
-def _unit(rates: Array) -> float:
-    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves."""
-    fastest = float(rates.max(initial=0.0))
+def _unit(rates: Array, demand: Array) -> float:
+    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves; near demand if none."""
+    fastest = float(rates.max(initial=0.0)) or float(demand.max(initial=0.0))
     return 1.0 if fastest <= 0 or 0.01 <= fastest <= 1e4 else 2.0 ** round(np.log2(fastest))
 
 

@@ -377,19 +377,25 @@ class Way:
         running: in flight at that rate, by Little's law.
         first_s: to the first token at the limit's percentile, without waiting.
         e2e_s: of a request in the mean, waiting included.
+        alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all.
+
+    Of an engine that does one stage these are that stage's, the cache's way to its end or from there on included.
     """
 
     requests_per_s: float
     running: float
     first_s: float
     e2e_s: float
+    alone_s: float
+    work_s: float
 
 
 def ways(
     c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
+    stage: str = "both", moved_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads at so many shares of the longest wait.
+    """Every level of 25 loads at so many shares of the longest wait; an engine that only decodes has no wait.
 
     Args:
         c: of the engine's steps.
@@ -401,18 +407,28 @@ def ways(
         shares: of the longest wait that TTFT allows.
         waiting_s: of TTFT, at its percentile, that may be waiting.
         slack: share by which limits are loosened. E2E is that of the tighter reading.
+        stage: what the engine does of a request.
+        moved_s: seconds that its cache is on its way from or to it.
     """
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE):
-        if tpot_s(x, 0, tpot_at, seqs) > tpot_limit * (1 + slack):
+    after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
+    sent = moved_s if stage == "prefill" else 0.0
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s]):
+        joins = x.step_s + moved_s + c.request_s if stage == "decode" else 0.0  # the step in which its cache comes
+        if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue
-        steps, work = x.chunks[0] + rounds(c, kind.output), x.rows[0][0] * (1 - x.fixed_s / x.step_s)
-        decoding = (kind.output - 1) * tpot_s(x, 0, None, seqs)
+        steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)
+        alone, work = steps * x.fixed_s, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
+        decoding = after * tpot_s(x, 0, None, seqs) if after else 0.0
+        if stage == "decode":
+            if (rate := 1 / max(x.rows[0])) > 0:
+                yield Way(rate, rate * alone / (1 - rate * work), 0.0, decoding + joins, alone, work)
+            continue
         for most, share in itertools.product(CLASSES_OF_WAIT, shares):
             (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))
             omega, tighter = (
-                share * min((ttft_limit * (1 + s) - first * slower) / (per * slower), waiting_s / (per * slower),
-                            LONGEST_WAIT_S)
+                share * min((ttft_limit * (1 + s) - first * slower - sent) / (per * slower),
+                            waiting_s / (per * slower), LONGEST_WAIT_S)
                 for s in (slack, min(slack, 0.0))
             )  # fmt: skip
             turn = x.turn_s[0]
@@ -420,8 +436,8 @@ def ways(
                 continue
             rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
             if rate > 0:
-                e2e = (mean + max(tighter, 0.0)) * slower + decoding
-                yield Way(rate, rate * steps * x.fixed_s / (1 - rate * work), first * slower, e2e)
+                e2e = (mean + max(tighter, 0.0)) * slower + decoding + sent
+                yield Way(rate, rate * alone / (1 - rate * work), first * slower + sent, e2e, alone, work)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------

@@ -540,6 +540,31 @@ def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
     limits["max_num_batched_tokens"] += k * limits["max_num_seqs"]
 
 
+def stages(rng: Rng) -> list[str]:
+    """What deployments may do of a request."""
+    return list(
+        pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    )
+
+
+def linked(rng: Rng, stages: list[str], machines: list[Json]) -> Json:
+    """A `deployment` section: such stages, and how caches go between machines of which some may say their network."""
+    link: Json = {}
+    known = any("net_gbps" in m for m in machines)
+    if maybe(rng, 0.3) or not known:
+        link["net_gbps"] = between(rng, 0.5, 400)
+    if maybe(rng, 0.3):
+        link["latency_s"] = pick(rng, [0.0, between(rng, 1e-4, 0.5)])
+    if maybe(rng, 0.3):
+        link["most_used"] = between(rng, 0.01, 0.99)
+    if maybe(rng, 0.5):
+        link["tensor_parallel"] = pick(rng, ["any", "equal"])
+    found: Json = {"stages": stages} | ({"link": link} if link else {})
+    if stages == ["both"] and maybe(rng):
+        del found["stages"]
+    return found
+
+
 def memory(rng: Rng) -> Json:
     """Memory rules, some of them said."""
     found: Json = {}

@@ -81,12 +81,13 @@ def test_the_mean_step_and_what_requests_see_are_those_of_the_simulator(load):
         classes.output_tokens[klass, 0].astype(int),
     )  # fmt: skip
     seen = simulate(arrivals, [Engine(DRAFTED, 10**8, 4096, 2048 + 4 * 4096)])
-    found = predict(DRAFTED, classes, rates, 2048.0, 4096)
+    roomy = EngineLimits(max_num_seqs=4096, max_num_batched_tokens=2048 + 4 * 4096, speculation=(THREE,))
+    found = predict(DRAFTED, classes, rates, roomy)
     assert seen.busy_s[0] / seen.steps[0] == pytest.approx(found.step_s, rel=0.02)
     wide = EngineLimits(max_num_seqs=256, max_num_batched_tokens=4096, speculation=(THREE,))
     tight = simulate(arrivals, [Engine(DRAFTED, 10**8, 256, 4096)])
     at = running(DRAFTED, 1.0, classes, rates, 1e8, wide)
     assert float(np.nanmean(tight.tpot_s)) == pytest.approx(at.tpot_s[None], rel=0.05)
     assert float(np.nanmean(tight.e2e_s[klass == 0])) == pytest.approx(at.e2e_s[None][0], rel=0.1)
-    plain = predict(PLAIN, classes, rates, 2048.0, 4096) if load < 0.6 else None
+    plain = predict(PLAIN, classes, rates, roomy) if load < 0.6 else None
     assert plain is None or found.tpot_s[None] < plain.tpot_s[None]

@@ -261,16 +261,20 @@ def _by_part(
         statuses.append(found.status)
         limit = limit or found.limit
         bound += found.bound if found.bound is not None else -math.inf
+        if found.status == "infeasible":
+            return Outcome("infeasible", None, None, found.limit, seconds, size, log | details)
         if not isinstance(found.plan, Choice):
-            status = found.status if found.status == "infeasible" else "no_solution_found"
-            return Outcome(status, None, None, found.limit, seconds, size, log | details)
+            continue
         n[:, columns] += found.plan.n
         pieces.append(replace(found.plan, w=rows[found.plan.w], p=columns[found.plan.p]))
         if options.on_event is not None:
             options.on_event(Event(time.perf_counter() - began, None, bound, 0))
+    log["parts"] = len(parts)
+    if len(pieces) < len(parts):  # the bounds of all parts stand, for the plan that a heuristic may have
+        least = bound if math.isfinite(bound) else None
+        return Outcome("no_solution_found", None, least, limit, seconds, size, log)
     choice = Choice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
     plan = make_plan(tables, choice)
-    log["parts"] = len(parts)
     proved = math.isfinite(bound) and plan.total_usd_per_hour - bound <= 1e-6 * plan.total_usd_per_hour
     return Outcome(
         "optimal" if proved or set(statuses) == {"optimal"} else "feasible", plan,
