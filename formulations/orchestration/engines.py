@@ -18,11 +18,11 @@ engine keeps to t as long as no more comes in than these capacities of one engin
 
 With `Continuous.bursts` ω is the wait at the quantile asked for, w its most over the mean: of a wait that is positive
 with probability ρ and then exponential, the quantile q is ln(ρ/(1 − q))/ρ means, at most 1/(e(1 − q)). Without, w = 1
-and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω where I = 1, Poisson arrivals. Of others the work
-that comes in a window has the variance Var(s) + I·s̄² a request in place of E[s²], I being the index of dispersion of
-how many come (variance over mean), and W is that over 2(1 − Σλs) in heavy traffic. An engine that gets the share p of a
-stream sees 1 + p(I − 1) of its I if requests are dealt at random; p is what it serves at its level, batch/(t·Σ steps) a
-second, over all that come of the model: it may be less, never more, and dealing in turn only evens arrivals out.
+and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω/w where I = 1, Poisson arrivals. Of
+others the work that comes in a window has the variance Var(s) + I·s̄² a request in place of E[s²], I being the index of
+dispersion of how many come (variance over mean), and W is that over 2(1 − Σλs) in heavy traffic. An engine that gets
+the share p of a stream sees 1 + p(I − 1) of its I if requests are dealt at random (in turn: less); p is what it serves
+at its level, batch/(t·Σ steps) a second, over all that come of the model.
 
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'

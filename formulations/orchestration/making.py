@@ -93,7 +93,8 @@ def _engine(x: Configuration, running: float) -> EngineLine | None:
         max_num_seqs=e.lets_in(running), max_num_batched_tokens=e.limits.max_num_batched_tokens,
         chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
         token_s=e.token_s,
-        time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]), waits=x.waits,
+        time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]),
+        waits=x.waits,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -352,14 +352,14 @@ class Continuous(EngineLimits):
     )
     waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] = Field(
         default=0.5,
-        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts; of"
-        " several the plan chooses one for each instance",
+        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts;"
+        " of several the plan chooses one for each instance",
     )
 
     bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace"] | None = Field(
         default=None,
-        description="waits hold at the quantile, with arrivals of this index of dispersion (variance over mean of how many"
-        " come in half a second; 1: Poisson; trace: as measured, 1 at least); default: in the mean, with Poisson arrivals",
+        description="waits hold at the quantile, with arrivals of this index of dispersion (variance over mean of how"
+        " many come in half a second; 1: Poisson; trace: as measured, 1 at least); default: in the mean, Poisson",
     )
 
     @model_validator(mode="after")

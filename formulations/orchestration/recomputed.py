@@ -120,7 +120,7 @@ class Recomputed:
     """
 
     case: OrchestrationCase
-    candidates: dict[tuple[str, str, int, int, int, int], Candidate]
+    candidates: dict[tuple[str, str, int, int, int, int, float | None], Candidate]
     groups: tuple[Group, ...]
     bins: int
     bin_s: float

@@ -19,7 +19,7 @@ from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.engines import drafted
+from optmodels.plan.engines import drafted, steps_after
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit
@@ -35,7 +35,7 @@ class Level:
         charged: every chunk pays `prompt_step_s`.
         wait_s: ω, that prompts wait for others as planned: `waits` times what the mean one occupies.
         mean_wait_s: that they may wait in the mean: ω, or with bursts less, so that ω is the quantile.
-        burst_s: what a burst adds to the mean square of a turn over a turn: (I − 1)·(share of all requests)·(mean turn).
+        burst_s: what bursts add to the mean square of turns, over a turn: (I − 1)·(share of all requests)·(mean turn).
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
     """
@@ -165,12 +165,8 @@ def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool
 
 
 def _steps_after(costs: StepCosts, output: Array) -> Array:
-    """Steps that make the tokens after the first: with drafts no more than are needed in the mean."""
-    if costs.tokens == 1:
-        return output - 1
-    whole = np.floor((output - 1) / costs.tokens)
-    found: Array = whole + (output - 1 - whole * costs.tokens > 1e-6)
-    return found
+    """Steps that make the tokens after the first, in the mean."""
+    return np.array([steps_after(each, costs.drafts, costs.tokens) for each in output.tolist()])
 
 
 def _decode_s(costs: StepCosts, prompt: Array, output: Array, slope_s: float) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.traces.types import Trace
@@ -106,7 +107,7 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
     return replace(drawn, arrival_s=np.concatenate(times), name=f"{trace.name}, resampled with seed {seed}")
 
 
-def dispersion(arrival_s: Array, window_s: float) -> float:
+def dispersion(arrival_s: npt.NDArray[np.float64], window_s: float) -> float:
     """Index of dispersion of arrivals: variance over mean of how many come in a window; 1 of Poisson's.
 
     From differences of neighbouring windows, Σ(c′ − c)²/2Σc, which a rate that changes slowly leaves alone (von
