@@ -64,7 +64,7 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.latency.resolve import llm_name
-from optmodels.latency.speculation import Speculation
+from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveInt, Seconds
 
@@ -299,8 +299,13 @@ class Coefficients:
         return work
 
     def rounds(self, decodes: Array) -> Array:
-        """Steps that make so many tokens after the first; fewer than these only where drafts are accepted."""
-        found: Array = np.where(self.tokens > 1.0, np.ceil(decodes / self.tokens - 1e-9), decodes)
+        """Steps that make so many tokens after the first, in the mean; fewer only where drafts are accepted."""
+        every = np.broadcast_arrays(self.tokens, self.drafts, np.asarray(decodes, dtype=float))
+        tokens, drafts, found = every[0], every[1], every[2].copy()
+        for g, k in {*zip(tokens.ravel().tolist(), drafts.ravel().tolist(), strict=True)} if tokens.max() > 1 else ():
+            if g > 1.0:
+                mine = (tokens == g) & (drafts == k)
+                found[mine] = steps_for(found[mine], round(k), g)
         return found
 
     def held(self, prompt: Array, decodes: Array) -> tuple[Array, Array]:

@@ -81,14 +81,38 @@ def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
     whole = math.floor(count)
     contexts = sum(seen(c, prompt + c.tokens * i) for i in range(whole))
     if count > whole:
-        contexts = _progression(c, prompt, count)
+        contexts = _progression(c, prompt, count, c.tokens)
     slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
     return c.decode_request_s * count + slope * contexts
 
 
 def rounds(c: StepCosts, output: float) -> float:
-    """Steps in which a request gets the output tokens after the first, 1 + a in each where drafts are accepted."""
-    return float(math.ceil((output - 1.0) / c.tokens - 1e-9)) if c.tokens > 1 else output - 1.0
+    """Steps in which a request gets the output tokens after the first; in the mean where drafts are accepted by chance.
+
+    So many as steps before which it lacks one: Σ_n P(n steps make fewer), up to 1,024 tokens, linear between whole
+    numbers; further ones take a step for each 1 + a.
+    """
+    asked = output - 1.0
+    if c.tokens <= 1:
+        return asked
+    whole = min(math.floor(asked), 1024)
+    least, more = (_lacking(c.drafts, c.tokens, d) for d in (whole, min(whole + 1, 1024)))
+    return least + (asked - whole) * (1 / c.tokens if whole == 1024 else more - least)
+
+
+@cache
+def _lacking(drafts: int, tokens: float, asked: int) -> float:
+    """Σ_n P(S_n < asked), S_n being what n steps make, each one token and the drafts up to the first not accepted."""
+    roots = np.roots([*([1.0] * drafts), 1.0 - tokens]) if tokens < 1 + drafts else np.ones(1)  # Σ pʲ = a
+    p = max(float(r.real) for r in roots if abs(r.imag) < 1e-7 and -1e-9 <= r.real <= 1 + 1e-9)
+    step = np.array([0.0, *(p**j * (1 - p) for j in range(drafts)), p**drafts])
+    made, total = np.ones(1), 0.0
+    while asked > 0 and made.sum() > 1e-15 and len(made) > 0:
+        made = made[:asked]
+        total += float(made.sum())
+        made = np.convolve(made, step)
+        made = made[:asked] if made[:asked].any() else np.zeros(0)
+    return total
 
 
 def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
@@ -116,15 +140,15 @@ def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
     )  # fmt: skip
 
 
-def _progression(c: StepCosts, first: float, count: float) -> float:
-    """Σ of what is seen of first, first + 1, …, of a number of terms that is not whole."""
+def _progression(c: StepCosts, first: float, count: float, by: float) -> float:
+    """Σ of what is seen of first, first + by, …, of a number of terms that is not whole."""
 
     def plain(terms: float) -> float:
-        return terms * first + terms * (terms - 1.0) / 2.0
+        return terms * first + by * terms * (terms - 1.0) / 2.0
 
     if c.window is None:
         return plain(count)
-    below = min(max(math.ceil(c.window.tokens - first), 0.0), count)
+    below = min(max(math.ceil((c.window.tokens - first) / by), 0.0), count)
     capped = plain(below) + (count - below) * c.window.tokens
     return c.window.share * capped + (1.0 - c.window.share) * plain(count)
 
@@ -281,14 +305,16 @@ def level(
     # way; one that has come waits for the next step.
     joins = 1.0 if stage == "decode" else 0.0
     whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
-    beside_prompt = [[1 + c.drafts + c.tokens * j for j in range(round(r))] for r in decodes]
+    # Sums over j < r of h + g·j and its square, by Faulhaber, as r is a mean and may be no whole number.
+    sums = [(r, r * (r - 1) / 2, r * (r - 1) * (2 * r - 1) / 6) for r in decodes]
+    first_held = [k.prompt + 1 + c.drafts for k in kinds]
     held = [
-        m * k.prompt + sum(k.prompt + n for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt + n * h + c.tokens * j
+        for m, k, h, (n, j, _) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     squares = [
-        m * k.prompt**2 + sum((k.prompt + n) ** 2 for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt**2 + n * h**2 + 2 * c.tokens * h * j + c.tokens**2 * jj
+        for m, k, h, (n, j, jj) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
@@ -452,6 +478,8 @@ class Engine:
         limits: the instance's `engine` section.
         charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
         mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
+        burst_s: what a burst adds to the mean square of turns, over the mean turn.
         most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
     """
 
@@ -464,6 +492,8 @@ class Engine:
     step_s: float
     pace_s: float
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     most: tuple[float, ...]
 
     def chunks(self, prompt: float) -> int:
@@ -503,7 +533,7 @@ class Engine:
         decoding = 0.0
         if last > first:
             decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each) / (last - first)
-        turns = mean(self.turn_s(p) + self.turn_s(p) ** 2 / (2 * self.wait_s) for p in prompts)
+        turns = mean(s + s * (s + self.burst_s) / (2 * self.mean_wait_s) for s in map(self.turn_s, prompts))
         rows = (
             begins * mean(self.prefill_s(p) for p in prompts) / first + (ends - begins) * decoding,
             ends, cache * size, begins * mean(prompts) * self.step_s / first,
@@ -513,9 +543,13 @@ class Engine:
 
 
 def engine(
-    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int
-) -> Engine:
-    """The level of a batch for a mixture of (weight, prompt, output)."""
+    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int,
+    waits: float, stream: tuple[float, float],
+) -> Engine:  # fmt: skip
+    """The level of a batch and a wait for a mixture of (weight, prompt, output).
+
+    `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
+    """
 
     def mean(value: Callable[[float, float], float]) -> float:
         return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
@@ -536,8 +570,15 @@ def engine(
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, rho)
     most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(c, limits), mixed if mixed < 1 else math.inf, 1.0)
-    wait = limits.waits * mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
-    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
+    turn = mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
+    # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
+    mine = min(batch / steps / t / stream[0], 1.0) if stream[0] > 0 else 0.0
+    mean_wait = waits * turn
+    if limits.bursts is not None:  # the planned wait is the quantile at the share of waiting at which it is longest
+        above = 1.0 - limits.quantile
+        mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
+    burst = mine * (stream[1] - 1.0) * turn
+    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), waits * turn, mean_wait, burst, most)
 
 
 def _room(c: StepCosts, limits: Any) -> int:

@@ -360,8 +360,8 @@ def solve(
     most = MOST_PAIRS if usd - bound <= ENOUGH * usd else MOST_PAIRS_OPEN
     if (usd - bound) > goal * usd and pairs <= most and left > 1:
         whole = tables.restricted(rest)
-        start = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
-        again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), start)
+        kept = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
+        again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), kept)
         if again.bound is not None:
             bound = max(bound, min(again.bound, usd))
         elif again.status == "infeasible":
