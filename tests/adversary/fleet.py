@@ -47,7 +47,7 @@ LEFT_OUT = {
             "Certification.seed",
             "Certification.stretch",
         ),
-        "which levels are cut is what a seeded simulation says, no mathematics; the bound is the linear model's, judged here",
+        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",

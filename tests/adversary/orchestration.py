@@ -44,7 +44,7 @@ LEFT_OUT = {
         ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
          "Orchestration.certification",
          *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
-        "which levels are cut is what a seeded simulation says, no mathematics; the bound is the linear model's, judged here",
+        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Latency.fitted": _FITTED,
     "Latency.model=LatencyModel": _FITTED,
