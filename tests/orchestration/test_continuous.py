@@ -147,6 +147,11 @@ VARIANTS = {
         "speculation": [{"model": "mistral-7b", "drafts": 2, "acceptance": 0.6, "head": 0.05},
                         {"model": "llama-3.2-3b", "drafts": 4, "accepted": 1.25, "draft": "qwen3-0.6b"}],
     }},
+    "a model that nobody asks for": {
+        "requests": {"duration_s": 60, "classes": [
+            {"model": "mistral-7b", "output_tokens": 400, "prompt_tokens": 90, "slo_factor": 1.5, "requests_per_s": 2},
+        ]},
+    },
     "waits": {"engine": {"waits": [1, 4], "bursts": "trace", "quantile": 0.9}},
     "rates": {
         "requests": {"duration_s": 60, "classes": [
