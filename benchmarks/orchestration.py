@@ -5,6 +5,8 @@
     python benchmarks/orchestration.py scale      1,000 to 100,000 GPUs, a million to 200 million requests, as classes; busy and overloaded
     python benchmarks/orchestration.py replay     predicted against replayed attainment, by policy and load
     python benchmarks/orchestration.py named      predicted, by name and replayed attainment of the shipped traces
+    python benchmarks/orchestration.py shared     MaaSO's six traces on engines that batch continuously: exact and heuristics,
+                                                  predicted and replayed with the dispatcher that each plan names
     python benchmarks/orchestration.py engines FILE THETA FACTOR SECONDS GPUS…
                                                   a trace file on engines that batch continuously: the first SECONDS of it,
                                                   FACTOR times as fast; planned, certified, and greedy_dp beside them
@@ -172,13 +174,40 @@ def engines(file: str, theta: str, factor: str, seconds: str, *gpus: str) -> Non
         print(f"| {number} | " + " | ".join(shown[:-1]) + " |", flush=True)
 
 
+def shared() -> None:
+    """MaaSO's six traces on shared engines: predicted, and replayed with the dispatcher that the plan names."""
+    methods = ("exact", "greedy_dp", "selective_replication")
+    print(
+        "| trace | GPUs | predicted | replayed | predicted − replayed | "
+        + " | ".join(f"{m} replayed" for m in methods[1:])
+        + " | exact − best heuristic |\n"
+        + "|---" * (6 + len(methods))
+        + "|"
+    )
+    for trace in range(1, 7):
+        document = yaml.safe_load((FOLDER / f"maaso-trace-{trace}.yaml").read_text(encoding="utf-8"))
+        document |= {"serving": "continuous", "latency": {"model": "default"}, "objective": {"alpha": 1.0}}
+        document["candidates"] = {"tp": [1, 2, 4], "batch": [1, 2, 4, 8, 16, 32, 64, 128]}
+        document["requests"]["trace"]["generated"] |= {"requests": 5000, "requests_per_s": 26}
+        for gpus in (6, 8, 12):
+            document["cluster"] = {"servers": [{"server": "s", "count": 1, "gpu": "h100", "gpus": gpus}]}
+            seen = []
+            for method in methods:
+                r = optmodels.solve(document, method, gap=GAP, time_limit=LIMIT / 2, out_of_sample=False)
+                seen.append((r.plan["prediction"]["attainment"], _named_policy(r)))
+            (predicted, replayed), *others = seen
+            best = max(x for _, x in others)
+            figures = (predicted, replayed, predicted - replayed, *(x for _, x in others), replayed - best)
+            print(f"| {trace} | {gpus} | " + " | ".join(f"{100 * x:.1f}" for x in figures) + " |", flush=True)
+
+
 def _named_policy(result: optmodels.Result) -> float:
     """Replayed attainment with the dispatcher that the plan names."""
     found = optmodels.replay(result, policy=result.plan["dispatcher"]["policy"])["report"]
     return float(found["policies"][found["policy"]]["attainment"])
 
 
-SECTIONS = {"traces": traces, "scale": scale, "replay": replay, "named": named}
+SECTIONS = {"traces": traces, "scale": scale, "replay": replay, "named": named, "shared": shared}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["engines"]:

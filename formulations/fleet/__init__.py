@@ -26,6 +26,7 @@ FORMULATION = part.formulation(
     attach=part("model:attach"),
     plan=part("plan:FleetPlan"),
     trusted=part("check:TRUSTED"),
+    timed=part("check:TIMED"),
     objective=part("plan:objective_value"),
     certifies="every fleet of the operating points considered, at their planned loads",
 )

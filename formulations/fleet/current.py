@@ -198,7 +198,8 @@ def of_trace(problem: Fleet, trace: Trace) -> Fleet:
                     longest_tokens=int((prompt + output)[mine].max()),
                 ))  # fmt: skip
         if buckets:
-            workloads.append(w.model_copy(update={"buckets": tuple(buckets), "trace": None, "requests_per_s": None}))
+            source = {"trace": None, "requests": None, "requests_per_s": None}
+            workloads.append(w.model_copy(update={"buckets": tuple(buckets), **source}))
     made = problem.model_copy(update={"workloads": tuple(workloads), "periods": ()})
     made._resolved, made._folder = None, problem._folder
     return made

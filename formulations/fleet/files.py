@@ -6,6 +6,7 @@ import csv
 import datetime
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 MAX_TOKENS = 10**6  # of a request, as in buckets that an instance writes out
+MOST_REQUESTS = 50_000  # of a trace that a result holds one by one, and replays out of sample
 LONGEST_S = 10 * 365 * 86400.0  # beyond, times of two kinds are mixed
 
 
@@ -55,13 +57,36 @@ class Trace(Entry):
         return self
 
 
-def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, int]]:
-    """Buckets of a trace file, empty ones left out.
+class BucketRequests(Entry):
+    """The requests that a workload's buckets were cut from, in the order of their arrival."""
+
+    arrival_s: tuple[NonNegative, ...] = Field(min_length=1, description="ascending, at the rate that is planned for")
+    input_tokens: tuple[PositiveInt, ...] = Field(description="of each prompt")
+    output_tokens: tuple[PositiveInt, ...] = Field(description="of each answer")
+    bucket: tuple[Annotated[int, Field(strict=True, ge=0)], ...] = Field(description="index of each one's bucket")
+
+    @model_validator(mode="after")
+    def _equally_long(self) -> BucketRequests:
+        n = len(self.arrival_s)
+        for key in ("input_tokens", "output_tokens", "bucket"):
+            if len(getattr(self, key)) != n:
+                raise ValueError(f"{key} of {n} requests like arrival_s (it has {len(getattr(self, key))})")
+        if any(a > b for a, b in pairwise(self.arrival_s)):
+            raise ValueError("arrival_s in ascending order")
+        return self
+
+
+Cell = tuple[str, int, int, float, int]
+
+
+def bucket_trace(path: Path, trace: Trace) -> tuple[list[Cell], BucketRequests | None]:
+    """Buckets of a trace file, empty ones left out, and its requests.
 
     Means are rounded up. The rate is requests / (last − first timestamp).
 
     Returns:
-        Name, mean input tokens, mean output tokens, requests/s, tokens of the longest request.
+        Name, mean input tokens, mean output tokens, requests/s, tokens of the longest request; and the requests, None
+        if there are more than `MOST_REQUESTS`.
 
     Raises:
         InputError: unreadable, a missing column, a bad row, or no time span.
@@ -69,9 +94,10 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, i
     name = str(path)
     times: list[float] = []
     lengths: list[tuple[int, int]] = []
+    served: list[float] = []  # times of those that have lengths
     known = _known(path, trace)
     if known is not None:
-        times = known.arrival_s.tolist()
+        times = served = known.arrival_s.tolist()
         lengths = list(zip(known.prompt_tokens.tolist(), known.output_tokens.tolist(), strict=True))
     for line, row in () if known is not None else _rows(path):
         try:
@@ -87,6 +113,7 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, i
             ) from None
         if a >= 1 and b >= 1:
             lengths.append((a, b))
+            served.append(times[-1])
     span = max(times) - min(times) if times else 0.0
     if not 0 < span <= LONGEST_S or not lengths:
         expected = f"requests over a time span > 0 of at most {LONGEST_S / (365 * 86400):g} years"
@@ -96,15 +123,25 @@ def bucket_trace(path: Path, trace: Trace) -> list[tuple[str, int, int, float, i
         raise InputError(Mistake(name, "", f"a request of {longest:,} tokens", f"at most {MAX_TOKENS:,} tokens"))
     row_of = np.searchsorted(np.array(trace.input_edges), data[:, 0])
     column_of = np.searchsorted(np.array(trace.output_edges), data[:, 1])
-    cells = []
+    cells: list[Cell] = []
+    bucket = np.zeros(len(data), np.int64)
     for i in range(len(trace.input_edges) + 1):
         for j in range(len(trace.output_edges) + 1):
-            mine = data[(row_of == i) & (column_of == j)]
+            here = (row_of == i) & (column_of == j)
+            mine = data[here]
             if len(mine):
+                bucket[here] = len(cells)
                 label = f"{_range(trace.input_edges, i)}x{_range(trace.output_edges, j)}"
                 a, b = (math.ceil(v) for v in mine.mean(axis=0))
                 cells.append((label, a, b, len(mine) / span * trace.rate_factor, int(mine.sum(axis=1).max())))
-    return cells
+    if len(data) > MOST_REQUESTS:
+        return cells, None
+    order = np.argsort(served, kind="stable")
+    arrival = (np.array(served)[order] - min(times)) / trace.rate_factor
+    return cells, BucketRequests(
+        arrival_s=tuple(arrival.tolist()), input_tokens=tuple(data[order, 0].tolist()),
+        output_tokens=tuple(data[order, 1].tolist()), bucket=tuple(bucket[order].tolist()),
+    )  # fmt: skip
 
 
 def _known(path: Path, trace: Trace) -> Requests | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
-from formulations.fleet.files import MelangeConfig, Trace, bucket_trace, read_points_table
+from formulations.fleet.files import BucketRequests, MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
@@ -45,6 +46,8 @@ from optmodels.serving.static import (
     Workload,
     select_machines,
 )
+from optmodels.traces.types import Label
+from optmodels.traces.types import Trace as Requests
 from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
 LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
@@ -149,6 +152,9 @@ class FleetWorkload(Entry):
     )
     buckets: tuple[Bucket, ...] | None = Field(default=None, description="its requests by length; or trace")
     trace: Trace | None = Field(default=None, description="a request trace that is cut into buckets; or buckets")
+    requests: BucketRequests | None = Field(
+        default=None, description="what the buckets were cut from, as a result writes it: replays send these"
+    )
     slo: FleetSlo = Field(default=FleetSlo(), description="what it is promised")
     soft: SoftSlo | None = Field(default=None, description="without it the SLO always holds")
     weight: Positive = Field(default=1.0, description="of its requests in max_served")
@@ -179,6 +185,11 @@ class FleetWorkload(Entry):
                 raise ValueError(f"each bucket once: {twice!r} is there twice")
             if any(b.share is not None for b in self.buckets) and self.requests_per_s is None:
                 raise ValueError("requests_per_s of the workload, of which the buckets have shares")
+        if self.requests is not None:
+            if self.buckets is None:
+                raise ValueError("requests only beside the buckets that were cut from them")
+            if max(self.requests.bucket) >= len(self.buckets):
+                raise ValueError(f"requests.bucket below {len(self.buckets)}, the number of buckets")
         if self.requests_per_s is not None and not any(b.share is not None for b in self.buckets or ()):
             raise ValueError("requests_per_s only where buckets have shares of it: other demand has rates of its own")
         return self
@@ -516,12 +527,17 @@ class Fleet(Problem):
 
     _resolved: FleetCase | None = None
 
+    def own_trace(self) -> Requests | None:
+        """The requests of the busiest period one by one; None unless every workload was cut from a trace."""
+        return self.resolve().trace
+
     def inline(self) -> Fleet:
         """The same problem with catalogue entries, traces and measured points written out."""
         case = self.resolve()
         workloads = tuple(
             w.model_copy(update={
                 **_models_written_out(w, case), "trace": None, "requests_per_s": None, "buckets": _written_out(w, case),
+                "requests": case.requests.get(w.name),
             })
             for w in case.workloads
         )  # fmt: skip
@@ -611,6 +627,7 @@ class FleetCase:
     slice_factor: int
     source: Source | None = None  # of engines' step latencies, with serving: continuous
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
+    requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
 
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:
@@ -619,6 +636,27 @@ class FleetCase:
     def workload(self, name: str) -> FleetWorkload:
         """A workload by name."""
         return self._by_name[name]
+
+    @cached_property
+    def trace(self) -> Requests | None:
+        """The requests one by one as often as they come in the busiest period, labelled ``workload/bucket``."""
+        if not self.requests or any(w.name not in self.requests for w in self.workloads):
+            return None
+        busiest = max(range(len(self.periods)), key=lambda q: sum(d.requests_per_s[q] for d in self.demands))
+        period, names, parts = self.periods[busiest], [d.name for d in self.demands], []
+        for w in self.workloads:
+            x, factor = self.requests[w.name], period.rate_factors.get(w.name, period.rate_factor)
+            cut = [d.bucket for d in self.demands if d.workload == w.name]
+            labels = [b.label for b in w.buckets] if w.buckets else cut
+            known = {i: names.index(f"{w.name}/{b}") for i, b in enumerate(labels) if f"{w.name}/{b}" in names}
+            code = np.array([known.get(b, -1) for b in x.bucket], np.int64)
+            arrival = np.array(x.arrival_s) / factor if factor > 0 else np.full(len(code), np.inf)
+            parts.append((arrival, np.array(x.input_tokens), np.array(x.output_tokens), code))
+        arrival, prompt, output, code = (np.concatenate(c) for c in zip(*parts, strict=True))
+        keep = np.flatnonzero((code >= 0) & np.isfinite(arrival))
+        keep = keep[np.argsort(arrival[keep], kind="stable")]
+        label = Label(tuple(names), code[keep])
+        return Requests("requests", arrival[keep], prompt[keep], output[keep], {"class": label})
 
     @cached_property
     def architectures(self) -> dict[str, Architecture]:
@@ -766,7 +804,7 @@ def _resolve(p: Fleet) -> FleetCase:
         for name in period.rate_factors:
             if name not in names:
                 wrong.unknown(f"periods[{i}].rate_factors.{name}", name, "a workload", names)
-    demands = _demands(p, workloads, periods, wrong)
+    demands, requests = _demands(p, workloads, periods, wrong)
     machines: tuple[Machine, ...] = ()
     if p.pool is not None:
         several = p.pool if isinstance(p.pool, tuple) else (p.pool,)
@@ -829,7 +867,7 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor, source, hits,
+        calibration, points, periods, slice_factor, source, hits, requests,
     )  # fmt: skip
 
 
@@ -871,14 +909,19 @@ class _HitFile(Entry):
 
 def _demands(
     p: Fleet, workloads: tuple[FleetWorkload, ...], periods: tuple[Period, ...], wrong: Mistakes
-) -> tuple[Demand, ...]:
-    """Every bucket of every workload with its rate by period; buckets without requests are left out."""
+) -> tuple[tuple[Demand, ...], dict[str, BucketRequests]]:
+    """Every bucket of every workload with its rate by period, and the requests where they are known.
+
+    Buckets without requests are left out.
+    """
     demands: list[Demand] = []
+    requests = {w.name: w.requests for w in workloads if w.requests is not None}
     for i, w in enumerate(workloads):
         buckets = w.buckets or ()
         if w.trace is not None:
             with wrong.collecting():
-                cells = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
+                cells, known = bucket_trace(p.beside(w.trace.file, f"workloads[{i}].trace.file"), w.trace)
+                requests |= {} if known is None else {w.name: known}
                 buckets = tuple(
                     Bucket(name=n, input_tokens=a, output_tokens=b, requests_per_s=r, longest_tokens=most)
                     for n, a, b, r, most in cells
@@ -895,7 +938,7 @@ def _demands(
                 )
     if workloads and not demands and not wrong:
         wrong.add("workloads", 0.0, "a bucket with requests_per_s > 0")
-    return tuple(demands)
+    return tuple(demands), requests
 
 
 def _modelled(

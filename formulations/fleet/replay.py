@@ -34,6 +34,7 @@ from optmodels.serving.continuous import LatencyLimit, seconds_and_quantile
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.options import ReplayOptions
 from optmodels.simulation.summary import quantiles
+from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
 from optmodels.units import GBPS
 
@@ -42,6 +43,7 @@ Ints = npt.NDArray[np.int64]
 POLICIES = ("planned_shares", "random")
 UNUSED = "predicted output lengths change nothing: shares of a fleet do not go by lengths"
 DRAWN = 100_000  # requests, where there is no trace
+OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ def replay(
         problem: the instance.
         plan: its plan as JSON data.
         trace: requests, with a label ``class`` (``workload/bucket``) or ``model`` (workload) unless there is one
-            workload; those of a workload go to the bucket with the nearest lengths. None: 100,000 Poisson arrivals at
-            the plan's rates.
+            workload; those of a workload go to the bucket with the nearest lengths. None: the instance's own, where its
+            workloads were cut from traces, else 100,000 Poisson arrivals at the plan's rates.
         options: policy and seed; service times are the plan's, so ``speed`` changes nothing.
 
     Returns:
@@ -88,6 +90,7 @@ def replay(
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
+    trace = case.trace if trace is None else trace
     requests, code = drawn(case, period.name, rng) if trace is None else (trace, codes_of(case, trace))
     planned = [[(k, s) for k, d in enumerate(period.deployments) for s in d.serves
                 if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
@@ -114,6 +117,29 @@ def replay(
         "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
+
+
+def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
+    """A plan made for a trace on other requests: blocks of that trace drawn anew, beside the trace itself.
+
+    Returns:
+        ``trace``, ``requests`` and ``policy``; ``promises``: of every limit of every bucket the ``promised`` share of
+        its requests within it (None: the limit is of their mean), the one ``replayed`` on the plan's own and that
+        ``out_of_sample`` (None: no such request).
+    """
+    assert case.trace is not None
+    other = resampled(case.trace, OTHER_REQUESTS)
+    data, options = plan.model_dump(mode="json"), ReplayOptions(policy=POLICIES[0])
+    own, new = ({r["demand"]: r for r in replay(case.problem, data, t, options)["demands"]} for t in (None, other))
+    promises = [
+        {
+            "demand": demand, "latency": name, "limit_s": row[f"{name}_limit_s"],
+            "promised": row[f"{name}_percentile"], "replayed": row[f"{name}_within"],
+            "out_of_sample": new.get(demand, {}).get(f"{name}_within"),
+        }
+        for demand, row in own.items() for name in ("ttft", "tpot", "deadline") if f"{name}_within" in row
+    ]  # fmt: skip
+    return {"trace": other.name, "requests": len(other), "policy": POLICIES[0], "promises": promises}
 
 
 def _mean_utilisation(lines: list[DeploymentLine]) -> float:

@@ -12,6 +12,7 @@ from formulations.fleet.engines import provenance_of
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import FleetCase
+from formulations.fleet.replay import out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
@@ -20,6 +21,7 @@ from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
+from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
@@ -37,7 +39,17 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
         **({} if plan is None or tables.case.source is None else {"latency": _latency(tables.case, plan)}),
+        **({} if plan is None else _other_requests(tables.case, plan)),
     }  # fmt: skip
+
+
+def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
+    """The replay out of sample of a plan made for a trace, if there is time."""
+    if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
+        return {}
+    if not seconds_for(OUT_OF_SAMPLE, np.inf):
+        return {}
+    return {"out_of_sample": out_of_sample(case, plan)}
 
 
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
@@ -85,6 +97,9 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if unqueued and problem.get("serving") != "continuous":
             advice = "add queueing: (or max_load:) to keep the plan under load"
             out.append(f"[yellow]Planned without waiting, up to 100 % load: {advice}.[/yellow]")
+    other = (result.get("report") or {}).get("out_of_sample")
+    if other:
+        out += ["", _shares(other)]
     latency = (result.get("report") or {}).get("latency")
     if latency:
         out += ["", *source_lines(latency["sources"])]
@@ -103,6 +118,23 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
         out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
     return out
+
+
+def _shares(found: Mapping[str, Any]) -> Table:
+    """Promised, replayed and out of sample: the share of requests within each limit, least first."""
+    rows = sorted(found["promises"], key=lambda r: 1.0 if r["out_of_sample"] is None else r["out_of_sample"])
+    title = f"Within the limits ({found['trace']})"
+    table = titled(title, "bucket", "latency", "limit", "promised", "replayed", "out of sample")
+    for r in rows[:PROMISES_SHOWN]:
+        promised, own, new = (r[k] for k in ("promised", "replayed", "out_of_sample"))
+        table.add_row(
+            plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT"}.get(r["latency"], "whole request"),
+            _seconds(r["limit_s"]), "in the mean" if promised is None else f"{promised:.1%}", f"{own:.2%}",
+            "none came" if new is None else f"{new:.2%}",
+        )  # fmt: skip
+    if len(rows) > PROMISES_SHOWN:
+        table.add_row(f"… {len(rows) - PROMISES_SHOWN} more")
+    return table
 
 
 def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:

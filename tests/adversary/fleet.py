@@ -59,6 +59,13 @@ LEFT_OUT = {
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
     "Bucket.longest_tokens": "for export",
+    **dict.fromkeys(
+        (
+            "FleetWorkload.requests",
+            *(f"BucketRequests.{x}" for x in ("arrival_s", "input_tokens", "output_tokens", "bucket")),
+        ),
+        "what replays send: no plan depends on them",
+    ),
 }
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan

@@ -1,0 +1,108 @@
+"""A fleet planned for a trace on requests that it was not made for: what replays say, checked, left out when asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optmodels
+from formulations.fleet.files import Trace, bucket_trace
+from formulations.fleet.problem import Fleet
+from formulations.fleet.replay import OTHER_REQUESTS
+from formulations.fleet.show import summary
+from optmodels.errors import InputError
+from optmodels.loading import load
+
+ROWS = [(9.0, 100, 10), (1.0, 50, 20), (3.0, 2000, 5), (2.0, 0, 7), (5.0, 120, 500)]
+
+
+def document() -> dict[str, Any]:
+    return {
+        "formulation": "fleet", "schema": 1, "name": "cut",
+        "workloads": [{"name": "chat", "model": "llama-3.1-8b", "trace": {"file": "t.csv", "rate_factor": 2.0},
+                       "slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.9}}}],
+        "pool": {"machines": [
+            {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 2.0}}]},
+        "markets": {"main": ["on_demand"]}, "serving": "continuous", "latency": {"model": "roofline"},
+        "periods": [{"name": "day", "rate_factor": 3.0, "hours": 12}, {"name": "night", "hours": 12}],
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    rng = np.random.default_rng(2)
+    at = np.cumsum(rng.exponential(0.5, 300))
+    rows = zip(at, rng.choice([100, 900], 300), rng.choice([20, 90], 300), strict=True)
+    text = "".join(f"{a},{i},{o}\n" for a, i, o in rows)
+    (folder / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + text)
+    (folder / "cut.yaml").write_text(json.dumps(document()))
+    return folder / "cut.yaml"
+
+
+def test_requests_keep_the_bucket_that_they_were_cut_into(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(f"{t},{i},{o}\n" for t, i, o in ROWS))
+    cells, requests = bucket_trace(path, Trace(file="t.csv", rate_factor=2.0))
+    assert requests is not None
+    assert requests.arrival_s == (0.0, 1.0, 2.0, 4.0)  # from the first, twice as fast, the one without tokens left out
+    assert requests.input_tokens == (50, 2000, 120, 100)
+    names = [cells[b][0] for b in requests.bucket]
+    assert names == ["≤256x≤64", "≤4096x≤64", "≤256x>256", "≤256x≤64"]
+
+
+def test_the_busiest_period_has_its_rate(file: Path) -> None:
+    problem = load(file)
+    case = problem.resolve()
+    assert case.trace is not None
+    rate = len(case.trace) / case.trace.duration_s
+    assert rate == pytest.approx(sum(d.requests_per_s[0] for d in case.demands), rel=1e-9)
+    again = Fleet.model_validate_json(problem.inline().model_dump_json()).resolve()
+    assert again.trace is not None
+    for name in ("arrival_s", "prompt_tokens", "output_tokens"):
+        assert np.array_equal(getattr(again.trace, name), getattr(case.trace, name))
+    assert again.demands == case.demands
+
+
+def test_promised_replayed_and_out_of_sample_are_those_of_replays(file: Path, tmp_path: Path) -> None:
+    result = optmodels.solve(file, out=tmp_path)
+    found = result.report["out_of_sample"]
+    own = optmodels.replay(result, policy="planned_shares")["report"]["demands"]
+    other = optmodels.replay(result, policy="planned_shares", resample=OTHER_REQUESTS)["report"]["demands"]
+    assert len(found["promises"]) == len(own) == 4
+    for row, mine, new in zip(found["promises"], own, other, strict=True):
+        assert (row["demand"], row["latency"], row["promised"]) == (mine["demand"], "ttft", 0.9)
+        assert (row["replayed"], row["out_of_sample"]) == (mine["ttft_within"], new["ttft_within"])
+    assert any(getattr(x, "title", None) and "resampled" in str(x.title) for x in summary(result.document()))
+    [written] = tmp_path.glob("*/plan.json")
+    assert optmodels.check(written).ok
+    changed = json.loads(written.read_text())
+    changed["report"]["out_of_sample"]["promises"][0]["out_of_sample"] = 0.125
+    written.write_text(json.dumps(changed))
+    assert any("out_of_sample" in v.requirement for v in optmodels.check(written).violations)
+
+
+def test_it_is_left_out_when_asked(file: Path) -> None:
+    result = optmodels.solve(file, out_of_sample=False)
+    assert "out_of_sample" not in result.report
+    assert optmodels.check(result).ok
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ({"arrival_s": [1, 0], "input_tokens": [1, 1], "output_tokens": [1, 1], "bucket": [0, 0]}, "ascending"),
+        ({"arrival_s": [0, 1], "input_tokens": [1], "output_tokens": [1, 1], "bucket": [0, 0]}, "input_tokens of 2"),
+        ({"arrival_s": [0], "input_tokens": [1], "output_tokens": [1], "bucket": [1]}, "number of buckets"),
+    ],
+)
+def test_requests_that_are_not_those_of_the_buckets(requests: dict[str, Any], expected: str) -> None:
+    data = document()
+    bucket = {"name": "b", "input_tokens": 9, "output_tokens": 9, "requests_per_s": 1.0}
+    data["workloads"][0] |= {"trace": None, "buckets": [bucket], "requests": requests}
+    with pytest.raises(InputError, match=expected):
+        optmodels.solve(data)
