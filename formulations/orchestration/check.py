@@ -27,7 +27,7 @@ from optmodels.plan.outcome import CheckReport
 
 Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
-Key = tuple[str, str, int, int, int, int]  # model, GPU type, tp, pp, dp, batch
+Key = tuple[str, str, int, int, int, int, float | None]  # model, GPU type, tp, pp, dp, batch, waits
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
 TRUSTED = {
@@ -124,11 +124,12 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
 
 
 def _key(line: ConfigurationLine) -> Key:
-    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch
+    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits
 
 
 def _name(line: ConfigurationLine) -> str:
-    return f"{line.model} {line.parallelism} B{line.batch} on {line.gpu}"
+    of = "" if line.waits is None else f" waits {line.waits:g}"
+    return f"{line.model} {line.parallelism} B{line.batch}{of} on {line.gpu}"
 
 
 def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None:
@@ -193,7 +194,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None
 
 
 def _usable(true: Recomputed, key: Key) -> bool:

@@ -13,7 +13,16 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     memory    KV tokens     ≤ M, the mean that seldom fills the cache
     tokens    of prompts    ≤ 0.9 of a step's room beside running requests
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
-    waiting   Σ (s²/2ω + s) ≤ 1 second a second, s what a prompt occupies the prefill for: prompts wait ω in the mean
+    waiting   Σ (s² + (I − 1)·s̄·s)·w/2ω + Σ s ≤ 1 second a second, s what a prompt occupies the prefill for: prompts
+              wait ω/w in the mean
+
+With `Continuous.bursts` ω is the wait at the quantile asked for, w its most over the mean: of a wait that is positive
+with probability ρ and then exponential, the quantile q is ln(ρ/(1 − q))/ρ means, at most 1/(e(1 − q)). Without, w = 1
+and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω/w where I = 1, Poisson arrivals. Of
+others the work that comes in a window has the variance Var(s) + I·s̄² a request in place of E[s²], I being the index of
+dispersion of how many come (variance over mean), and W is that over 2(1 − Σλs) in heavy traffic. An engine that gets
+the share p of a stream sees 1 + p(I − 1) of its I if requests are dealt at random (in turn: less); p is what it serves
+at its level, batch/(t·Σ steps) a second, over all that come of the model.
 
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
@@ -24,6 +33,7 @@ grows from its prompt to all its tokens.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,11 +55,16 @@ TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING = range(len(RESOURCES))
 
 @dataclass(frozen=True)
 class Lengths:
-    """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each."""
+    """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each.
+
+    All of the model's come at a mean rate with an index of dispersion (variance over mean of how many come at a time).
+    """
 
     prompt: Array
     output: Array
     weight: Array
+    requests_per_s: float = np.inf
+    dispersion: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,9 @@ class Engine:
         mixed: f.
         step_s: t.
         pace_s: of a step after the first token, as promised: t at the quantile of the crowd that the limits ask for.
-        wait_s: ω, `Continuous.waits` times the mean s.
+        wait_s: ω, one of `Continuous.wait_levels` times the mean s.
+        mean_wait_s: ω/w: what prompts may wait in the mean.
+        burst_s: (I − 1)·s̄ of the requests that it gets.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
     """
 
@@ -82,11 +99,15 @@ class Engine:
     step_s: float
     pace_s: float
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     capacity: Array
 
     @classmethod
-    def at(cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int) -> Engine:
-        """The engine at the level at which `batch` requests run in the mean."""
+    def at(
+        cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float
+    ) -> Engine:  # fmt: skip
+        """The engine at the level at which `batch` requests run, and wait for `waits` prompts, in the mean."""
         c = Coefficients.of(steps.costs)
         k = steps.costs.drafts
         chunks, decodes = np.ceil(lengths.prompt / limits.chunk(k)), c.rounds(lengths.output - 1)
@@ -116,9 +137,13 @@ class Engine:
             mixed if mixed < 1.0 else np.inf, 1.0,
         ])  # fmt: skip
         prompts = _prompt_work(c, limits, charged, lengths.prompt)
-        wait = limits.waits * float(lengths.weight @ (lengths.prompt * step / limits.room(k) + prompts))
+        turn = float(lengths.weight @ (lengths.prompt * step / limits.room(k) + prompts))
+        part = min(1.0, batch / (run * step) / lengths.requests_per_s)
+        burst = part * (lengths.dispersion - 1.0) * turn
+        mean = waits * turn / (1.0 if limits.bursts is None else _longest_wait(limits.quantile))
         return cls(
-            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, waits * turn, mean,
+            burst, capacity,
         )  # fmt: skip
 
     @property
@@ -149,9 +174,9 @@ class Engine:
         return self.later * (own + self.wait_s)
 
     def waits(self, prompt: Array) -> Array:
-        """What prompts take of a second that may make others wait `wait_s` in the mean, seconds."""
+        """What prompts take of a second that may make others wait `mean_wait_s` in the mean, seconds."""
         s = prompt * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt)
-        return s + s * s / (2 * self.wait_s)
+        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
 
     def rest_s(self, output: Array) -> Array:
         """From the first token to the last."""
@@ -162,6 +187,12 @@ class Engine:
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
+
+
+def _longest_wait(quantile: float) -> float:
+    """w: the quantile of the wait over its mean, at most, and 1 at least."""
+    above = 1.0 - quantile
+    return max(1.0, 1.0 / (math.e * above) if math.e * above < 1.0 else -math.log(above))
 
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:

@@ -37,6 +37,9 @@ class EngineLine(Document):
     time: float = Field(description="share of the time that requests may take: 1 − fixed_s/step_s")
     running: float = Field(description="requests that may run in the mean of a time bin")
     memory_tokens: float = Field(description="KV tokens that may be held in the mean")
+    waits: float | None = Field(
+        default=None, description="mean wait of a prompt planned for, where the file has several"
+    )
 
 
 class ConfigurationLine(Document):
@@ -52,6 +55,11 @@ class ConfigurationLine(Document):
     gpus: Count = Field(description="of all its instances")
     requests: float = Field(description="planned for it")
     engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
+
+    @property
+    def waits(self) -> float | None:
+        """Of its engine, where the instance has several."""
+        return None if self.engine is None else self.engine.waits
 
     @property
     def parallelism(self) -> str:

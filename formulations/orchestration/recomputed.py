@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,7 @@ class Candidate:
         prefill_s_per_token: of the prompt.
         refused: why no plan may use it; empty if one may.
         level: of its engines, with continuous serving.
+        waits: that this level is for, where the instance has several.
         able: share of those in time by its latencies that certification lets count.
     """
 
@@ -59,6 +61,7 @@ class Candidate:
     prefill_s_per_token: float
     refused: str
     level: Level | None = None
+    waits: float | None = None
     able: float = 1.0
 
     def first_s(self, prompt: Array) -> Array:
@@ -117,7 +120,7 @@ class Recomputed:
     """
 
     case: OrchestrationCase
-    candidates: dict[tuple[str, str, int, int, int, int], Candidate]
+    candidates: dict[tuple[str, str, int, int, int, int, float | None], Candidate]
     groups: tuple[Group, ...]
     bins: int
     bin_s: float
@@ -193,7 +196,7 @@ def recompute(problem: Orchestration) -> Recomputed:
     else:
         groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
     candidates = {
-        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch): c
+        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.waits): c
         for c in (*listed, *_superfluous(case, possible))
     }
     return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
@@ -318,7 +321,8 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
             across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
             unit = 1 if across else tp if stages else tp * pp
             steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
-            for dp, batch in sorted({(dp, batch) for dp in choose.dp for batch in choose.batch}):
+            levels = limits.wait_levels
+            for dp, batch, waits in product(sorted(set(choose.dp)), sorted(set(choose.batch)), levels):
                 refused, of = "", None
                 if isinstance(steps, str):
                     refused = steps
@@ -330,13 +334,23 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
                 else:
                     of = level(
-                        steps, limits, kv, prompt, output, weight, batch, limits.speculates(case.architectures[m])
+                        steps,
+                        limits,
+                        kv,
+                        prompt,
+                        output,
+                        weight,
+                        batch,
+                        waits,
+                        case.stream(m),
+                        limits.speculates(case.architectures[m]),
                     )
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
-                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of)
+                stated = waits if len(levels) > 1 else None
+                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated)
 
 
 def _asked(case: OrchestrationCase, m: int, held: float) -> tuple[Array, Array, Array]:

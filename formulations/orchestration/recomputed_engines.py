@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import betainc, ndtri
 
 from formulations.orchestration.problem import Continuous
@@ -33,7 +33,9 @@ class Level:
     Attributes:
         fixed_s, step_s, token_s: of a step that does little; t; of a token after the first, in the mean.
         charged: every chunk pays `prompt_step_s`.
-        wait_s: ω, that prompts wait for others in the mean: `waits` times what the mean one occupies.
+        wait_s: ω, that prompts wait for others as planned: `waits` times what the mean one occupies.
+        mean_wait_s: that they may wait in the mean: ω, or with bursts less, so that ω is the quantile.
+        burst_s: what bursts add to the mean square of turns, over a turn: (I − 1)·(share of all requests)·(mean turn).
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
     """
@@ -47,6 +49,8 @@ class Level:
     token_s: float
     charged: bool
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     slope_s: float
     limits: dict[str, float]
 
@@ -78,9 +82,12 @@ class Level:
 
 def level(
     steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
-    speculation: Speculation | None = None,
+    waits: float, stream: tuple[float, float], speculation: Speculation | None = None,
 ) -> Level:  # fmt: skip
-    """The level of a batch for requests of these lengths, each as often as `weight` (sum 1) says."""
+    """The level of a batch and a wait for requests of these lengths, each as often as `weight` (sum 1) says.
+
+    `stream`: requests of the model per second, and the index of dispersion of their arrivals.
+    """
     costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
     room, chunks = engine.room(costs.drafts), np.ceil(prompt / engine.chunk(costs.drafts))
     lasts = chunks + _steps_after(costs, output)
@@ -116,8 +123,32 @@ def level(
         limits["chunks of a step"] = mixed
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
     occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
-    wait = engine.waits * float((weight * occupied).sum())
-    return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, slope, limits)
+    turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
+    served_per_s = load / (turns * each)  # its time over the work of a request
+    burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
+    mean_wait = waits * turn if engine.bursts is None else waits * turn / _most_of_mean(engine.quantile)
+    return Level(
+        costs,
+        steps.later,
+        engine,
+        kv_tokens,
+        fixed,
+        step,
+        token,
+        charged,
+        waits * turn,
+        mean_wait,
+        burst,
+        slope,
+        limits,
+    )
+
+
+def _most_of_mean(quantile: float) -> float:
+    """Largest ratio of the quantile of a wait to its mean, where P(wait > x) = ρ·exp(−ρx/mean), over ρ ≤ 1."""
+    best = minimize_scalar(lambda rho: -math.log(rho / (1 - quantile)) / rho, bounds=(1e-3, 1.0), method="bounded",
+                           options={"xatol": 1e-12})  # fmt: skip
+    return max(1.0, -float(best.fun), math.log(1 / (1 - quantile)))
 
 
 def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
@@ -236,6 +267,8 @@ def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float) -> di
         "running requests": runs,
         "KV tokens": kv * held / flat,
         "prompt tokens of a step": prompts * prompt.mean() * of.step_s / until_first,
-        "waiting of prompts": prompts * float((own + own**2 / (2 * of.wait_s)).mean()) / until_first,
+        "waiting of prompts": prompts
+        * float((own + own * (own + of.burst_s) / (2 * of.mean_wait_s)).mean())
+        / until_first,
         "chunks of a step": prompts * float(chunks.mean()) * of.step_s / until_first,
     }

@@ -43,7 +43,7 @@ class _Reservations:
     def __init__(self, t: OrchestrationTables, counts: Ints, goal: Goal) -> None:
         self.t, self.counts = t, counts
         allowed = t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]
-        self.k, self.c = k, c = np.nonzero(allowed)
+        self.k, self.c = k, c = np.ascontiguousarray(np.nonzero(allowed))  # one layout: `_reserve` is compiled once
         self.here = np.unique(k)
         shares = [t.busy(a, b) for a, b in zip(k.tolist(), c.tolist(), strict=True)]
         self.length = np.array([s.shape[1] for s in shares], dtype=np.int64)
