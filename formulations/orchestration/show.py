@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from formulations.orchestration.certify import planned
-from formulations.orchestration.making import rows_of
+from formulations.orchestration.making import routes_of, rows_of
 from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import CertificationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -72,7 +72,8 @@ def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
     share = None
     if sum(s.admitted) > 0 and all(end is not None for end in ends):
         k, j, admitted = np.array(s.request_class), np.array(s.configuration), np.array(s.admitted)
-        c, (tbt, ttft) = np.array(rows)[j], np.array(ends, dtype=float)[j].T
+        c, bounds = routes_of(t, plan), np.array(ends, dtype=float)
+        ttft, tbt = bounds[j, 1], bounds[s.decode or j, 0]
         first, service = t.first_s[k, c], t.service_s[k, c]
         later = first * (ttft - 1.0) + (service - first) * (tbt - 1.0)
         share = float(admitted[later <= t.wait_s[k, c]].sum() / admitted.sum())
@@ -93,15 +94,16 @@ def _timeline(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]
         return [float(f"{v:.4g}") for v in mean]
 
     s, rows = plan.shares, rows_of(t, plan)
-    of, kind, bins = (np.array(x, dtype=np.int64) for x in (s.configuration, s.request_class, s.bin))
+    of, kind, bins = (np.array(x, dtype=np.int64) for x in (routes_of(t, plan), s.request_class, s.bin))
     started = np.array(s.started)
     largest = sorted(range(len(plan.configurations)), key=lambda j: -plan.configurations[j].gpus)[:LINES_SHOWN]
     busy = []
     for j in largest:
         c, total = plan.configurations[j], np.zeros(plan.bins)
-        for k in np.unique(kind[of == j]):
-            mine = (of == j) & (kind == k)
-            shares = t.busy(int(k), rows[j])[0]  # slots, or with continuous serving the engines' time
+        on = (t.legs[of] == rows[j]).any(axis=1)
+        for k, r in np.unique(np.column_stack((kind, of))[on], axis=0).tolist():
+            mine = (of == r) & (kind == k)
+            shares = dict(t.uses(k, r))[rows[j]][0]  # slots, or with continuous serving the engines' time
             total += np.convolve(np.bincount(bins[mine], started[mine], plan.bins), shares)[: plan.bins]
         busy.append({"configuration": j, "share": steps(total, max(c.instances * t.capacity[0, rows[j]], 1))})
     arriving = steps(t.classes.arrivals.sum(axis=0), plan.bin_s)
