@@ -137,6 +137,7 @@ CASES = {
         "changes": (two_models(24, 2, change=CHANGES), "config_tree"),
         "continuous batching": (two_models(1, **ENGINES), "exact"),
         "certified": (two_models(1, **BURST), "exact"),
+        "stages apart": (two_models(1, **ENGINES | APART_HERE), "exact"),
     },
     "reserved_capacity": {
         "two regions": (two_regions(), "exact"),

@@ -147,9 +147,9 @@ EQUIVALENT = {
     "_requests": {
         "line 21: end[None, None] → end[None, None]": "the same text",
         "line 23: True → False": "lengths are equal",
-        "line 24: 1 → -1": "the last of two dimensions",
-        "line 25: 0 → 1": "a table larger than needed",
         "line 27: 1 → -1": "the last of two dimensions",
+        "line 28: 0 → 1": "a table larger than needed",
+        "line 30: 1 → -1": "the last of two dimensions",
     },
     "_arrived": {"line 6: True → False": "lengths are equal"},
     "_scores": {"line 14: 0.0 → 1.0": "without a penalty there is no shortfall to multiply"},
