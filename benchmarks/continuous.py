@@ -73,12 +73,12 @@ def mixtures(count, seed):
         crowd = float(rates @ outputs) * costs.fixed_s / (1 - load)
         if crowd > batched / 4:  # prompts hardly fit beside the decodes: no level is planned so
             continue
-        room = batched - crowd
-        found = predict(costs, classes, rates, room, batched)
+        engine = EngineLimits(max_num_seqs=batched - 16, max_num_batched_tokens=batched)
+        found = predict(costs, classes, rates, engine)
         if not np.isfinite(found.waiting_s):  # prefill is overloaded
             continue
         requests, kind = arrivals(rng, rates, inputs, outputs)
-        seen = simulate(requests, [Engine(costs, 10**9, batched, batched)])
+        seen = simulate(requests, [Engine(costs, 10**9, engine.max_num_seqs, batched)])
         line = {
             "step": found.step_s / float(seen.busy_s[0] / seen.steps[0]) - 1,
             "running": found.running / (float((seen.finish_s - seen.start_s).sum()) / seen.finish_s.max()) - 1,

@@ -68,7 +68,8 @@ def read(path: Path) -> pd.DataFrame:
         "input_tokens": raw.isl.astype(float), "output_tokens": raw.osl.astype(float),
         "ttft_s": raw.silicon_ttft_ms / 1e3, "tpot_s": raw.silicon_tpot_ms / 1e3,
     })  # fmt: skip
-    rows["concurrency"] = raw.batch_size.astype(float) * rows.ranks
+    written = np.where(squared, ranks, rows.ranks)  # batches are of the ranks as written: twins in both spellings agree
+    rows["concurrency"] = raw.batch_size.astype(float) * written
     rows["why"] = ""
     deepseek = rows.llm.isin(("deepseek-v3", "deepseek-r1"))
     for reason, mask in {
@@ -82,6 +83,9 @@ def read(path: Path) -> pd.DataFrame:
         "TensorRT-LLM 1.3.0rc1: 3 to 8 times its twins of other versions": rows.version == "1.3.0rc1",
     }.items():  # fmt: skip
         rows.loc[mask & (rows.why == ""), "why"] = reason
+    kept = rows[rows.why == ""]
+    at_peak = sum(Rows(kept).step[name] for name in ("decode", "prefill", "routed", "attention"))
+    rows.loc[kept.index[at_peak > kept.tpot_s.to_numpy()], "why"] = "matrix products faster than the GPUs' peak"
     return rows.reset_index(drop=True)
 
 
@@ -342,7 +346,7 @@ def main() -> None:
         return
     frame = distinct[clean]
     document = EngineModel(
-        title="engine coefficients", date="2026-11-22", rows=int(clean.sum()),
+        title="engine coefficients", date="2026-11-23", rows=int(clean.sum()),
         source="ai-dynamo/aiconfigurator 0.12.0, silicon samples (aggregated closed loops), Apache-2.0; fitted by "
                "benchmarks/engine_model.py",
         rows_left_out={str(k): int(v) for k, v in counts.items()},

@@ -85,7 +85,7 @@ def solve(
         out_of_sample: whether a plan made for a trace is replayed on blocks of it drawn anew, too (orchestration).
         out: folder for results; a new folder per result is made in it, nothing is overwritten.
         on_event: called with solver progress; what it raises ends the solve and is raised.
-        on_result: called with the result once it is checked, before files and pictures are made of it.
+        on_result: called with the result once it is checked, before files are made of it.
         cancel: set it from another thread to stop the solver; the incumbent and bound so far are returned.
 
     Raises:
@@ -169,7 +169,7 @@ def _result(
 
 
 def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path) -> Path:
-    """Write plan.json, the tables as CSV, pictures and report.html into a new folder below `parent`; returns it."""
+    """Write plan.json, the tables as CSV and report.html into a new folder below `parent`; returns it."""
     from optmodels.reporting import page
 
     folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
@@ -177,7 +177,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
     for name, text in csv_files(form, table, plan).items():
         write_text(folder / name, text)
-    page.write_page(result, folder, pictures=form.pictures)
+    page.write_page(result, folder)
     return folder
 
 

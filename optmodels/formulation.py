@@ -164,7 +164,6 @@ class Formulation:
             from; ``check --prove`` derives bounds anew by it. None: there is no other form.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
             sees all there is.
-        pictures: `solve` writes the charts as PNG beside the plan, too; ``report --figures`` does it for any.
         charts: result document → charts of the HTML page (`reporting.charts.Chart`); None: it has none.
     """
 
@@ -195,7 +194,6 @@ class Formulation:
     current: type[Any] | None = None
     evaluate: Callable[..., Any] | None = None
     fewest: Callable[..., Any] | None = None
-    pictures: bool = False
     charts: Callable[[Mapping[str, Any]], list[Any]] | None = None
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None

@@ -112,6 +112,10 @@ BURST = ENGINES | {
 ONE_BOX = {"servers": [{"server": "box", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]}
 
 # By formulation and name: the instance, and the method.
+APART_HERE = {
+    "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}, "candidates": {"tp": [1], "batch": [1]},
+    "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]},
+}  # fmt: skip
 CASES = {
     "cost_efficiency": {
         "offloading": (_cost("kvo_ram"), "exact"),

@@ -190,6 +190,11 @@ def random_stages(seed):
         changes["quota"] = [{"machine": "*", "at_most": int(rng.integers(2, 6))}]
     if rng.random() < 0.2:
         changes["budget_usd_per_hour"] = float(rng.uniform(3, 9))
+    if seed % 3 == 1:  # a prefill and a decode point on spot, each of which may take so much
+        changes |= {"p1": {"market": "spot"}, "p4": {"market": "spot"}}
+        changes.setdefault("w0", {})["spot_share_max"] = 0.25
+    if seed % 4 == 2:
+        changes.setdefault("w1", {})["min_replicas"] = 2
     problem = fleet(rng.uniform(0.2, 1.5, demands).round(2).tolist(), throughput.tolist(),
                     rng.uniform(0.5, 4.0, points).round(2).tolist(), **changes)  # fmt: skip
     tables = build_tables(problem)

@@ -101,7 +101,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
     where: dict[Kind, list[int]] = {}
     for i, m in enumerate(case.machines):
         for tp in problem.strategies.tensor_parallel:
-            if m.gpu_count % tp or case.architecture.heads % tp or m.gpu_count // tp > w.batch or m.gpu is None:
+            if m.gpu_count % tp or case.architecture.heads % tp or m.gpu is None:
                 continue
             key = (m.gpu, tp, m.vram_gib / m.gpu_count)
             if key not in kinds:

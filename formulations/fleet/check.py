@@ -70,15 +70,15 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         found.close(f"{q.name}: hours", q.hours, case.periods[t].hours)
         cost = 0.0
         served = dict.fromkeys(demands, 0.0)
-        on_spot = dict.fromkeys(demands, 0.0)
+        on_spot = {(name, stage): 0.0 for name in demands for stage in ("prefill", "decode")}
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
             cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, stretch_of(p))
             for s in d.serves:
                 served[s.demand] += s.share if d.stage != "decode" else 0.0
-                if any(m.market == "spot" for m in d.machines):
-                    on_spot[s.demand] += s.share
+                for stage in _does(d) if any(m.market == "spot" for m in d.machines) else ():
+                    on_spot[s.demand, stage] += s.share
                 w = case.workload(demands[s.demand].workload)
                 if s.misses_slo and w.soft is not None:
                     late += s.requests_per_s * 3.6 * w.soft.usd_per_1000_requests
@@ -97,8 +97,9 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             least = _least(problem, w)
             if got < least - SLACK:
                 found.add(f"{q.name}: {name} served", got, least)
-            if w.spot_share_max < 1:  # of a request in two stages both may be on spot
-                found.at_most(f"{q.name}: spot share of {name}", on_spot[name], w.spot_share_max)
+            if w.spot_share_max < 1:
+                most = max(on_spot[name, stage] for stage in ("prefill", "decode"))
+                found.at_most(f"{q.name}: spot share of {name}", most, w.spot_share_max)
             rest = next((u for u in q.unserved if u.demand == name), None)
             found.close(f"{q.name}: unserved share of {name}", rest.share if rest else 0.0, 1 - got, scale=1.0)
             if rest is not None:
@@ -506,12 +507,28 @@ def _stock(found: Findings, problem: Fleet, case: FleetCase, q: PeriodLine) -> N
                 found.at_most(f"{q.name}: {'stock' if each else 'quota'} of {what}", v, line.at_most, line.unit)
 
 
+def _does(d: DeploymentLine) -> tuple[str, ...]:
+    """The stages of its requests that a deployment does."""
+    return ("prefill", "decode") if d.stage == "both" else (d.stage,)
+
+
+def _replicas_of(case: FleetCase, models: Models, q: PeriodLine, workload: str) -> tuple[int, int]:
+    """(at least, at most) deployments that can serve a workload, of the stage that has fewer."""
+    stages = [_able(case, models, q, workload, stage=stage) for stage in ("prefill", "decode")]
+    return min(a for a, _ in stages), min(b for _, b in stages)
+
+
 def _able(
-    case: FleetCase, models: Models, q: PeriodLine, workload: str, engines: bool = False
+    case: FleetCase, models: Models, q: PeriodLine, workload: str, engines: bool = False, stage: str | None = None
 ) -> tuple[int, int]:  # fmt: skip
-    """(at least, at most) deployments that can serve a workload, or engines: those that do, and that load its model."""
+    """(at least, at most) deployments that can serve a workload, or engines: those that do, and that load its model.
+
+    `stage`: only of those that do it.
+    """
     least = most = 0
     for d in q.deployments:
+        if stage is not None and stage not in _does(d):
+            continue
         point = _point(case, d.point)
         if point is not None:
             can = any(k.rpartition("/")[0] == workload and v > 0 for k, v in point.requests_per_s.items())
@@ -526,7 +543,7 @@ def _able(
 
 def _replicas(found: Findings, case: FleetCase, models: Models, q: PeriodLine) -> None:
     for w in case.workloads:
-        able = _able(case, models, q, w.name)[1] if w.min_replicas else 0
+        able = _replicas_of(case, models, q, w.name)[1] if w.min_replicas else 0
         if able < w.min_replicas:
             found.add(f"{q.name}: replicas for {w.name}", able, w.min_replicas, "deployments")
 
@@ -678,16 +695,17 @@ def _limits(
                 engines = _able(case, models, q, w.name, engines=True)
                 put(f"quota for {w.name}, engines", engines, problem.prefix_cache.engines, "engines", whole=True)
             if w.min_replicas:
-                able = _able(case, models, q, w.name)
+                able = _replicas_of(case, models, q, w.name)
                 put(f"replicas for {w.name}", able, w.min_replicas, "deployments", ">=", True)
             shares = dict.fromkeys(mine, 0.0)
-            on_spot = dict.fromkeys(mine, 0.0)
+            on_spot = {(name, stage): 0.0 for name in mine for stage in ("prefill", "decode")}
             for d in q.deployments:
                 spot = any(m.market == "spot" for m in d.machines)
                 for s in d.serves:
                     if s.demand in shares:
                         shares[s.demand] += s.share if d.stage != "decode" else 0.0
-                        on_spot[s.demand] += s.share if spot else 0.0
+                        for stage in _does(d) if spot else ():
+                            on_spot[s.demand, stage] += s.share
             if w.spot_share_max < 1:
                 most = max(on_spot.values(), default=0.0)
                 put(f"spot share of {w.name}", (most, most), w.spot_share_max, "")

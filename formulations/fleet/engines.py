@@ -41,7 +41,8 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
-WAITS = 3  # waits of a level for each of MOST_OF_WAIT
+WAITS = 3  # waits of a level for each of MOST_OF_WAIT, and of `BUDGETS` where decoding elsewhere shares a deadline
+BUDGETS = 3  # of a deadline for decoding: what the fastest engines take, the slowest that leave any time, and between
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def transfer_bytes(case: FleetCase, demands: Sequence[int]) -> Array:
 
 def levels(
     case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage = "both",
-    least_rest_s: Array | float = 0.0,
+    rest_s: Array | None = None,
 ) -> tuple[Levels, float, dict[int, str]]:  # fmt: skip
     """Every level of every engine that can be modelled, their `Points.spread`, and why some buckets have none.
 
@@ -193,7 +194,7 @@ def levels(
         demands: of one model.
         kinds: engines.
         stage: of a request that they do.
-        least_rest_s: that decoding takes at least of a deadline, where engines only prefill, (D,).
+        rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
     """
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
     if measured and len(kinds) > 1:
@@ -235,7 +236,7 @@ def levels(
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
         parts = [
-            _with_waits(points, works, np.array(slower), np.array(kv), most, engines, stage, held, least_rest_s)
+            _with_waits(points, works, np.array(slower), np.array(kv), most, engines, stage, held, rest_s)
             for most in MOST_OF_WAIT
         ]
     made = Levels(**{
@@ -258,13 +259,17 @@ def _one_by_one(case: FleetCase, demands: list[int], kinds: list[EngineKind]) ->
 
 def _with_waits(
     points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index, stage: Stage,
-    sends_s: Array, least_rest_s: Array | float,
+    sends_s: Array, rest_s: Array | None,
 ) -> tuple[Levels, list[str]]:  # fmt: skip
-    """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so."""
+    """Levels with waits for requests of one of `MOST_OF_WAIT`, and by bucket why it is on none if so.
+
+    A shorter wait leaves slower, cheaper decode engines their time: engines that only prefill have waits for `BUDGETS`.
+    """
     shape, slow = points.work_s.shape, slower[:, None]
     ttft, e2e, tpot = (np.empty(shape) for _ in range(3))  # without waiting
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
+    left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
     asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
@@ -282,13 +287,19 @@ def _with_waits(
         if stage == "prefill":  # one token of output: nothing is left to decode
             ttft[..., k] += sends_s[..., k]
             e2e[..., k] += sends_s[..., k]
-            at_e2e = at_e2e - float(np.broadcast_to(least_rest_s, len(works))[k])
+            budgets = _budgets(np.zeros(0) if rest_s is None else rest_s[k], at_e2e - e2e[..., k])
+            if np.isfinite(at_e2e):
+                left[..., k] = (at_e2e - e2e[..., k] - budgets) / per_e2e[..., k]
+            at_e2e = at_e2e - float(budgets[0].min()) if np.isfinite(budgets).all() else -np.inf
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
     fits: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     able: Mask = fits & (missed <= up_to)
-    waits = _ranks(np.where(able, allowed, 0.0), np.where(able, soft_allowed, 0.0))
+    budgeted = range(BUDGETS if np.isfinite(left).any() else 1)
+    waits = np.concatenate([
+        _ranks(*(np.where(able, np.minimum(a, left[b]), 0.0) for a in (allowed, soft_allowed))) for b in budgeted
+    ], axis=2)  # fmt: skip
     shares = points.waiting(waits, most)
     rows: list[Levels] = []
     for v in range(waits.shape[2]):
@@ -333,6 +344,20 @@ def _decoding(
         points.max_num_batched_tokens[e, level].astype(float), kv[e], load[:, e, level].transpose(0, 2, 1),
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
     ), why  # fmt: skip
+
+
+def _budgets(rest_s: Array, room_s: Array) -> Array:
+    """What of a deadline decoding may take, `BUDGETS` of them: (B, P, L); infinite where nothing decodes.
+
+    Args:
+        rest_s: that decode engines take, (R,).
+        room_s: that a level leaves them without waiting, (P, L).
+    """
+    times = np.sort(rest_s[np.isfinite(rest_s)])
+    if not len(times):
+        return np.full((BUDGETS, *room_s.shape), np.inf)
+    slowest = times[np.maximum(np.searchsorted(times, room_s) - 1, 0)]
+    return np.linspace(np.full_like(slowest, times[0]), slowest, BUDGETS)
 
 
 def _ranks(*allowed: Array) -> Array:

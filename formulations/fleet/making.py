@@ -387,7 +387,7 @@ def _limits(
 
     The budget binds if what is left of it buys no further deployment of the `cheapest` kind in the plan.
     """
-    case, problem = tables.case, tables.case.problem
+    case, problem, stage = tables.case, tables.case.problem, tables.points.stage
     lines: list[LimitLine] = []
 
     def add(
@@ -408,11 +408,16 @@ def _limits(
         rows = [i for i, d in enumerate(tables.demands) if d.workload == w.name]
         if w.min_replicas:
             can = np.isfinite(tables.load[rows]).any(axis=0)
-            add(f"replicas for {w.name}", float(choice.n[t, can].sum()), w.min_replicas, "deployments", ">=", True)
+            able = min(int(choice.n[t, can & (stage != other)].sum()) for other in (PREFILL, DECODE))
+            add(f"replicas for {w.name}", float(able), w.min_replicas, "deployments", ">=", True)
         if w.spot_share_max < 1:
             on_spot = (choice.t == t) & tables.points.spot[choice.p]
-            by_demand = np.bincount(choice.w[on_spot], choice.value[on_spot], minlength=len(tables.demands))
-            add(f"spot share of {w.name}", float(by_demand[rows].max(initial=0.0)), w.spot_share_max, "")
+            most = 0.0
+            for other in (PREFILL, DECODE):
+                mine = on_spot & (stage[choice.p] != other)
+                by_demand = np.bincount(choice.w[mine], choice.value[mine], minlength=len(tables.demands))
+                most = max(most, float(by_demand[rows].max(initial=0.0)))
+            add(f"spot share of {w.name}", most, w.spot_share_max, "")
         mean = None if w.quality_at_least is None else _quality(tables, choice, t, w)
         if w.quality_at_least is not None and mean is not None:
             add(f"quality of {w.name}", mean, w.quality_at_least, "", ">=")

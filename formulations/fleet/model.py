@@ -169,13 +169,13 @@ class FleetModel(Parameters):
                 return f"{tables.limit_names[label[1]]} at most {tables.limits[label[1]]:g}"
             case "within_budget":
                 return f"budget at most {self.budget:g} USD/h"
-            case "spot_share":
+            case "spot_share" | "spot_share_decoded":
                 w = tables.case.workload(tables.demands[label[1]].workload)
                 return f"spot share of {w.name} at most {w.spot_share_max:g}"
             case "quality":
                 w = tables.case.workloads[label[1]]
                 return f"quality of {w.name} at least {w.quality_at_least:g}"
-            case "min_replicas":
+            case "min_replicas" | "min_replicas_decoding":
                 w = tables.case.workloads[label[1]]
                 return f"replicas for {w.name} at least {w.min_replicas}"
             case "survives":
@@ -324,9 +324,17 @@ def within_budget(m: Parameters) -> Rows:
 
 
 def spot_share(m: Parameters) -> Rows:
-    """Σ_{p on spot} x_twp ≤ spot_share_max of w's workload."""
+    """Σ_{p on spot} x_twp ≤ spot_share_max_w: of every bucket's requests; p that only decode do not count."""
     _, _, p = m.x.labels
-    return at_most(m.spot_share[None, :], m.x[m.spot[p]].by("t", "w"))
+    return at_most(m.spot_share[None, :], m.x[m.spot[p] & (m.stage[p] != DECODE)].by("t", "w"))
+
+
+def spot_share_decoded(m: FleetModel) -> Rows:
+    """Σ_{p on spot} x_twp ≤ spot_share_max_w: the same of decoding; p that only prefill do not count."""
+    if m.tables.part_s is None:
+        return no_rows()
+    _, _, p = m.x.labels
+    return at_most(m.spot_share[None, :], m.x[m.spot[p] & (m.stage[p] != PREFILL)].by("t", "w"))
 
 
 def quality(m: Parameters) -> Rows:
@@ -343,8 +351,15 @@ def quality(m: Parameters) -> Rows:
 
 
 def min_replicas(m: FleetModel) -> Rows:
-    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload i that some point can serve."""
-    return at_least(m.replicas[None, :], m.n.dot("p", m.able, "i"))
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: of every workload that a point can serve; none only decodes."""
+    return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != DECODE)[:, None], "i"))
+
+
+def min_replicas_decoding(m: FleetModel) -> Rows:
+    """Σ_{p that can serve i} n_tp ≥ min_replicas_i: the same of decoding; none only prefills."""
+    if m.tables.part_s is None:
+        return no_rows()
+    return at_least(m.replicas[None, :], m.n.dot("p", m.able & (m.stage != PREFILL)[:, None], "i"))
 
 
 def one_level(m: FleetModel) -> Rows:
@@ -410,8 +425,8 @@ def something_runs(m: FleetModel) -> Rows:
 
 FAMILIES: tuple[Family, ...] = (
     demand_met, decoded, deadlines, capacity, capacities, small_shares, stock, within_budget, spot_share,
-    quality, min_replicas, one_level, pool_size, survives, small_survives, few_pools, starts_limit, stops_limit,
-    machine_balance, something_runs,
+    spot_share_decoded, quality, min_replicas, min_replicas_decoding, one_level, pool_size, survives, small_survives,
+    few_pools, starts_limit, stops_limit, machine_balance, something_runs,
 )  # fmt: skip
 
 

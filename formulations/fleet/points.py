@@ -473,15 +473,16 @@ def _engine_rows(
     link = case.problem.deployment.link
     net = np.array([(link.net_gbps or tables.machines[i].net_gbps or 0.0) for i in c.main])
     found: list[tuple[Stage, Levels, Index, Index]] = []  # with rows of the levels, and the configuration of each
-    least_rest, spread = np.zeros(len(demands)), 1.0
-    for stage in sorted(stages, key=("decode", "prefill", "both").index):  # what decoding leaves of a deadline first
+    rest: Array | None = None
+    spread = 1.0
+    for stage in sorted(stages, key=("decode", "prefill", "both").index):  # what decoding takes of a deadline first
         own = kinds if stage == "both" else [replace(k, net_gbps=float(b)) for k, b in zip(kinds, net, strict=True)]
         distinct = [k for k in dict.fromkeys(own) if k.net_gbps != 0.0]
-        made, its_spread, reasons = levels(case, demands, distinct, stage, least_rest)
+        made, its_spread, reasons = levels(case, demands, distinct, stage, rest)
         spread = max(spread, its_spread)
         why |= {i: (1.0, reason) for i, reason in reasons.items() if i not in why or stage == "both"}
         if stage == "decode":
-            least_rest = np.where(np.isfinite(made.capacities[0]), made.e2e_s, np.inf).min(axis=1, initial=np.inf)
+            rest = np.where(np.isfinite(made.capacities[0]), made.e2e_s, np.inf)
         of = {kind: np.flatnonzero(made.engine == e) for e, kind in enumerate(distinct)}
         each = [of.get(kind, np.zeros(0, dtype=np.intp)) for kind in own]
         row = np.concatenate([np.zeros(0, dtype=np.intp), *each])

@@ -160,10 +160,10 @@ class FleetWorkload(Entry):
         default=0.0, description="price of requests that are refused; above 0 they may be"
     )
     min_replicas: Annotated[Count, Limit("deployments for {owner}", "least", off=0)] = Field(
-        default=0, description="deployments that can serve this workload"
+        default=0, description="deployments that can serve this workload; where prefill and decode are apart, in either"
     )
     spot_share_max: Annotated[Fraction, Limit("share of {owner} on spot", "most", "%", off=1.0)] = Field(
-        default=1.0, description="of every bucket's requests"
+        default=1.0, description="of every bucket's requests; where prefill and decode are apart, in either"
     )
 
     @model_validator(mode="after")
@@ -964,13 +964,9 @@ def _apart(
     if machines and p.deployment.link.net_gbps is None and all(m.net_gbps is None for m in machines):
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):
-        for field, off, why in (
-            ("soft", w.soft is None, "a request may be late in either stage"),
-            ("spot_share_max", w.spot_share_max >= 1, "a request may be on spot in either stage"),
-            ("min_replicas", not w.min_replicas, "a deployment of one stage is no replica"),
-        ):
-            if not off:
-                wrong.add(f"workloads[{i}].{field}", getattr(w, field), f"none with prefill and decode apart: {why}")
+        if w.soft is not None:
+            expected = "none with prefill and decode apart: a request may be late in either stage"
+            wrong.add(f"workloads[{i}].soft", w.soft, expected)
     if p.engine.speculation:
         expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
         wrong.add("engine.speculation", len(p.engine.speculation), expected)
@@ -995,7 +991,7 @@ def _measured(
     """What measured points refer to is there."""
     prices = {(m.machine, m.region): m.prices for m in machines}
     gpu_counts = {(m.machine, m.region): m.gpu_count for m in machines}
-    known = _named(p.workloads, demands)
+    known = dict.fromkeys(_named(p.workloads, demands))
     if not points:
         wrong.add("points", None, "at least one operating point")
     seen: set[str] = set()

@@ -19,6 +19,5 @@ FORMULATION = part.formulation(
     current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),
-    pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "model:extract")

@@ -48,7 +48,7 @@ class Steps:
     Attributes:
         costs: with the safety asked for.
         later: first tokens take so many times as long as these costs say.
-        central: costs without safety.
+        central: costs without safety and without drafts: what was promised does not depend on them.
         provenance: of all of it.
         alone, draft: costs of the model's own and of the draft model's steps, from which `costs` come with speculation.
     """
@@ -167,7 +167,7 @@ class RateSource:
             slower, later = found.provenance.factors(latency.safety)
             draft = None if found.draft is None else found.draft.scaled(slower)
             self._steps[key] = Steps(
-                found.costs.scaled(slower), later / slower, found.costs, found.provenance, found.alone.scaled(slower),
+                found.costs.scaled(slower), later / slower, found.alone, found.provenance, found.alone.scaled(slower),
                 draft,
             )  # fmt: skip
         return self._steps[key]
@@ -175,7 +175,7 @@ class RateSource:
     def idle_s(self, model: int, gpu: int) -> float:
         """Seconds per token of one request alone on one GPU (MaaSO's t_slice); NaN where that cannot be told.
 
-        Central, whatever the safety: it says what was promised.
+        Central and without drafts, whatever the engines do: it says what was promised.
         """
         if self.case.problem.latency.model is None:
             return float(1.0 / self.rates(model, gpu, 1, 1, 1).tokens_per_s[0])

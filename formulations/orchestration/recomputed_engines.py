@@ -20,7 +20,7 @@ from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
-from optmodels.plan.engines import drafted
+from optmodels.plan.engines import drafted, steps_after
 from optmodels.serving.continuous import Stage
 from optmodels.serving.stages import Link
 
@@ -198,12 +198,8 @@ def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool
 
 
 def _steps_after(costs: StepCosts, output: Array) -> Array:
-    """Steps that make the tokens after the first: with drafts no more than are needed in the mean."""
-    if costs.tokens == 1:
-        return output - 1
-    whole = np.floor((output - 1) / costs.tokens)
-    found: Array = whole + (output - 1 - whole * costs.tokens > 1e-6)
-    return found
+    """Steps that make the tokens after the first, in the mean."""
+    return np.array([steps_after(each, costs.drafts, costs.tokens) for each in output.tolist()])
 
 
 def _decode_s(costs: StepCosts, prompt: Array, output: Array, slope_s: float) -> Array:

@@ -16,6 +16,5 @@ FORMULATION = part.formulation(
     objective=lambda plan: plan.cost.total_usd_per_month,
     certifies="every plan for the demand given, requests divisible",
     trusted=part("check:TRUSTED"),
-    pictures=True,
 )
 __getattr__ = part.exports("model:attach", "model:build", "making:extract")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import ReservedTables, build_tables
-from formulations.reserved_capacity.show import COMPARED, frames
+from formulations.reserved_capacity.show import COMPARED, hours
 from optmodels.catalog import geography
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, named, tables_of
 from optmodels.reporting.colours import ALARM, REST, SERIES
@@ -39,14 +39,14 @@ class _Hours:
     """Demand and machines of the first scenario and quarter by hour and region, from east to west like the sun."""
 
     def __init__(self, t: ReservedTables, plan: ReservedPlan) -> None:
-        table = frames(t, plan)["hours"]
-        table = table[(table["scenario"] == 0) & (table["quarter"] == 0)]
+        table = hours(t, plan)
+        shown = (table["scenario"] == 0) & (table["quarter"] == 0)
         longitude = {n: p[1] for n, p in _places(t).items()}
         order = sorted(t.case.regions, key=lambda n: (-longitude.get(n, 0.0), n))
         names = labels(order)
 
         def columns(what: str) -> Array:
-            return np.asarray(table[[f"{n} {what}" for n in order]], dtype=float)
+            return np.stack([table[f"{n} {what}"][shown] for n in order], axis=1).astype(float)
 
         self.names = [names[n] for n in order]
         self.demand, self.busy = columns("demand req/s"), columns("machines busy")

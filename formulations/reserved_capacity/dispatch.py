@@ -231,6 +231,17 @@ def dispatch(
     return Dispatch(bought, unserved, flow.mean, flow.peak, flow.used)
 
 
+def kept_dispatch(t: ReservedTables, machines: Array) -> Dispatch:
+    """`dispatch` of a plan's machines, once: its report, tables and charts ask for the same."""
+    key = machines.tobytes()
+    if key not in t.dispatched:
+        found = dispatch(t, machines)
+        t.dispatched.clear()
+        t.dispatched[key] = found
+    kept: Dispatch = t.dispatched[key]
+    return kept
+
+
 @dataclass
 class _Flow:
     mean: Array  # (I, J)

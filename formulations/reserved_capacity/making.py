@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import Dispatch, dispatch
+from formulations.reserved_capacity.dispatch import Dispatch, kept_dispatch
 from formulations.reserved_capacity.plan import (
     CostLines,
     FlowLine,
@@ -25,7 +25,7 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     """The plan that buys `counts` (C,) of every column; flows and purchases from `found` or by `dispatch`."""
     case, p = t.case, t.case.problem
     counts = np.round(counts)
-    found = dispatch(t, t.reserved(counts)) if found is None else found
+    found = kept_dispatch(t, t.reserved(counts)) if found is None else found
     names, machines = case.regions, [m.machine for m in p.machines]
     lines = [
         ReservationLine(
@@ -58,12 +58,15 @@ def make_plan(t: ReservedTables, counts: Array, found: Dispatch | None = None, *
     np.add.at(mean, pairs, t.unit * found.flow)
     egress = np.zeros((R, R))
     np.add.at(egress, pairs, found.egress_usd_per_month(t))
+    asked = t.unit * float(t.weight @ t.demand.sum(axis=1))
+    # Less is the rounding of demand less what is not served of it.
+    mean[mean <= max(1e-9 * mean.sum(), 1e-13 * asked)] = 0.0
     flows = [
         FlowLine(
             origin=names[a], server=names[b], rtt_ms=float(case.rtt_ms[a, b]),
             mean_requests_per_second=float(mean[a, b]), peak_requests_per_second=float(peak[a, b]),
             egress_usd_per_month=float(egress[a, b]),
-        ) for a, b in np.argwhere(mean > 1e-9 * max(mean.sum(), 1e-300))
+        ) for a, b in np.argwhere(mean)
     ]  # fmt: skip
     by_option, short = found.usd_per_month(t)
     spot = np.array([m == "spot" for m in t.option_market], dtype=bool)

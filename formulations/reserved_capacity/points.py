@@ -17,7 +17,7 @@ be measured in one unit everywhere and flows are projected out by cuts (SK §2.2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any, Literal
@@ -102,6 +102,7 @@ class ReservedTables:
     egress: Array  # (I, J), USD per hour per request/s of i served in j: what its data cost on the way
     guards: tuple[Guard, ...]
     unit: float = 1.0  # requests/s that one unit of demand is
+    dispatched: dict[bytes, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # the last one
 
     @property
     def shortfall(self) -> float:
@@ -282,7 +283,7 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     penalty = np.array([
         np.inf if (c := p.services[k].unserved_usd_per_request) is None else c * 3600.0 for k in source_service
     ])  # fmt: skip
-    unit = _unit(rate[reach])
+    unit = _unit(rate[reach], np.concatenate(blocks))
     by_pair = case.egress_usd_per_request[source_service[:, None], source_region[:, None], sink_region[None, :]]
     egress = np.where(reach, 3600.0 * by_pair, 0.0) * unit
     tables = ReservedTables(
@@ -305,9 +306,9 @@ def build_tables(problem: ReservedCapacity) -> ReservedTables:
     return tables
 
 
-def _unit(rates: Array) -> float:
-    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves."""
-    fastest = float(rates.max(initial=0.0))
+def _unit(rates: Array, demand: Array) -> float:
+    """Requests/s to count demand in: 1, or a power of two near what the fastest machine serves; near demand if none."""
+    fastest = float(rates.max(initial=0.0)) or float(demand.max(initial=0.0))
     return 1.0 if fastest <= 0 or 0.01 <= fastest <= 1e4 else 2.0 ** round(np.log2(fastest))
 
 

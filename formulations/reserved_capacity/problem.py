@@ -217,7 +217,7 @@ class Scenario(Entry):
     probability: PositiveFraction = Field(description="all sum to 1")
     factor: float = Field(default=1.0, ge=0, allow_inf_nan=False, description="of every hour's demand")
     by_region: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        default={}, description="factors of regions, in place of factor"
+        default={}, description="factors of regions, each times factor"
     )
 
 
@@ -474,6 +474,10 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     price = wrong.collect(_egress_usd_per_gb, p, names)
     if p.network.egress is not None and not any(s.request_kb + s.answer_kb for s in p.services):
         wrong.add("services[0].answer_kb", 0, "request_kb and answer_kb of some service, kB, to price its egress by")
+    hours = {len(d.rps) for d in parts if d is not None}
+    starts = {d.start for d in parts if d is not None}
+    if len(hours) > 1 or len(starts) > 1:
+        wrong.add("services", sorted(hours), f"demand over the same hours in every service (starts: {starts})")
     if not wrong:
         _trusted(p, np.stack([d.rps for d in parts if d is not None], axis=2), rate, prices, wrong)
     caps = {
@@ -481,10 +485,6 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
                         for i, m in enumerate(p.machines)])
         for what in ("reservable", "on_demand_available", "spot_available")
     }  # fmt: skip
-    hours = {len(d.rps) for d in parts if d is not None}
-    starts = {d.start for d in parts if d is not None}
-    if len(hours) > 1 or len(starts) > 1:
-        wrong.add("services", sorted(hours), f"demand over the same hours in every service (starts: {starts})")
     if wrong:
         raise InputError([*wrong, *unattainable])
     if unattainable:
@@ -827,11 +827,12 @@ def _reachable(
     p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask,
     offered: Mask,
 ) -> None:  # fmt: skip
-    """Every region with demand has somewhere to be served (unless unserved demand has a price)."""
-    wrong = Mistakes()
+    """Every region with demand in some scenario has somewhere to be served (unless unserved demand has a price)."""
+    wrong, scenarios = Mistakes(), p.uncertainty.scenarios
+    none = [bool(scenarios) and not any(s.factor * s.by_region.get(n, 1.0) for s in scenarios) for n in names]
     for k, s in enumerate(p.services):
         for r, name in enumerate(names):
-            if not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:
+            if none[r] or not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:
                 continue
             resident = np.isin(names, s.residency[name]) if name in s.residency else np.ones(len(names), dtype=bool)
             there = offered.T & (rate[:, k] > 0) & resident[:, None]  # (R, I)

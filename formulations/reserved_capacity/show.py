@@ -15,6 +15,7 @@ from formulations.reserved_capacity.plan import ReservedPlan
 from formulations.reserved_capacity.points import Array, ReservedTables
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH, QUARTERS_OF_TERM, quarters_charged
 from optmodels.catalog.types import MARKETS
+from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
@@ -306,29 +307,33 @@ def _value_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def frames(t: ReservedTables, plan: Any) -> dict[str, Any]:
-    """Data frames by file name: reservations, hours (demand and capacity by region), forwarding, purchases."""
-    import pandas as pd
+    """Columns by file name: reservations, hours (demand and capacity by region), forwarding, purchases."""
+    if plan is None:
+        return {"demand": hours(t, None)}
+    return {
+        "reservations": columns_of([x.model_dump() for x in plan.reservations]),
+        "hours": hours(t, plan),
+        "forwarding": columns_of([x.model_dump() for x in plan.flows]),
+        "purchases": {k: v[: MAX_ROWS * 10] for k, v in plan.purchases.model_dump().items()},
+    }
 
-    from formulations.reserved_capacity.dispatch import dispatch
+
+def hours(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Array]:
+    """Demand of every hour and region, and with a plan the machines that it has reserved and those that are busy."""
+    from formulations.reserved_capacity.dispatch import kept_dispatch
 
     names = t.case.regions
     columns: dict[str, Any] = {"scenario": t.scenario, "quarter": t.quarter, "hour": t.hour}
     for r, name in enumerate(names):
         columns[f"{name} demand req/s"] = t.unit * t.demand[:, t.source_region == r].sum(axis=1)
-    if plan is None:
-        return {"demand": pd.DataFrame(columns).head(MAX_ROWS)}
-    held = machines_held(t, plan)
-    found = dispatch(t, held)
-    for r, name in enumerate(names):
-        mine = np.flatnonzero(t.sink_region == r)
-        columns[f"{name} machines reserved"] = held[mine].sum(axis=0)[t.quarter]
-        columns[f"{name} machines busy"] = found.used[:, mine].sum(axis=1)
-    return {
-        "reservations": pd.DataFrame([x.model_dump() for x in plan.reservations]),
-        "hours": pd.DataFrame(columns).head(MAX_ROWS),
-        "forwarding": pd.DataFrame([x.model_dump() for x in plan.flows]),
-        "purchases": pd.DataFrame(plan.purchases.model_dump()).head(MAX_ROWS * 10),
-    }
+    if plan is not None:
+        held = machines_held(t, plan)
+        found = kept_dispatch(t, held)
+        for r, name in enumerate(names):
+            mine = np.flatnonzero(t.sink_region == r)
+            columns[f"{name} machines reserved"] = held[mine].sum(axis=0)[t.quarter]
+            columns[f"{name} machines busy"] = found.used[:, mine].sum(axis=1)
+    return {name: column[:MAX_ROWS] for name, column in columns.items()}
 
 
 MAX_ROWS = 10_000

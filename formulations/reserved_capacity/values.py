@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from formulations.reserved_capacity.dispatch import dispatch
+from formulations.reserved_capacity.dispatch import dispatch, kept_dispatch
 from formulations.reserved_capacity.points import Array, ReservedTables, build_tables
 from optmodels.errors import InputError
 from optmodels.formulation import Options
@@ -35,7 +35,7 @@ def binding(t: ReservedTables, held: Array) -> dict[str, Any]:
         held: reserved machines, (J, Q).
     """
     names, machines = t.case.regions, [m.machine for m in t.case.problem.machines]
-    found = dispatch(t, held)
+    found = kept_dispatch(t, held)
     caps = [
         {"cap": "reservable", "region": names[t.sink_region[j]], "machine": machines[t.sink_machine[j]],
          "machines": float(t.sink_most[j])}
@@ -165,7 +165,7 @@ def _by_dispatch(t: ReservedTables, held: Array) -> dict[int, float]:
     began, seconds = time.perf_counter(), seconds_for("values by dispatching again", SECONDS)
     if not seconds:
         return {}
-    found = dispatch(t, held)
+    found = kept_dispatch(t, held)
     bill, _ = found.usd_per_month(t)
     base, spent = found.total_usd_per_month(t), np.zeros(len(t.sink_region))
     np.add.at(spent, t.option_sink, bill)

@@ -6,6 +6,10 @@ Where each is accepted with probability p, whatever came before it,
 
     a = p + p² + … + pᵏ         (Leviathan, Kalman, Matias, ICML 2023, equation (1): 1 + a = (1 − pᵏ⁺¹)/(1 − p))
 
+The tokens of a step are 1 + min(G, k), G geometric, so that D tokens take a number of steps whose mean R(D) follows by
+what the first makes of them (renewal): R(D) = 1 + Σ_j P(1 + j)·R(D − 1 − j), R = 0 up to D = 0. Never below D/(1 + a),
+for the last step makes more than is asked for.
+
 A verified draft costs what a prompt token over the same context does. The draft model or head takes k passes one after
 another, each over one token of every decoding request, and the first also over the prompt tokens of the step. Nothing
 says how much longer a step gets for choosing among samples; measured step costs of an engine that speculates have it.
@@ -14,14 +18,47 @@ says how much longer a step gets for choosing among samples; measured step costs
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveFraction
+
+EXACTLY = 1024  # tokens up to which R(D) is that of the recursion; from there on a step makes 1 + a
+
+
+def steps_for(decodes: npt.ArrayLike, drafts: int, tokens: float) -> npt.NDArray[np.float64]:
+    """R(D): steps that so many tokens after the first take in the mean, where a step has drafts.
+
+    Args:
+        decodes: D; between whole numbers R is linear.
+        drafts: k of a step.
+        tokens: 1 + a that it makes in the mean; each draft is accepted with the probability that makes it so.
+    """
+    D, mean = np.asarray(decodes, dtype=float), _mean_steps(drafts, tokens)
+    found: npt.NDArray[np.float64] = np.interp(D, np.arange(len(mean)), mean) + np.maximum(D - EXACTLY, 0.0) / tokens
+    return found
+
+
+@lru_cache(maxsize=256)
+def _mean_steps(drafts: int, tokens: float) -> npt.NDArray[np.float64]:
+    """R(0), …, R(`EXACTLY`)."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        p = (low + high) / 2
+        low, high = (p, high) if sum(p**i for i in range(drafts + 1)) < tokens else (low, p)
+    first = high ** np.arange(drafts + 1.0)
+    first[:-1] *= 1.0 - high  # P(1 + j tokens)
+    mean = np.zeros(drafts + 1 + EXACTLY)  # after k + 1 zeros for D ≤ 0
+    for D in range(1, EXACTLY + 1):
+        mean[drafts + D] = 1.0 + first @ mean[D - 1 : drafts + D][::-1]
+    return mean[drafts:]
 
 
 class Speculation(Entry):

@@ -44,18 +44,54 @@ class Request:
 
     @property
     def decodes(self) -> float:
-        """Steps after the first token."""
-        if self.tokens == 1:
-            return self.output - 1.0
-        steps = 0
-        while steps * self.tokens < self.output - 1.0 - SLACK:
-            steps += 1
-        return steps
+        """Steps after the first token, in the mean."""
+        return float(steps_after(self.output, self.drafts, self.tokens))
 
     @property
     def steps(self) -> float:
         """That it takes part in."""
         return self.chunks + self.decodes
+
+
+def steps_after(output: float, drafts: int, tokens: float) -> float:
+    """Mean number of steps for the tokens after the first, where each of the drafts is accepted by chance.
+
+    Up to 1,024 tokens it is the number expected, linear between whole ones; every further `tokens` take a step.
+    """
+    asked = output - 1.0
+    if tokens == 1:
+        return asked
+    expected = _expected_steps(drafts, tokens)
+    whole = min(math.floor(asked), len(expected) - 1)
+    if whole == len(expected) - 1:
+        return expected[-1] + (asked - whole) / tokens
+    return expected[whole] + (asked - whole) * (expected[whole + 1] - expected[whole])
+
+
+@cache
+def _expected_steps(drafts: int, tokens: float) -> list[float]:
+    """Of 0 to 1,024 tokens: a step makes one and, with probability pʲ, at least j drafts more."""
+    p, most = 0.5, 1.0
+    least = 0.0
+    while most - least > 1e-15:
+        if 1 + sum(p**j for j in range(1, drafts + 1)) > tokens:
+            most = p
+        else:
+            least = p
+        p = (least + most) / 2
+    expected = [0.0]
+    while len(expected) <= 1024:
+        # Each draft that is accepted, the j-th with probability pʲ, saves what is left with j tokens less.
+        left = [expected[-j] if j <= len(expected) else 0.0 for j in range(1, drafts + 2)]
+        expected.append(1 + left[0] + sum(p**j * (left[j] - left[j - 1]) for j in range(1, drafts + 1)))
+    return expected
+
+
+def _decoding_sums(r: Request, first: float) -> tuple[float, float]:
+    """Σ of first + g·i over a request's decodes i < n, and of their squares; n is a mean, which may be no whole one."""
+    n, g = r.decodes, r.tokens
+    once, twice = n * (n - 1) / 2, n * (n - 1) * (2 * n - 1) / 6
+    return n * first + g * once, n * first**2 + 2 * g * first * once + g * g * twice
 
 
 def drafted(alone: StepCosts, draft: StepCosts | None, s: Speculation | None) -> StepCosts:
@@ -81,7 +117,13 @@ def drafted(alone: StepCosts, draft: StepCosts | None, s: Speculation | None) ->
 @cache
 def _contexts(costs: StepCosts, r: Request) -> float:
     """Earlier tokens that all decodes of a request attend to."""
-    return sum(float(costs.seen(r.prompt + r.tokens * i)) for i in range(round(r.decodes)))
+    every, _ = _decoding_sums(r, r.prompt)
+    if costs.window is None:
+        return every
+    inside = min(max(math.ceil((costs.window.tokens - r.prompt) / r.tokens), 0), r.decodes)
+    beyond = r.decodes - inside
+    seen = inside * r.prompt + r.tokens * inside * (inside - 1) / 2 + beyond * costs.window.tokens
+    return float(costs.window.share * seen + (1 - costs.window.share) * every)
 
 
 def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple[float, float]:
@@ -208,9 +250,9 @@ def at_level(
 @cache
 def _held(r: Request, waits: float) -> tuple[float, float]:
     """Σ over a request's steps of the tokens it holds, and of their squares; its prompt for some steps besides."""
-    decodes = [r.prompt + r.tokens * i + 1 + r.drafts for i in range(round(r.decodes))]
+    one, two = _decoding_sums(r, r.prompt + 1 + r.drafts)
     prompts = r.chunks + waits
-    return prompts * r.prompt + sum(decodes), prompts * r.prompt**2 + sum(x * x for x in decodes)
+    return prompts * r.prompt + one, prompts * r.prompt**2 + two
 
 
 def capacities(

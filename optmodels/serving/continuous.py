@@ -47,7 +47,8 @@ S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1
 tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose drafts are accepted
 more or less often than others' are not told apart.
 
-*Quantiles* are the formulas of `Points.ttft_s` and `Points.tpot_s`, checked by ``benchmarks/continuous.py``.
+*Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
+`predict`'s. ``benchmarks/continuous.py`` checks both.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ from pydantic import Field, model_validator
 
 from optmodels.catalog.types import Architecture, Entry
 from optmodels.latency.resolve import llm_name
-from optmodels.latency.speculation import Speculation
+from optmodels.latency.speculation import Speculation, steps_for
 from optmodels.latency.steps import StepCosts
 from optmodels.units import PositiveInt, Seconds
 
@@ -81,7 +82,9 @@ MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not 
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
-# TTFT at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
+CROWDS = 24  # equally likely ones that TTFT is averaged over
+BUSIEST = 0.95  # share of time that prompts keep others from prefill, in quantiles at given rates
+# TTFT of a level at a quantile: first·t + own·(m·t + prefill) + waits·(quantile of the wait)
 TTFT_FORM = {0.9: (0.75, 1.2, 1.05), 0.95: (0.82, 1.15, 1.06), 0.99: (0.98, 0.97, 1.09)}
 
 
@@ -124,6 +127,15 @@ class EngineLimits(Entry):
         if len(set(models)) < len(models) or (None in models and len(models) > 1):
             raise ValueError("speculation of a model once, and alone where it is every model's")
         return self
+
+    def room_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
+        """Prompt tokens of a step beside a token of each running request, and its drafts."""
+        running = np.minimum(crowd, self.max_num_seqs)
+        return np.maximum(self.max_num_batched_tokens - running * (1.0 + drafts), LEAST_ROOM)
+
+    def chunk_beside(self, crowd: Array | float, drafts: Array | float) -> Array:
+        """Tokens of one prompt in a step, likewise."""
+        return np.minimum(self.room_beside(crowd, drafts), self.chunk_tokens or np.inf)
 
     def speculates(self, model: Architecture) -> Speculation | None:
         """How engines of a model speculate, None where they do not."""
@@ -287,8 +299,13 @@ class Coefficients:
         return work
 
     def rounds(self, decodes: Array) -> Array:
-        """Steps that make so many tokens after the first; fewer than these only where drafts are accepted."""
-        found: Array = np.where(self.tokens > 1.0, np.ceil(decodes / self.tokens - 1e-9), decodes)
+        """Steps that make so many tokens after the first, in the mean; fewer only where drafts are accepted."""
+        every = np.broadcast_arrays(self.tokens, self.drafts, np.asarray(decodes, dtype=float))
+        tokens, drafts, found = every[0], every[1], every[2].copy()
+        for g, k in {*zip(tokens.ravel().tolist(), drafts.ravel().tolist(), strict=True)} if tokens.max() > 1 else ():
+            if g > 1.0:
+                mine = (tokens == g) & (drafts == k)
+                found[mine] = steps_for(found[mine], round(k), g)
         return found
 
     def held(self, prompt: Array, decodes: Array) -> tuple[Array, Array]:
@@ -328,13 +345,13 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
     return np.asarray(betainc(np.maximum(count, 1e-12), np.asarray(fixed_crowd) / load + 1.0, load))
 
 
-def crowd_quantile(quantile: float, fixed_crowd: Array, load: Array) -> Array:
+def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array) -> Array:
     """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher)."""
     from scipy.special import ndtri
 
     mean = (fixed_crowd + load) / (1.0 - load)
     spread, skew = np.sqrt(mean / (1.0 - load)), (1.0 + load) / np.sqrt(fixed_crowd + load)
-    z = float(ndtri(quantile))
+    z = ndtri(quantile)
     at: Array = mean + spread * (z + skew * (z * z - 1.0) / 6.0)
     return at
 
@@ -476,7 +493,9 @@ def longest_wait(quantile: float | None, most: float) -> float:
     return theta * max(math.log(rho / above), 0.0)
 
 
-def _tpot(fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: int, margin: float = 1.0) -> Array:
+def _tpot(
+    fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: float, margin: float = 1.0
+) -> Array:  # fmt: skip
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
         mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
@@ -535,7 +554,8 @@ def operating_points(
     alone = c.prefill_work_s(u, earlier, np.maximum(u, 1.0), 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
-    x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of one output token nothing is decoded
+        x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
     phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
     if stage == "prefill":
@@ -579,8 +599,8 @@ def operating_points(
         return (weight * value).sum(axis=2, keepdims=True)
 
     decoding = work - prefill
-    prefill_share = mixture(prefill) / mixture(work)  # v
     with np.errstate(invalid="ignore"):
+        prefill_share = mixture(prefill) / mixture(work)  # v
         beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
     mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
     if stage != "decode":
@@ -647,52 +667,119 @@ class Prediction:
 
 
 def predict(
-    costs: StepCosts, classes: Classes, rates: Array, prompt_room: float, max_num_seqs: int,
+    costs: StepCosts, classes: Classes, rates: Array, engine: EngineLimits, most: float = math.inf,
     quantiles: Sequence[float] = QUANTILES,
 ) -> Prediction:  # fmt: skip
-    """Means and quantiles at the rates themselves, of one instance that prefills so many prompt tokens a step.
+    """Means and quantiles at the rates themselves, of one instance.
 
-    (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT as `Points.ttft_s`
-    with t' = t(1 − ρ_prefill), what a step lasts beside prompts.
+    (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT by `_first_token`.
+
+    Args:
+        costs: of its steps.
+        classes: W of them.
+        rates: of each, requests/s, (W,).
+        engine: its settings.
+        most: requests that run at a time, at most, where KV cache allows fewer than `engine`.
+        quantiles: shares of requests that quantiles are wanted for.
 
     Raises:
         ValueError: the rates are more than it can serve.
     """
-    c = Coefficients.of(costs)
-    u = classes.new_tokens
-    chunks = np.ceil(u / prompt_room)
-    prefill = c.prefill_work_s(u, classes.input_tokens - u, np.full_like(u, prompt_room), 1.0)
-    outputs = classes.output_tokens
+    c, most = Coefficients.of(costs), min(most, float(engine.max_num_seqs))
+    u, outputs = classes.new_tokens, classes.output_tokens
     decodes = c.rounds(outputs - 1.0).mean(axis=1)
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
     tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
-    # The share of steps with a prompt and a₀ depend on the step, and it on them: a few rounds settle it.
-    step, mixed, crowd = float(c.fixed_s), 1.0, 1.0
+    # Room for prompts, the share of steps with one and a₀ depend on the step, and it on them: a few rounds settle it.
+    step, mixed, crowd = float(c.fixed_s), 1.0, 0.0
     for _ in range(60):
-        work = prefill + c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
-        load = float(rates @ work)
-        a0 = float(c.step_fixed_s(crowd, min(mixed, 1.0 - 1e-12)))
+        chunk = engine.chunk_beside(crowd, costs.drafts)
+        chunks = np.ceil(u / chunk)
+        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, 1.0)
+        decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
+        load = float(rates @ (prefill + decode))
         if load >= 1.0:
             raise ValueError(f"load {load:.4g}: more than the instance can serve")
-        fixed_crowd = float(rates @ (chunks + decodes)) * a0
+        a0 = float(c.step_fixed_s(crowd, min(mixed, 1.0 - 1e-12)))
+        steps = float(rates @ (chunks + decodes))
+        fixed_crowd = steps * a0
         idle = (1.0 - load) ** (fixed_crowd / load + 1.0) if load > 0 else 1.0
-        step = a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
+        before, step = step, a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
         crowd = (fixed_crowd + load) / (1.0 - load)
         mixed = float(-np.expm1(-(rates @ chunks) * step))
-    prefilling = float(rates @ prefill)
-    short = step * (1.0 - prefilling)
-    s = u * short / prompt_room + prefill
-    busy, residual = float(rates @ s), float(rates @ (s * s)) / 2.0
-    wait = residual / (1.0 - busy) if busy < 1.0 else np.inf
-    per_step = load / float(rates @ (chunks + decodes))
-    ttft: dict[float | None, Array] = {None: (0.5 + chunks) * step + prefill + wait + costs.request_s}
-    tpot: dict[float | None, float] = {None: (a0 + per_step) / (1.0 - load) / tokens}
+        if abs(step - before) <= 1e-12 * step:
+            break
+    deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
+    first = _first_token(
+        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0,
+        float(rates @ decode) / max(float(rates @ decodes), 1e-300), float(rates @ prefill),
+    )  # fmt: skip
+    tpot: dict[float | None, float] = {None: (a0 + load / steps) / (1.0 - load) / tokens}
     for q in quantiles:
-        tpot[q] = float(_tpot(np.array(a0), np.array(per_step), np.array(load), q, max_num_seqs)) / tokens
-        if q <= 0.5:
-            ttft[q] = ttft[None]
-            continue
-        first, own, waits = ttft_form(q)
-        tail = wait / busy * max(np.log(busy / (1.0 - q)), 0.0)
-        ttft[q] = first * step + own * (chunks * short + prefill) + waits * tail + costs.request_s
-    return Prediction(load, step, crowd, wait, ttft, tpot, tokens)
+        at = _tpot(np.array(a0), np.array(load / steps), np.array(load), q, max(most, 1.0))
+        tpot[q] = float(at) / tokens
+    ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
+    return Prediction(load, step, crowd, first.waiting_s, ttft, tpot, tokens)
+
+
+@dataclass(frozen=True)
+class _FirstToken:
+    """TTFT of W classes by its moments: a gamma above the least, (W,)."""
+
+    least_s: Array
+    mean_s: Array
+    variance: Array
+    waiting_s: float
+
+    def seconds(self, quantile: float | None) -> Array:
+        """At a quantile; None: the mean."""
+        if quantile is None or not np.isfinite(self.waiting_s):
+            return self.mean_s
+        from scipy.special import gammaincinv
+
+        above = self.mean_s - self.least_s
+        at: Array = self.least_s + gammaincinv(above**2 / self.variance, quantile) * self.variance / above
+        return at
+
+
+def _first_token(
+    c: Coefficients, classes: Classes, rates: Array, engine: EngineLimits, crowd: Array, fixed_s: float,
+    decode_s: float, prefilling: float,
+) -> _FirstToken:  # fmt: skip
+    """TTFT where requests arrive at rates (W,): moments given the crowd, then those over crowds.
+
+    While N requests decode, a step lasts d = a₀ + `decode_s`·N beside prompts, d/(1 − ρ_prefill) with them, and has
+    room for B(N) prompt tokens. A prompt keeps the others from prefill for s = u·d/B + prefill, as in (S7), and waits
+    as in M/G/1:
+
+        E[W | N] = Σλs²/2(1 − Σλs),   Var[W | N] = E[W | N]² + Σλs³/3(1 − Σλs)
+
+    to which add the rest of the step that it arrives in, uniform, and its own chunks. That step and its own last as
+    long as the prompts of one step's arrivals make them: Var = Σλ·prefill²·d/(1 − ρ_prefill) each. Crowds in which
+    prefill would be overloaded do not stay: Σλs counts `BUSIEST` at most.
+
+    Args:
+        crowd: N of equally likely crowds, (K, 1).
+        fixed_s: a₀.
+        decode_s: of a running request in a step.
+        prefilling: ρ_prefill.
+    """
+    u, chunk = classes.new_tokens, engine.chunk_beside(crowd, c.drafts)
+    chunks, beside = np.ceil(u / chunk), fixed_s + decode_s * crowd  # (K, W), (K, 1)
+    prefill, step = c.prefill_work_s(u, classes.input_tokens - u, chunk, 1.0), beside / (1.0 - prefilling)
+    turn = u * beside / engine.room_beside(crowd, c.drafts) + prefill
+    busy = (turn @ rates)[:, None]
+    own = chunks * step + prefill
+    if np.median(busy) >= 1.0:  # most of the time
+        never = np.full(len(classes), np.inf)
+        return _FirstToken(own.min(axis=0), never, never, math.inf)
+    free = 1.0 - np.minimum(busy, BUSIEST)
+    wait = (turn**2 @ rates)[:, None] / (2.0 * free)
+    given = (
+        wait**2
+        + (turn**3 @ rates)[:, None] / (3.0 * free)
+        + step**2 / 12.0
+        + 2.0 * step * (prefill**2 @ rates)[:, None]
+    )
+    mean = step / 2.0 + own + wait
+    return _FirstToken(own.min(axis=0), mean.mean(axis=0), given.mean(axis=0) + mean.var(axis=0), float(wait.mean()))

@@ -17,11 +17,14 @@ formula's (Ca² + Cs²)·m is at most (max(Ca², 1) + Cs²)·S. So `waiting` at 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 Discipline = Literal["none", "mdc", "mmc", "ggc"]
+RECURSION = 10_000  # servers up to which Erlang's recursion is quicker than to import SciPy's special functions
 
 
+@lru_cache(maxsize=4096)
 def erlang_c(servers: int, load: float) -> float:
     """Probability that an arrival waits in M/M/c.
 
@@ -33,13 +36,19 @@ def erlang_c(servers: int, load: float) -> float:
         raise ValueError(f"load {load} outside [0, 1)")
     if load == 0:
         return 0.0
-    from scipy.special import gammaincc, gammaln  # 0.2 s, for plans with a queue only
-
     offered = servers * load
-    # Erlang B from the incomplete gamma function: 1/B = e^a Γ(c+1, a)/a^c, evaluated in logs.
-    log_inverse = offered + math.log(float(gammaincc(servers + 1, offered))) + float(gammaln(servers + 1))
-    log_inverse -= servers * math.log(offered)
-    blocked = math.exp(-log_inverse)
+    if servers <= RECURSION:  # 1/B(c) = 1 + c/a · 1/B(c − 1), all terms positive
+        inverse = 1.0
+        for c in range(1, servers + 1):
+            inverse = 1.0 + c / offered * inverse
+        blocked = 1.0 / inverse
+    else:
+        from scipy.special import gammaincc, gammaln
+
+        # Erlang B from the incomplete gamma function: 1/B = e^a Γ(c+1, a)/a^c, evaluated in logs.
+        log_inverse = offered + math.log(float(gammaincc(servers + 1, offered))) + float(gammaln(servers + 1))
+        log_inverse -= servers * math.log(offered)
+        blocked = math.exp(-log_inverse)
     return blocked / (1.0 - load * (1.0 - blocked))
 
 

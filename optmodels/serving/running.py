@@ -95,8 +95,7 @@ def running(
     try:
         if float((S + classes.output_tokens.max(axis=1)).max()) + costs.drafts > kv_tokens:
             raise ValueError  # a request alone is too long
-        found = predict(costs, classes, rates, _room(limits, 0.0, 0), int(max(most, 1)), ())
-        found = predict(costs, classes, rates, _room(limits, found.running, costs.drafts), int(max(most, 1)), GRID)
+        found = predict(costs, classes, rates, limits, most, GRID)
     except ValueError:
         return _overloaded(len(classes))
     # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
@@ -125,12 +124,6 @@ def _full(most: float, alone: float, load: float, busy: float) -> float:
     above, beyond = (float(crowd_above(n, alone, load)) for n in (most, most + 1.0))
     queue = (above - beyond) / (1.0 - busy)
     return queue / (1.0 - above + queue)
-
-
-def _room(limits: EngineLimits, crowd: float, drafts: int) -> float:
-    """Prompt tokens of a step beside one of each running request and its drafts."""
-    room = max(limits.max_num_batched_tokens - min(crowd, limits.max_num_seqs) * (1 + drafts), 1.0)
-    return min(room, float(limits.chunk_tokens or room))
 
 
 def _overloaded(classes: int) -> Running:

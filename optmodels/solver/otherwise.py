@@ -46,3 +46,9 @@ def otherwise(way: Way) -> Iterator[None]:
 def way() -> Way:
     """How runs are made here."""
     return _WAY.get()
+
+
+def as_usual() -> bool:
+    """Whether nobody asked for another solver, seed or options."""
+    now = way()
+    return now.solver == "HiGHS" and not now.seed and not now.options

@@ -81,14 +81,38 @@ def decode_s(c: StepCosts, prompt: float, output: float, mixed: float) -> float:
     whole = math.floor(count)
     contexts = sum(seen(c, prompt + c.tokens * i) for i in range(whole))
     if count > whole:
-        contexts = _progression(c, prompt, count)
+        contexts = _progression(c, prompt, count, c.tokens)
     slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
     return c.decode_request_s * count + slope * contexts
 
 
 def rounds(c: StepCosts, output: float) -> float:
-    """Steps in which a request gets the output tokens after the first, 1 + a in each where drafts are accepted."""
-    return float(math.ceil((output - 1.0) / c.tokens - 1e-9)) if c.tokens > 1 else output - 1.0
+    """Steps in which a request gets the output tokens after the first; in the mean where drafts are accepted by chance.
+
+    So many as steps before which it lacks one: Σ_n P(n steps make fewer), up to 1,024 tokens, linear between whole
+    numbers; further ones take a step for each 1 + a.
+    """
+    asked = output - 1.0
+    if c.tokens <= 1:
+        return asked
+    whole = min(math.floor(asked), 1024)
+    least, more = (_lacking(c.drafts, c.tokens, d) for d in (whole, min(whole + 1, 1024)))
+    return least + (asked - whole) * (1 / c.tokens if whole == 1024 else more - least)
+
+
+@cache
+def _lacking(drafts: int, tokens: float, asked: int) -> float:
+    """Σ_n P(S_n < asked), S_n being what n steps make, each one token and the drafts up to the first not accepted."""
+    roots = np.roots([*([1.0] * drafts), 1.0 - tokens]) if tokens < 1 + drafts else np.ones(1)  # Σ pʲ = a
+    p = max(float(r.real) for r in roots if abs(r.imag) < 1e-7 and -1e-9 <= r.real <= 1 + 1e-9)
+    step = np.array([0.0, *(p**j * (1 - p) for j in range(drafts)), p**drafts])
+    made, total = np.ones(1), 0.0
+    while asked > 0 and made.sum() > 1e-15 and len(made) > 0:
+        made = made[:asked]
+        total += float(made.sum())
+        made = np.convolve(made, step)
+        made = made[:asked] if made[:asked].any() else np.zeros(0)
+    return total
 
 
 def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
@@ -116,15 +140,15 @@ def speculating(c: StepCosts, s: Any, draft: StepCosts | None) -> StepCosts:
     )  # fmt: skip
 
 
-def _progression(c: StepCosts, first: float, count: float) -> float:
-    """Σ of what is seen of first, first + 1, …, of a number of terms that is not whole."""
+def _progression(c: StepCosts, first: float, count: float, by: float) -> float:
+    """Σ of what is seen of first, first + by, …, of a number of terms that is not whole."""
 
     def plain(terms: float) -> float:
-        return terms * first + terms * (terms - 1.0) / 2.0
+        return terms * first + by * terms * (terms - 1.0) / 2.0
 
     if c.window is None:
         return plain(count)
-    below = min(max(math.ceil(c.window.tokens - first), 0.0), count)
+    below = min(max(math.ceil((c.window.tokens - first) / by), 0.0), count)
     capped = plain(below) + (count - below) * c.window.tokens
     return c.window.share * capped + (1.0 - c.window.share) * plain(count)
 
@@ -281,14 +305,16 @@ def level(
     # way; one that has come waits for the next step.
     joins = 1.0 if stage == "decode" else 0.0
     whole_steps = [m + joins + s / t for m, s in zip(chunks, moved_s or [0.0] * len(kinds), strict=True)]
-    beside_prompt = [[1 + c.drafts + c.tokens * j for j in range(round(r))] for r in decodes]
+    # Sums over j < r of h + g·j and its square, by Faulhaber, as r is a mean and may be no whole number.
+    sums = [(r, r * (r - 1) / 2, r * (r - 1) * (2 * r - 1) / 6) for r in decodes]
+    first_held = [k.prompt + 1 + c.drafts for k in kinds]
     held = [
-        m * k.prompt + sum(k.prompt + n for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt + n * h + c.tokens * j
+        for m, k, h, (n, j, _) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     squares = [
-        m * k.prompt**2 + sum((k.prompt + n) ** 2 for n in more)
-        for m, k, more in zip(whole_steps, kinds, beside_prompt, strict=True)
+        m * k.prompt**2 + n * h**2 + 2 * c.tokens * h * j + c.tokens**2 * jj
+        for m, k, h, (n, j, jj) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
@@ -377,19 +403,25 @@ class Way:
         running: in flight at that rate, by Little's law.
         first_s: to the first token at the limit's percentile, without waiting.
         e2e_s: of a request in the mean, waiting included.
+        alone_s, work_s: its steps in an empty engine, and what it adds to the steps of all.
+
+    Of an engine that does one stage these are that stage's, the cache's way to its end or from there on included.
     """
 
     requests_per_s: float
     running: float
     first_s: float
     e2e_s: float
+    alone_s: float
+    work_s: float
 
 
 def ways(
     c: StepCosts, slower: float, kind: Kind, limits: Any, kv: float, ttft: tuple[float, float | None],
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
+    stage: str = "both", moved_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads at so many shares of the longest wait.
+    """Every level of 25 loads at so many shares of the longest wait; an engine that only decodes has no wait.
 
     Args:
         c: of the engine's steps.
@@ -401,18 +433,28 @@ def ways(
         shares: of the longest wait that TTFT allows.
         waiting_s: of TTFT, at its percentile, that may be waiting.
         slack: share by which limits are loosened. E2E is that of the tighter reading.
+        stage: what the engine does of a request.
+        moved_s: seconds that its cache is on its way from or to it.
     """
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE):
-        if tpot_s(x, 0, tpot_at, seqs) > tpot_limit * (1 + slack):
+    after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
+    sent = moved_s if stage == "prefill" else 0.0
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s]):
+        joins = x.step_s + moved_s + c.request_s if stage == "decode" else 0.0  # the step in which its cache comes
+        if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue
-        steps, work = x.chunks[0] + rounds(c, kind.output), x.rows[0][0] * (1 - x.fixed_s / x.step_s)
-        decoding = (kind.output - 1) * tpot_s(x, 0, None, seqs)
+        steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)
+        alone, work = steps * x.fixed_s, x.rows[0][0] * (1 - x.fixed_s / x.step_s)
+        decoding = after * tpot_s(x, 0, None, seqs) if after else 0.0
+        if stage == "decode":
+            if (rate := 1 / max(x.rows[0])) > 0:
+                yield Way(rate, rate * alone / (1 - rate * work), 0.0, decoding + joins, alone, work)
+            continue
         for most, share in itertools.product(CLASSES_OF_WAIT, shares):
             (first, per), (mean, _) = (ttft_s(x, 0, at, most, c.request_s) for at in (ttft_at, None))
             omega, tighter = (
-                share * min((ttft_limit * (1 + s) - first * slower) / (per * slower), waiting_s / (per * slower),
-                            LONGEST_WAIT_S)
+                share * min((ttft_limit * (1 + s) - first * slower - sent) / (per * slower),
+                            waiting_s / (per * slower), LONGEST_WAIT_S)
                 for s in (slack, min(slack, 0.0))
             )  # fmt: skip
             turn = x.turn_s[0]
@@ -420,8 +462,8 @@ def ways(
                 continue
             rate = 1 / max(*x.rows[0], turn**2 / (2 * omega) + x.mean_turn_s[0])
             if rate > 0:
-                e2e = (mean + max(tighter, 0.0)) * slower + decoding
-                yield Way(rate, rate * steps * x.fixed_s / (1 - rate * work), first * slower, e2e)
+                e2e = (mean + max(tighter, 0.0)) * slower + decoding + sent
+                yield Way(rate, rate * alone / (1 - rate * work), first * slower + sent, e2e, alone, work)
 
 
 # Levels of orchestration ----------------------------------------------------------------------------------------------
@@ -451,10 +493,10 @@ class Engine:
     most: tuple[float, ...]
 
     def chunks(self, prompt: float) -> int:
-        return math.ceil(prompt / _chunk(self.limits))
+        return math.ceil(prompt / _chunk(self.costs, self.limits))
 
     def prefill_s(self, prompt: float) -> float:
-        return prompt_s(self.costs, prompt, 0.0, _chunk(self.limits), self.charged)
+        return prompt_s(self.costs, prompt, 0.0, _chunk(self.costs, self.limits), self.charged)
 
     def first_s(self, prompt: float) -> float:
         """From the start to the first token."""
@@ -463,11 +505,11 @@ class Engine:
 
     def rest_s(self, output: float) -> float:
         """From the first token to the last."""
-        return (output - 1.0) * self.pace_s
+        return rounds(self.costs, output) * self.pace_s
 
     def turn_s(self, prompt: float) -> float:
         """s: for so long a prompt keeps others waiting."""
-        return prompt * self.step_s / _room(self.limits) + self.prefill_s(prompt)
+        return prompt * self.step_s / _room(self.costs, self.limits) + self.prefill_s(prompt)
 
     def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
         """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
@@ -481,7 +523,8 @@ class Engine:
         begins, ends = under_way(first, bin_s, bins), under_way(last, bin_s, bins)
         # The shape of the mean request's cache, as large as the mean of all requests' caches.
         cache = mean(prompts) * ends + mean(outputs) * _growing(first, last, bin_s, bins)
-        size = mean(self.first_s(p) * p + self.rest_s(n) * (p + n / 2) for p, n in each)
+        k = self.costs.drafts
+        size = mean(self.first_s(p) * (p + k) + self.rest_s(n) * (p + k + n / 2) for p, n in each)
         size /= first * mean(prompts) + (last - first) * (mean(prompts) + mean(outputs) / 2)
         decoding = 0.0
         if last > first:
@@ -503,8 +546,8 @@ def engine(
     def mean(value: Callable[[float, float], float]) -> float:
         return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
 
-    chunk, seqs = _chunk(limits), limits.max_num_seqs
-    steps = mean(lambda p, n: math.ceil(p / chunk) + n - 1.0)
+    chunk, seqs = _chunk(c, limits), limits.max_num_seqs
+    steps = mean(lambda p, n: math.ceil(p / chunk) + rounds(c, n))
     varies = c.experts is not None or c.mixed_context_s > c.context_s
     mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps) if varies else 1.0
     ways = []
@@ -515,21 +558,21 @@ def engine(
     t, a0, crowd_s, charged = min(ways)
     rho = 1.0 - a0 / t
     pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
-    held = [(w * (math.ceil(p / chunk) + n - 1.0) * (p + n / 2), p + n / 2) for w, p, n in mixture]
-    typical = sum(h * size for h, size in held) / sum(h for h, _ in held)
+    held = [(w * (math.ceil(p / chunk) + rounds(c, n)), p + n / 2 + c.drafts) for w, p, n in mixture]
+    typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, rho)
-    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(limits), mixed if mixed < 1 else math.inf, 1.0)
-    wait = limits.waits * mean(lambda p, _: p * t / _room(limits) + prompt_s(c, p, 0.0, chunk, charged))
+    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(c, limits), mixed if mixed < 1 else math.inf, 1.0)
+    wait = limits.waits * mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
     return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
 
 
-def _room(limits: Any) -> int:
-    """Prompt tokens of a step beside one of every running request."""
-    return int(limits.max_num_batched_tokens - limits.max_num_seqs)
+def _room(c: StepCosts, limits: Any) -> int:
+    """Prompt tokens of a step beside one of every running request, and its drafts."""
+    return int(limits.max_num_batched_tokens - (1 + c.drafts) * limits.max_num_seqs)
 
 
-def _chunk(limits: Any) -> int:
-    return min(_room(limits), limits.chunk_tokens or _room(limits))
+def _chunk(c: StepCosts, limits: Any) -> int:
+    return min(_room(c, limits), limits.chunk_tokens or _room(c, limits))
 
 
 def under_way(until_s: float, bin_s: float, bins: int) -> Array:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -22,26 +24,9 @@ from tests.adversary.draw import WEIGHTS
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
+Array = npt.NDArray[np.float64]
 LEFT_OUT = {
     "Speculation.model": "an instance has one, so that it says nothing more",
-    # Prefill and decode apart: brute force over levels and counts, tests/cost_efficiency/test_apart.py.
-    **dict.fromkeys(
-        (
-            "CostEfficiency.deployment",
-            "Deployment.link",
-            "Deployment.stages",
-            "Link.latency_s",
-            "Link.most_used",
-            "Link.net_gbps",
-            "Link.tensor_parallel",
-            "Link.tensor_parallel=any",
-            "Link.tensor_parallel=equal",
-            "Deployment.stages=both",
-            "Deployment.stages=decode",
-            "Deployment.stages=prefill",
-        ),
-        "brute force over levels and counts: tests/cost_efficiency/test_apart.py",
-    ),
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",
@@ -151,8 +136,12 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
     """The same of engines that always have the batch's requests in flight, spread evenly; fewest machines first."""
     w, setting = p.workload, _setting(p, data)
     tokens = w.batch * (w.input_tokens + w.output_tokens)
-    counts = sorted(set(p.strategies.replicas or range(1, min(w.batch, 1024) + 1)))
-    for main in static.machines(p.pool) if "high_end" in p.strategies.families else ():
+    counts = sorted(set(p.strategies.replicas or range(1, 1025)))
+    if "prefill" in p.deployment.stages and "high_end" in p.strategies.families:
+        yield from ((usd, e2e_s, tokens) for usd, e2e_s in _apart(p, setting, counts, slack))
+    for main in (
+        static.machines(p.pool) if {"high_end", "both"} <= {*p.strategies.families, *p.deployment.stages} else ()
+    ):
         for tp in set(p.strategies.tensor_parallel):
             dp = main.gpu_count // tp
             for way in _ways(p, setting, main, tp, slack):
@@ -163,8 +152,71 @@ def _loops(p: CostEfficiency, data: Instance, slack: float) -> Iterator[tuple[fl
                         yield usd, way.e2e_s, tokens
 
 
-def _ways(p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float) -> Iterator[Way]:
-    """What one engine on `tp` GPUs of a machine carries within the SLO."""
+@dataclass(frozen=True)
+class End:
+    """A machine of engines that do one stage, at a level: what it takes of requests/s, and what it costs."""
+
+    main: Machine
+    tp: int
+    way: Way
+    dp: int
+    net: float
+    requests_per_s: float
+    usd: float
+
+    def stays_s(self, rate: Array, machines: Array) -> Array:
+        """Of a request, in the steps of so many machines that share a rate."""
+        return self.way.alone_s / (1 - rate * self.way.work_s / (self.dp * machines))
+
+
+def _apart(p: CostEfficiency, setting: Setting, counts: list[int], slack: float) -> Iterator[tuple[float, float]]:
+    """(USD/h, E2E) of prefill beside decode machines, by every two levels and every two counts.
+
+    The rate of the loop is at most X̂ = min(n_P r_P, n_D r_D), and it is held where X̂ (R_P + τ + R_D) ≥ N. Where empty
+    engines would hold it at a rate E, n_P r_P ≥ E and n_D r_D ≥ E do; of either count the first that does is the last
+    one tried: with more, X̂ < E is the other's, which stays as long, and R is no longer than it was.
+    """
+    w, link = p.workload, p.deployment.link
+    work = static.layer_work(setting.architecture, setting.weights, setting.kv)  # type: ignore[arg-type]
+    sent = work.seen(w.input_tokens) * work.kv_bytes_per_token_all_layers
+    sent += setting.architecture.layers * work.state_bytes
+    ends: dict[str, list[End]] = {"prefill": [], "decode": []}
+    for stage, found in ends.items():
+        for main, tp in itertools.product(static.machines(p.pool), sorted(set(p.strategies.tensor_parallel))):
+            prices = [usd for m in p.markets.main if (usd := main.prices.get(m)) is not None]
+            net = (link.net_gbps or main.net_gbps or 0.0) * static.GBIT
+            if not prices or net <= 0 or main.gpu_count % tp:
+                continue
+            dp, moved = main.gpu_count // tp, sent / (net * (1 - link.most_used))
+            if stage == "prefill":
+                moved += link.latency_s
+            for way in _ways(p, setting, main, tp, slack, stage, moved):
+                most = min(dp * way.requests_per_s, link.most_used * net / sent)
+                found.append(End(main, tp, way, dp, net, most, min(prices)))
+    allowed, asked = np.array(counts, dtype=float), w.batch * (1 - min(slack, continuous.WHOLE))
+    longest_s = w.batch * (w.input_tokens + w.output_tokens) / p.slo.tps * (1 + slack)
+    for a, b in itertools.product(*ends.values()):
+        e2e_s, moved = a.way.e2e_s + b.way.e2e_s, link.latency_s + sent / a.net + sent / b.net
+        if (
+            e2e_s > longest_s
+            or (link.tensor_parallel == "equal" and a.tp != b.tp)
+            or not static.together(a.main, b.main)
+        ):
+            continue
+        empty = asked / (a.way.alone_s + moved + b.way.alone_s) * (1 + 1e-6)
+        first, second = (allowed[: int(np.searchsorted(allowed, empty / x.requests_per_s)) + 1] for x in (a, b))
+        n, m = first[:, None], second[None, :]
+        rate = np.minimum(n * a.requests_per_s, m * b.requests_per_s)
+        held = rate * (a.stays_s(rate, n) + moved + b.stays_s(rate, m))
+        usd = float(np.where(held >= asked, n * a.usd + m * b.usd, math.inf).min())
+        if usd < math.inf:
+            yield usd, e2e_s
+
+
+def _ways(
+    p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: float, stage: str = "both", moved_s: float = 0.0
+) -> Iterator[Way]:
+    """What one engine on `tp` GPUs of a machine carries of a stage within the SLO."""
     shape, w, limits = setting.architecture, p.workload, p.engine
     if main.gpu is None or main.gpu_count % tp or shape.heads % tp or setting.gpus[main.gpu].fp16_flops is None:
         return
@@ -189,8 +241,9 @@ def _ways(p: CostEfficiency, setting: Setting, main: Machine, tp: int, slack: fl
     if kv > 0:
         first, between_tokens = (continuous.limit(getattr(p.slo, key, None)) for key in ("ttft_s", "tbt_s"))
         yield from continuous.ways(
-            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack
-        )
+            costs.scaled(tpot), max(ttft / tpot, 1.0), kind, limits, kv, first, between_tokens, WAITS, slack=slack,
+            stage=stage, moved_s=moved_s,
+        )  # fmt: skip
 
 
 def _costs(p: CostEfficiency, k: Skeleton) -> Iterator[float]:
@@ -260,7 +313,7 @@ def generate(rng: Rng) -> Instance:
     if maybe(rng, 0.2):
         data["alternatives"] = int(rng.integers(0, 5))
     if maybe(rng, 0.2) and kind != "catalogue":
-        names = [m["machine"] for m in data["pool"]["machines"]]
+        names = [m["machine"] for m in data["pool"]["machines"][:2]]
         data["baselines"] = {
             "high_end": pick(rng, names), "kvo_disk": pick(rng, names),
             "ao_cluster": {"main": pick(rng, names), "ao": pick(rng, names)},
@@ -284,6 +337,14 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["engine"] = static.engine_limits(rng)
         if maybe(rng, 0.4):
             static.speculates(rng, data["engine"], [pick(rng, [static.architecture(rng), "qwen3-0.6b"])])
+    if maybe(rng, 0.5):
+        stages = static.stages(rng)
+        if "prefill" in stages:  # small enough for every two levels
+            data.get("engine", {}).pop("speculation", None)
+            data["pool"]["machines"] = data["pool"]["machines"][:2]
+            data["strategies"]["tensor_parallel"] = data["strategies"].get("tensor_parallel", [1, 2])[:2]
+            data["workload"]["batch"] = min(data["workload"]["batch"], 64)
+        data["deployment"] = static.linked(rng, stages, data["pool"]["machines"])
 
 
 def _weights_gib(data: Instance) -> float:
@@ -384,7 +445,9 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
                 count = math.ceil(w.batch / max(1.0, way.running) / (main.gpu_count // tp))
                 usd = count * min(v for v in main.prices.model_dump().values() if v is not None)
                 each = (way.e2e_s - way.first_s) / max(1, w.output_tokens - 1)
-                seen = [(way.first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), way.e2e_s, usd)]
+                longer = pick(rng, [2.0, 5.0, 20.0]) if "prefill" in p.deployment.stages else 1.0  # caches are sent
+                first_s, each, e2e_s = (longer * s for s in (way.first_s, each, way.e2e_s))
+                seen = [(first_s * pick(rng, [1.1, 2.0, 5.0]), max(each, 1e-9), e2e_s, usd * longer)]
                 break
     else:
         setting = _setting(p, data)

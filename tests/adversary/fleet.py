@@ -256,8 +256,13 @@ class _Fleet:
                     if v == t and self.points[i].serves[k].demand == name and self.points[i].stage != "decode"
                 }  # fmt: skip
                 self.m.row({**dict.fromkeys(mine, 1.0), column: 1.0}, 1, 1)
-                on_spot = {x: 1.0 for x, q in mine.items() if q.spot}
-                self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
+                for other in ("prefill", "decode"):  # in whichever of the two it does, a request may be on spot
+                    on_spot = {
+                        x: 1.0 for (v, i, k), x in self.x.items()
+                        if v == t and self.points[i].serves[k].demand == name and self.points[i].stage != other
+                        and self.points[i].spot
+                    }  # fmt: skip
+                    self.m.row(on_spot, high=self.demands[name].workload.spot_share_max * self.loose)
         for i, q in enumerate(self.points):
             mine = {self.x[t, i, k]: s for k, s in enumerate(q.serves) if (t, i, k) in self.x}
             for each in zip(*(s.takes for s in mine.values()), strict=True):
@@ -333,11 +338,11 @@ class _Fleet:
                 for row in sums.values():
                     self.m.row(row, high=line.at_most)
         for w in self.workloads:
-            able = [
-                self.n[t, i] for i, q in enumerate(self.points)
-                if any(self.demands[s.demand].workload is w for s in q.serves)
-            ]  # fmt: skip
-            if w.min_replicas:
+            for other in ("decode", "prefill") if w.min_replicas else ():
+                able = [
+                    self.n[t, i] for i, q in enumerate(self.points)
+                    if q.stage != other and any(self.demands[s.demand].workload is w for s in q.serves)
+                ]  # fmt: skip
                 self.m.row(dict.fromkeys(able, 1.0), low=w.min_replicas)
 
     def _quality(self, t: int) -> None:
@@ -805,7 +810,7 @@ def _engines(
     limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
     link, stages = p.deployment.link, p.deployment.stages
     known: dict[Any, list[Row]] = {}
-    least_rest: dict[str, list[float]] = {}  # of a deadline, that decoding takes at least in a region
+    decoding: dict[str, list[list[float]]] = {}  # of a deadline, that decoding takes in a region, by demand
     for stage in sorted(stages, key=("decode", "prefill", "both").index):
         for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
             if setting.gpus[k.main.gpu or ""].fp16_flops is None:
@@ -814,8 +819,8 @@ def _engines(
             if stage != "both" and net <= 0:
                 continue  # nothing that caches go through
             usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
-            rests = least_rest.setdefault(k.main.region, [math.inf] * len(kinds))
-            apart = (net, *(rests if stage == "prefill" else ())) if stage != "both" else ()
+            rests = decoding.setdefault(k.main.region, [[] for _ in kinds])
+            apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
             key = stage, k.main.gpu, k.tp, usable, apart
             if key not in known:
                 found = _costs(p, setting, prompt, k.main.gpu or "", k.tp)
@@ -840,7 +845,7 @@ def _engines(
             if stage == "decode":
                 for row in known[key]:
                     for i, r in enumerate(row):
-                        rests[i] = min(rests[i], math.inf if r is None else r.part_s)
+                        rests[i] += [] if r is None else [r.part_s]
             exchange = None if stage == "both" else (model, k.main.region, k.tp * (link.tensor_parallel == "equal"))
             for row in known[key]:
                 serves = []
@@ -879,7 +884,7 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], r
 
 def _at_waits(
     p: Fleet, members: list[Demand], x: Level, most: float, request_s: float, slower: float, generous: bool,
-    sends: tuple[list[float], list[float]] | None,
+    sends: tuple[list[float], list[list[float]]] | None,
 ) -> Iterator[Row]:  # fmt: skip
     """At each wait that a level is offered with, by demand: load of every capacity and whether it is late, or None.
 
@@ -887,10 +892,12 @@ def _at_waits(
     those of soft limits, the shortest, the middle one and the longest are offered.
 
     `sends`, where the engine only prefills, by demand: seconds that the cache is on its way, and what decoding takes
-    at least of a deadline.
+    of a deadline, anywhere. There such waits are offered that leave the fastest decoding its time, that leave it to the
+    slowest for which there is any, and that leave what is halfway between.
     """
     hair = static.PLAN_TOLERANCE if generous else continuous.HAIR
     missed, allowed, soft, able, parts = [], [], [], [], []
+    leaving: list[list[float]] = []
     for i, d in enumerate(members):
         slo, up_to = d.workload.slo, 1.0 if d.workload.soft is None else d.workload.soft.up_to
         (first_s, first_at), (each_s, each_at), (whole_s, whole_at) = map(
@@ -902,7 +909,7 @@ def _at_waits(
             missed.append(continuous.tpot_s(x, i, each_at, seqs) / each_s)
             rest = ((d.output_tokens or 1) - 1) * continuous.tpot_s(x, i, whole_at, seqs)
         else:
-            sent, least = sends[0][i], sends[1][i]
+            sent, least = sends[0][i], min(sends[1][i], default=math.inf)
             missed.append(0.0)
             rest = sent
         ends: list[list[float]] = [[], []]
@@ -912,13 +919,21 @@ def _at_waits(
             for end, factor in zip(ends, (1.0, up_to), strict=True):
                 end.append((limit * factor - (base * slower + after)) / (waits * slower))
         parts.append((base * slower + rest, waits * slower))
+        if sends is not None and least < math.inf:
+            most_s = max([r for r in sends[1][i] if r < whole_s - parts[i][0]], default=least)
+            budgets = (least, (least + most_s) / 2, most_s)
+            leaving.append([(whole_s - parts[i][0] - budget) / parts[i][1] for budget in budgets])
+        else:
+            leaving.append([math.inf] * 3)
         allowed.append(min(continuous.LONGEST_WAIT_S, *ends[0]))
         soft.append(min(continuous.LONGEST_WAIT_S, *ends[1]))
         able.append(max(x.rows[i]) < math.inf and missed[i] <= up_to)
-    offered = sorted(w for of in (allowed, soft) for w, can in zip(of, able, strict=True) if can and w > 0)
-    if not offered:
-        return
-    for omega in sorted({offered[round((len(offered) - 1) * v / 2)] for v in range(3)}):
+    picked: set[float] = set()
+    for budget in range(3):
+        upto = [[min(w, each[budget]) for w, each in zip(of, leaving, strict=True)] for of in (allowed, soft)]
+        offered = sorted(w for of in upto for w, can in zip(of, able, strict=True) if can and w > 0)
+        picked |= {offered[round((len(offered) - 1) * v / 2)] for v in range(3) if offered}
+    for omega in sorted(picked):
         row: list[Serves | None] = []
         for i, s in enumerate(x.turn_s):
             if not able[i] or omega > soft[i] * (1 + hair) or s > most * omega * (1 + hair):
@@ -1211,7 +1226,7 @@ def _batching(rng: Rng, data: Instance) -> None:
 
 def _stages(rng: Rng, data: Instance) -> None:
     """Prefill and decode apart, and how caches go from one to the other."""
-    stages = pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    stages = static.stages(rng)
     if "prefill" in stages:  # small enough for one program over every point: three stages, their waits and pairs
         if isinstance(data["pool"], dict):
             data["pool"]["machines"] = data["pool"]["machines"][:2]
@@ -1221,22 +1236,9 @@ def _stages(rng: Rng, data: Instance) -> None:
         data["workloads"] = data["workloads"][:2]
         if "periods" in data and maybe(rng, 0.8):
             data["periods"] = data["periods"][:1]
-    link: Instance = {}
-    known = any("net_gbps" in m for q in _pools(data) for m in q["machines"])
-    if maybe(rng, 0.3) or not known:
-        link["net_gbps"] = between(rng, 0.5, 400)
-    if maybe(rng, 0.3):
-        link["latency_s"] = pick(rng, [0.0, between(rng, 1e-4, 0.5)])
-    if maybe(rng, 0.3):
-        link["most_used"] = between(rng, 0.01, 0.99)
-    if maybe(rng, 0.5):
-        link["tensor_parallel"] = pick(rng, ["any", "equal"])
-    data["deployment"] = {"stages": stages} | ({"link": link} if link else {})
-    if stages == ["both"] and maybe(rng):
-        del data["deployment"]["stages"]
+    data["deployment"] = static.linked(rng, stages, [m for q in _pools(data) for m in q["machines"]])
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
-        for key in ("soft", "min_replicas", "spot_share_max"):
-            w.pop(key, None)
+        w.pop("soft", None)
 
 
 def _weights_gib(w: Instance) -> float:

@@ -126,8 +126,13 @@ def instance(name: str, seed: int) -> Instance:
     return found
 
 
-def judge(name: str, data: Instance, every_method: bool = True) -> Verdict:
-    """The product's answer to an instance, by ``exact`` and by every method, against the reference's."""
+def judge(
+    name: str, data: Instance, every_method: bool = True, turn: Callable[[str], object] = lambda whose: None
+) -> Verdict:
+    """The product's answer to an instance, by ``exact`` and by every method, against the reference's.
+
+    `turn` is told "product" or "reference", whenever the other one begins.
+    """
     judging = module(name)
     methods = getattr(judging, "METHODS", formulation.get(name).methods) if every_method else ()
     about = str(data.get("notes", ""))
@@ -141,10 +146,12 @@ def judge(name: str, data: Instance, every_method: bool = True) -> Verdict:
             return Verdict("refused", detail=str(error).replace(str(file), "instance")[:300], about=about)
         except Exception as error:
             return Verdict("differs", f"raises-{type(error).__name__}", str(error)[:300], about=about)
+        turn("reference")
         try:
             answer: Answer = judging.reference(data)
         except UnsettledError as error:
             return Verdict("unsettled", "reference", str(error), about=about)
+        turn("product")
         status = "infeasible" if exact is None else exact.status
         objective = None if exact is None else exact.objective
         seen = {"status": status, "objective": objective, "reference": answer.best, "about": about}
@@ -268,6 +275,7 @@ class _Child:
     pipe: Connection | None = None
     seed: int = -1
     since: float = 0.0
+    turn: str = "product"  # whose answer is awaited
 
     def start(self, name: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -280,22 +288,27 @@ class _Child:
         if self.process is None or not self.process.is_alive():
             self.start(name)
         assert self.pipe is not None
-        self.seed, self.since = seed, time.monotonic()
+        self.seed, self.since, self.turn = seed, time.monotonic(), "product"
         self.pipe.send((data, every_method))
 
     def answer(self) -> Verdict | None:
         """What it found, or that it died or took too long; None: not yet."""
         assert self.pipe is not None
         try:
-            if self.pipe.poll():
-                found: Verdict = self.pipe.recv()
-                return found
+            while self.pipe.poll():
+                found: Verdict | str = self.pipe.recv()
+                if isinstance(found, Verdict):
+                    return found
+                self.turn = found
         except EOFError:
             self.end()
             return Verdict("differs", "process-dies")
         if time.monotonic() - self.since > KILL_S:
             self.end()
-            return Verdict("differs", "hangs", f"no answer after {KILL_S:g} s")
+            late = f"no answer after {KILL_S:g} s"
+            return (
+                Verdict("differs", "hangs", late) if self.turn == "product" else Verdict("unsettled", self.turn, late)
+            )
         return None
 
     def end(self) -> None:
@@ -312,7 +325,7 @@ def _serve(pipe: Connection, name: str) -> None:
         except EOFError:
             return
         try:
-            found = judge(name, data, every_method)
+            found = judge(name, data, every_method, pipe.send)
         except Exception as error:  # of the reference: a finding too
             found = Verdict("differs", f"judging-raises-{type(error).__name__}", traceback.format_exc()[-600:])
         pipe.send(found)

@@ -22,23 +22,21 @@ from formulations.orchestration.problem import Continuous
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve, source_of
+from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
-from tests.adversary import continuous
+from tests.adversary import continuous, static
 from tests.adversary.continuous import Engine, under_way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
 from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
-from tests.adversary.speculation import UNDRAWN
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
 _GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
-    **UNDRAWN,
-    "Continuous.speculation": "see there",
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
     **dict.fromkeys(
@@ -278,7 +276,7 @@ def _held(
         working = sum(n for of, n in free if of == g)
         shape = _shape(data["models"][m])
         if limits is not None:
-            cache = (_cache(data, work, shape, vram[g], tp, limits, shortest) for tp in choose["tp"] if tp <= working)
+            cache = (_cache(data, m, work, vram[g], tp, limits, shortest) for tp in choose["tp"] if tp <= working)
             most = max([most, *cache])
             continue
         for tp in choose["tp"]:
@@ -300,12 +298,23 @@ def _tokens_in(work: LayerWork, shape: Architecture, tp: int, room: float) -> fl
 
 
 def _cache(
-    data: Instance, work: LayerWork, shape: Architecture, vram_gib: float, tp: int, limits: Continuous, shortest: float
+    data: Instance, m: int, work: LayerWork, vram_gib: float, tp: int, limits: Continuous, shortest: float
 ) -> float:  # fmt: skip
-    """Tokens that an engine's cache holds."""
-    return continuous.kv_tokens(
-        work, shape, _usable(data, vram_gib) * GIB, tp, limits.room(0), limits.max_num_seqs, shortest
-    )
+    """Tokens of requests that an engine's cache holds, beside the drafts of one."""
+    shape = _shape(data["models"][m])
+    served, s = data["models"][m], _speculation(data, m)
+    beside = {} if s is None else static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
+    k = beside.get("drafts", 0)
+    room = limits.max_num_batched_tokens - (1 + k) * limits.max_num_seqs
+    usable = _usable(data, vram_gib) * GIB
+    return continuous.kv_tokens(work, shape, usable, tp, room, limits.max_num_seqs, shortest, **beside) - k
+
+
+def _speculation(data: Instance, m: int) -> Speculation | None:
+    """How engines of a model speculate."""
+    given = data["models"][m].get("architecture", data["models"][m]["model"])
+    limits, name = _limits(data), given if isinstance(given, str) else llm_name(_shape(data["models"][m]))
+    return None if limits is None else next((s for s in limits.speculation if s.model in (None, name)), None)
 
 
 def _usable(data: Instance, vram_gib: float) -> float:
@@ -366,8 +375,8 @@ class _Rates:
     output: float
     source: Source | None
 
-    def steps(self, name: str, tp: int, pp: int) -> tuple[StepCosts, Provenance] | None:
-        """Seconds of an engine's steps, central, where they are known."""
+    def steps(self, name: str, tp: int, pp: int, drafts: bool = True) -> tuple[StepCosts, Provenance] | None:
+        """Seconds of an engine's steps, central, where they are known; `drafts`: as it speculates."""
         served, shape = self.data["models"][self.m], _shape(self.data["models"][self.m])
         own = self.data.get("gpus", {}).get(name)
         gpu = Gpu.model_validate(own) if own else catalog.gpus()[name]
@@ -375,11 +384,16 @@ class _Rates:
             return None
         given = served.get("architecture", served["model"])
         assert self.source is not None
-        d = deployment(
-            self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name,
-            served.get("weights", "fp16"), served.get("kv", "fp16"), tp,
-        )  # fmt: skip
-        return resolve(self.source, d, max(1.0, self.prompt))
+        of = served.get("weights", "fp16"), served.get("kv", "fp16")
+        d = deployment(self.source, shape, llm_name(given if isinstance(given, str) else shape), gpu, name, *of, tp)
+        costs, where = resolve(self.source, d, max(1.0, self.prompt))
+        s = _speculation(self.data, self.m)
+        if drafts and s is not None:
+            drafted = static.speculating(self.source, d, costs, s, max(1.0, self.prompt), *of)
+            if drafted is None:
+                return None
+            costs = drafted[0]
+        return costs, where
 
     def safe(self, name: str, tp: int, pp: int) -> tuple[StepCosts, float] | None:
         """The same as long as `latency.safety` says, and how many times longer yet first tokens take."""
@@ -448,8 +462,8 @@ def _t_slice(data: Instance, m: int, types: list[str], rate: _Rates) -> float:
     given = data["models"][m].get("t_slice_s")
     if given is not None:
         return float(given)
-    if rate.source is not None:  # what was promised, whatever the safety
-        return rate.step(next(s for g in types if (s := rate.steps(g, 1, 1)) is not None)[0], 1)
+    if rate.source is not None:  # what was promised, whatever the safety and the drafts
+        return rate.step(next(s for g in types if (s := rate.steps(g, 1, 1, False)) is not None)[0], 1)
     found = next(r for g in types if (r := rate(g, 1, 1, 1)) is not None)
     return 1.0 / found[0]
 
@@ -509,14 +523,14 @@ def _engines(
         for tp in sorted(set(choose["tp"])):
             unit = 1 if cluster.get("tensor_groups_cross_servers") else tp
             steps = rate.safe(g, tp, 1)
-            cache = _cache(data, work, _shape(data["models"][m]), vram[g], tp, limits, shortest)
+            cache = _cache(data, m, work, vram[g], tp, limits, shortest)
             if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
                 continue
             for batch in sorted(set(choose["batch"])):
                 at = continuous.engine(*steps, limits, cache, mixture, batch)
                 if batch <= at.most[1] and at.most[2] > 0:
                     found += [
-                        Candidate(m, g, tp, 1, dp, batch, unit, 1.0 / at.pace_s, 0.0, at)
+                        Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at)
                         for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
                     ]  # fmt: skip
     return found
@@ -842,7 +856,7 @@ class _Making:
         if self.kind == "engines":
             data["serving"] = "continuous"
             if d.chance(0.8):
-                data["engine"] = self.engine()
+                data["engine"] = self.engine(data["models"])
         elif d.chance(0.1):
             data["serving"] = "slots"
         listed = self.kind in ("rows", "lengths", "files", "crowd")
@@ -907,7 +921,7 @@ class _Making:
             sizes["dp"] = d.some((1, 2, 3))
         return sizes
 
-    def engine(self) -> dict[str, Any]:
+    def engine(self, models: list[dict[str, Any]]) -> dict[str, Any]:
         """What engines may do in a step, and what their levels keep free."""
         d = self.d
         seqs = d.one((16, 32, 64, 256))
@@ -918,6 +932,11 @@ class _Making:
             found["quantile"] = d.one((0.5, 0.8, 0.99))
         if d.chance(0.5):
             found["waits"] = d.magnitude(0.05, 20)
+        if d.chance(0.35):
+            static.speculates(d.rng, found, [OWN_MODEL, "qwen3-0.6b"])
+            named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]
+            if named and d.chance(0.5):
+                found["speculation"][0]["model"] = d.one(named)
         return found
 
     def model(self, name: str) -> dict[str, Any]:

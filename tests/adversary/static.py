@@ -357,16 +357,24 @@ def speculating(
 
     None: the draft model cannot run beside the model, as its heads do not divide or its windows are others.
     """
-    draft, more = None, {"drafts": s.drafts, "head": s.head or 0.0}
+    draft, more = None, drafts_beside(s, weights, kv)
     if s.draft is not None:
-        small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+        small = more["draft"][1]
         if small.heads % d.gpus:
             return None
         draft, _ = resolve(source, replace(d, llm=small, llm_name=llm_name(s.draft)), prompt)
         if costs.window is not None and costs.window != draft.window:
             return None
-        more["draft"] = layer_work(small, weights, kv), small
     return continuous.speculating(costs, s, draft), more
+
+
+def drafts_beside(s: Any, weights: Any, kv: Any) -> Json:
+    """What `continuous.kv_tokens` has to know of a `speculation` section."""
+    more: Json = {"drafts": s.drafts, "head": s.head or 0.0}
+    if s.draft is not None:
+        small = catalog.llms()[s.draft] if isinstance(s.draft, str) else s.draft
+        more["draft"] = layer_work(small, weights, kv), small
+    return more
 
 
 # Random parts of instances ------------------------------------------------------------------------------------------
@@ -538,6 +546,31 @@ def speculates(rng: Rng, limits: Json, draft_models: list[Any]) -> None:
         found["head"] = pick(rng, [0.02, 0.1, 1.0])
     limits["speculation"] = [found]
     limits["max_num_batched_tokens"] += k * limits["max_num_seqs"]
+
+
+def stages(rng: Rng) -> list[str]:
+    """What deployments may do of a request."""
+    return list(
+        pick(rng, [["both"], ["prefill", "decode"], ["both", "prefill", "decode"], ["decode", "both", "prefill"]])
+    )
+
+
+def linked(rng: Rng, stages: list[str], machines: list[Json]) -> Json:
+    """A `deployment` section: such stages, and how caches go between machines of which some may say their network."""
+    link: Json = {}
+    known = any("net_gbps" in m for m in machines)
+    if maybe(rng, 0.3) or not known:
+        link["net_gbps"] = between(rng, 0.5, 400)
+    if maybe(rng, 0.3):
+        link["latency_s"] = pick(rng, [0.0, between(rng, 1e-4, 0.5)])
+    if maybe(rng, 0.3):
+        link["most_used"] = between(rng, 0.01, 0.99)
+    if maybe(rng, 0.5):
+        link["tensor_parallel"] = pick(rng, ["any", "equal"])
+    found: Json = {"stages": stages} | ({"link": link} if link else {})
+    if stages == ["both"] and maybe(rng):
+        del found["stages"]
+    return found
 
 
 def memory(rng: Rng) -> Json:

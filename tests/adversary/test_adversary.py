@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import multiprocessing
 import sys
 from pathlib import Path
 
@@ -43,7 +44,10 @@ def test_instances_that_once_differed(file: str) -> None:
     equal service times, and a budget for one idle deployment (fleet 1361, 1368, 1753 and 1801); both stages of
     a request on spot (fleet 731); an E2E thousands of times longer at another offload ratio, where the solver's was
     4·10⁻⁶ off (cost efficiency 1663); a service that no machine can serve, at a price of being unserved (reserved
-    capacity 341). Kept whole: seeds mean other instances whenever a generator learns a field.
+    capacity 341), and at a demand below HiGHS's tolerance (1137); flows that are the rounding of 10¹⁵ requests/s (693);
+    users out of reach whose demand is 0 in every scenario (717); prefill and decode machines with more engines than
+    there are requests (cost efficiency 789 and 818). Kept whole: seeds mean other instances whenever a generator learns
+    a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"
@@ -131,6 +135,17 @@ def test_minimised_instances_fail_still_and_are_smallest() -> None:
     assert harness.minimise(SMALL, fails) == {
         "formulation": "fleet", "schema": 1, "points": [{"usd_per_hour": 3.0}],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("whose", "outcome"), [("product", "differs"), ("reference", "unsettled")])
+def test_only_a_product_that_is_late_hangs(monkeypatch: pytest.MonkeyPatch, whose: str, outcome: str) -> None:
+    monkeypatch.setattr(harness, "KILL_S", -1.0)
+    child = harness._Child(since=0.0)
+    child.pipe, theirs = multiprocessing.Pipe()
+    theirs.send(whose)
+    found = child.answer()
+    assert found is not None
+    assert found.outcome == outcome
 
 
 @pytest.mark.slow

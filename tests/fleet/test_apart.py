@@ -35,8 +35,10 @@ def by_hand(tables, units):
 def test_units_of_x_and_y_workers_are_the_cheapest_of_all(monkeypatch):
     monkeypatch.setattr(making, "_transfers", lambda *_: [])  # measured points have no caches
     found = 0
-    for seed in range(60):
+    for seed in range(120):
         problem, tables = random_stages(seed)
+        if any(w.min_replicas or w.spot_share_max < 1 for w in problem.workloads):  # which a pair may break
+            continue
         plan = METHODS["xpyd"](problem, tables, Options()).plan
         if plan is not None:
             found += 1

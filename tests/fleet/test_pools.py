@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleet_cases import random_stages
+from fleet_cases import BUSY, random_stages
 from scipy.optimize import linprog
 
-from formulations.fleet.methods import pools
+import optmodels
+from formulations.fleet.methods import exact, pools
 from formulations.fleet.model import FleetModel
 from optmodels.solver import Settings, solve_compiled
 from optmodels.solver.cancel import cancellable
@@ -27,14 +28,25 @@ def several_capacities(seed):
     return problem, replace(tables, points=points, capacities=capacities, load=capacities.max(axis=0))
 
 
+def replicas(seed):
+    """`several_capacities` where a workload asks for deployments beyond its load."""
+    rng = np.random.default_rng([seed, 2])
+    problem, tables = several_capacities(seed)
+    least = [w.model_copy(update={"min_replicas": int(rng.integers(0, 5))}) for w in tables.case.workloads]
+    problem = problem.model_copy(update={"workloads": tuple(least)})
+    return problem, replace(tables, case=replace(tables.case, problem=problem, workloads=tuple(least)))
+
+
 def solved(problem, tables, settings=None):
-    relaxed = relaxation(FleetModel(problem, tables).compiled())
+    model = FleetModel(problem, tables)
+    compiled = model.compiled()
+    relaxed = relaxation(compiled)
     if relaxed.x is None:
         return None
-    return pools.solve(problem, tables, settings or Settings(), relaxed, None)[0]
+    return pools.solve(model, compiled, settings or Settings(), relaxed, None)
 
 
-@pytest.mark.parametrize("case", [random_stages, several_capacities])
+@pytest.mark.parametrize("case", [random_stages, several_capacities, replicas])
 def test_the_optimum_is_that_of_the_whole_model(case, monkeypatch):
     """With one point at first and one at a time most nodes are open only because of points outside."""
     for name in ("FIRST", "MORE", "NEAR"):
@@ -70,12 +82,13 @@ def test_the_worth_of_room_is_at_least_what_a_linear_program_finds_and_close():
 
 
 def test_a_call_that_is_stopped_says_so_and_keeps_its_bound():
-    problem, tables = random_stages(0)
-    relaxed = relaxation(FleetModel(problem, tables).compiled())
+    model = FleetModel(*random_stages(0))
+    compiled = model.compiled()
+    relaxed = relaxation(compiled)
     event = threading.Event()
     event.set()
     with cancellable(event):
-        found = pools.solve(problem, tables, Settings(), relaxed, None)[0]
+        found = pools.solve(model, compiled, Settings(), relaxed, None)
     assert (found.status, found.limit) == ("no_solution_found", "interrupt")
 
 
@@ -86,3 +99,18 @@ def test_a_limit_of_time_leaves_a_bound_below_every_fleet():
         found = solved(problem, tables, Settings(time_limit=0.0))
         if expected is not None and found is not None:
             assert found.bound is None or found.bound <= expected * (1 + 1e-9)
+
+
+def test_exact_says_the_same_by_pools_and_by_highs(monkeypatch):
+    """Cost, and what one more machine of a binding quota would save."""
+    wanted = BUSY | {"quota": [{"machine": "p5.4xlarge", "at_most": 0, "unit": "gpus"}]}
+    found = []
+    for most in (0, 10**9):
+        monkeypatch.setattr(exact, "SOME_PAIRS", most)
+        result = optmodels.solve(wanted)
+        assert result.status == "optimal"
+        assert result.log["solver"].startswith("branch and bound on pools") == (most == 0)
+        found.append((result.objective, [(p["limit"], p["gain"]) for p in result.plan["shadow_prices"]]))
+    assert found[0][1]
+    assert found[0][0] == pytest.approx(found[1][0])
+    assert found[0][1] == [(name, pytest.approx(gain)) for name, gain in found[1][1]]

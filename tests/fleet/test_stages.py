@@ -14,7 +14,7 @@ from fleet_cases import APART, BUSY, random_stages
 from scipy.optimize import linprog
 
 import optmodels
-from formulations.fleet import making
+from formulations.fleet import engines, making
 from formulations.fleet.check import check
 from formulations.fleet.deploy import deployments
 from formulations.fleet.engines import engine_of, transfer_bytes
@@ -53,13 +53,16 @@ def brute_force(problem, tables, most):
     case = tables.case
     least = np.array([case.serve_at_least(case.workload(d.workload)) for d in tables.demands])
     price = rates * [case.workload(d.workload).unserved_usd_per_1000_requests * 3.6 for d in tables.demands]
-    A = np.zeros((P, len(ways) + W))
+    A = np.zeros((P + 2 * W, len(ways) + W))
+    spot = [case.workload(d.workload).spot_share_max for d in tables.demands] * 2
     meet = np.hstack([np.zeros((W, len(ways))), np.eye(W)])
     for i, (w, used) in enumerate(ways):
         meet[w, i] = 1
         for p in used:
             A[p, i] += rates[w] * tables.load[w, p]
+        A[P + w, i], A[P + W + w, i] = x.spot[used[0]], x.spot[used[-1]]  # prefilled, decoded on spot
     best = None
+    asked = [case.workload(d.workload).min_replicas for d in tables.demands]  # a bucket each
     counts = itertools.product(range(most + 1), repeat=P)
     for n in sorted(counts, key=lambda n: float(np.array(n) @ x.usd_per_hour)):
         cost = float(np.array(n) @ x.usd_per_hour)
@@ -67,7 +70,10 @@ def brute_force(problem, tables, most):
             continue
         if (np.array(n) @ tables.consumption > tables.limits + 1e-9).any():
             continue
-        found = linprog(np.append(np.zeros(len(ways)), price), A_ub=A, b_ub=n, A_eq=meet, b_eq=np.ones(W),
+        able = np.array(n) * can
+        if any(able[w, x.stage != other].sum() < k for w, k in enumerate(asked) for other in (PREFILL, DECODE)):
+            continue
+        found = linprog(np.append(np.zeros(len(ways)), price), A_ub=A, b_ub=[*n, *spot], A_eq=meet, b_eq=np.ones(W),
                         bounds=[(0, None)] * len(ways) + [(0, 1 - v) for v in least])  # fmt: skip
         if found.status == 0:
             best = min(best or np.inf, cost + found.fun)
@@ -95,8 +101,10 @@ def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
     bounds = fleets = 0
     for seed in range(50):
         problem, tables = random_stages(seed)
-        best = solve_compiled(FleetModel(problem, tables).compiled()).objective
-        found, relaxed = exact._of_the_relaxation(problem, tables, Settings(), {})
+        model = FleetModel(problem, tables)
+        compiled = model.compiled()
+        best = solve_compiled(compiled).objective
+        found, relaxed = exact._of_the_relaxation(model, compiled, Settings(), {})
         if best is None:
             assert found is None
             continue
@@ -138,6 +146,29 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
     if len(alike):
         less = tables.latencies.ttft_s[at, first] - other.latencies.ttft_s[at, alike[0]]
         assert less == pytest.approx(12000 * 131072 / 6.25e9, rel=1e-3)
+
+
+def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
+    """Mean E2E of at most 30 s, of which decoding takes 24 to 30: the same level waits less, up to what is left."""
+    chat = APART["workloads"][0] | {"slo": {"deadline_s": 30.0}}
+    problem = optmodels.load(APART | {"workloads": [chat], "deployment": {"stages": ["prefill", "decode"]}})
+
+    def slowest(tables):
+        at = next(i for i, d in enumerate(tables.demands) if d.output_tokens == 512)
+        mine = np.isfinite(tables.load[at])
+        return tables.part_s[at, mine & (tables.points.stage == DECODE)].max()
+
+    waits = build_tables(problem)
+    monkeypatch.setattr(engines, "BUDGETS", 1)
+    fastest = build_tables(problem)
+    assert slowest(fastest) < 24.6
+    assert slowest(waits) > 28.0
+    shortest = [t.part_s[:, t.points.stage == PREFILL].min(axis=1) for t in (waits, fastest)]
+    assert (shortest[0] <= shortest[1]).all()
+    room = 30.0 - np.array([2.0, 1.0])
+    rest = np.array([25.0, 24.0, np.inf, 28.5, 31.0])
+    monkeypatch.undo()
+    np.testing.assert_allclose(engines._budgets(rest, room[None])[:, 0], [[24, 24], [24.5, 26.25], [25, 28.5]])
 
 
 def test_unlike_machines_for_the_two_stages(apart):
@@ -248,8 +279,7 @@ def test_heuristics_know_whole_requests_only():
     ({"deployment": {"stages": ["prefill"]}}, "deployment.stages", "prefill and decode together"),
     ({"deployment": {"stages": ["both", "both"]}}, "deployment.stages", "each stage once"),
     ({"serving": "static", "engine": {}, "latency": {}}, "deployment.stages", "[both] with serving: static"),
-    ({"workloads": [APART["workloads"][0] | {"min_replicas": 2}]}, "workloads[0].min_replicas", "no replica"),
-    ({"workloads": [APART["workloads"][0] | {"spot_share_max": 0.5}]}, "workloads[0].spot_share_max", "on spot"),
+    ({"workloads": [APART["workloads"][0] | {"soft": {"usd_per_1000_requests": 1.0}}]}, "workloads[0].soft", "late"),
     ({"certify": "replay"}, "certify", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_of_stages_is_refused(changes, path, said):

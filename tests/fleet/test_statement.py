@@ -132,11 +132,13 @@ def apart():
     """Prefill and decode apart: of the first exchange two points prefill and three decode, of the second one each.
 
     w0 has a deadline of 10 s: the slower prefill point (6 s) is in time for decoding of 4 s, the faster one (2 s) for
-    that of 4 and of 7 s; nothing is for that of 9 s, nor in the second exchange. w1 has none. Only p0 does both.
+    that of 4 and of 7 s; nothing is for that of 9 s, nor in the second exchange. w1 has none. Only p0 does both. p0, p2
+    and p4 are on spot.
     """
     problem = fleet(
         [2.0, 4.0], [[1.0, 2.0, 4.0, 2.0, 1.0, 0.5, 2.0, 4.0], [2.0, 4.0, 0.0, 4.0, 0.0, 0.0, 1.0, 1.0]], [1.0] * 8,
-        w0={"slo": {"deadline_s": 10.0}}, periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]],
+        w0={"slo": {"deadline_s": 10.0}, "spot_share_max": 0.25}, w1={"min_replicas": 3},
+        periods=[DAY[0] | {"rate_factors": {"w1": 0.0}}, DAY[1]], **{f"p{k}": {"market": "spot"} for k in (0, 2, 4)},
     )  # fmt: skip
     tables = build_tables(problem)
     stage, exchange = np.array([0, 1, 1, 2, 2, 2, 1, 2]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
@@ -305,6 +307,19 @@ def test_rows_of_stages_apart_by_hand():
     assert {name: row for name, row in found.items() if "[0," in name} == parse(by_hand.replace("    ", "")).rows
 
 
+def test_spot_shares_and_replicas_of_either_stage_by_hand():
+    """w0 is prefilled on p0 or p2 if on spot, and decoded on p0 or p4; three points each."""
+    by_name = {f.__name__: f for f in FAMILIES}
+    for family, by_hand in (
+        ("spot_share", "spot_share[0,0]: x[0,0,0] + x[0,0,2] <= 0.25\n"),
+        ("spot_share_decoded", "spot_share_decoded[0,0]: x[0,0,0] + x[0,0,4] <= 0.25\n"),
+        ("min_replicas", "min_replicas[0,1]: n[0,0] + n[0,1] + n[0,6] >= 3\n"),
+        ("min_replicas_decoding", "min_replicas_decoding[0,1]: n[0,0] + n[0,3] + n[0,7] >= 3\n"),
+    ):
+        found = {name: row for name, row in rows_of(CASES["apart"], by_name[family]).rows.items() if "[0," in name}
+        assert found == parse(by_hand).rows
+
+
 def test_rows_of_quality_by_hand():
     """Of the 8 requests/s of w0, 0.5 asked for: model 0 answers a quarter worse (0.375), model 2 one better (0.625).
 
@@ -322,12 +337,14 @@ def test_words_of_rows_are_those_of_the_instance():
         ("demand_met", "limits", (1, 0)), ("stock", "limits", (0, 1)), ("within_budget", "limits", (0,)),
         ("quality", "answers", (1, 0)), ("spot_share", "limits", (1, 0)),
         ("min_replicas", "limits", (1, 0)), ("survives", "lost", (0, 0)),
+        ("spot_share_decoded", "apart", (1, 0)), ("min_replicas_decoding", "apart", (1, 1)),
         ("few_pools", "survive", (1,)), ("starts_limit", "cycle", (0,)), ("stops_limit", "cycle", (2,)),
     )}  # fmt: skip
     assert said == {
         "demand_met": "bucket w0/b (4 requests/s)", "stock": "stock of m0 (spot) at most 5",
         "within_budget": "budget at most 20 USD/h", "spot_share": "spot share of w0 at most 0.5",
-        "quality": "quality of w0 at least 0.5",
+        "quality": "quality of w0 at least 0.5", "spot_share_decoded": "spot share of w0 at most 0.25",
+        "min_replicas_decoding": "replicas for w1 at least 3",
         "min_replicas": "replicas for w0 at least 2", "survives": "reserve",
         "few_pools": "at most 2 pools under the reserve", "starts_limit": "machines started at most 5",
         "stops_limit": "machines stopped at most 4",

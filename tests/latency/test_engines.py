@@ -70,6 +70,16 @@ def test_latent_cache_is_replicated_and_split_by_attention_ranks():
     assert tensor["attention"][0] == pytest.approx(prompts * 61 * 512 * 2 * 128 * 320 / 8 / 2250e12)
 
 
+def test_one_attention_rank_computes_a_prompts_own_pass_and_all_of_them_the_crowds():
+    llm, step = "deepseek-v3", np.array([0.02])
+    tensor = first_token_terms(at(llm, "b200", precision="fp8", gpus=8), loads(), step)
+    ranks = first_token_terms(at(llm, "b200", precision="fp8", gpus=8, attention_ranks=8), loads(), step)
+    assert tensor["mla"][0] == pytest.approx(61e-6)
+    for name, times in {"prefill": 8, "attention": 8, "routed": 1, "burst": 1, "queue": 1, "mla": 1}.items():
+        # Weights of attention are read by every rank: the queue's pass is a little longer for it.
+        assert ranks[name][0] == pytest.approx(times * tensor[name][0], rel=0.5 if name == "queue" else 1e-12), name
+
+
 def test_experts_touched_lie_between_the_steps_with_and_without_prompts():
     some = step_terms(at("qwen3-30b-a3b"), loads(2, 1024, 2048))["experts"][0]
     every = step_terms(at("qwen3-30b-a3b"), loads(2, 1024, 2))["experts"][0]

@@ -153,6 +153,14 @@ def document(name, count=60):
     return two_models(10, **{"requests": requests} | ENGINES | H100 | SMALL | VARIANTS[name])
 
 
+def test_drafts_do_not_change_what_was_promised():
+    """Deadlines are multiples of what a token takes on one idle GPU: with drafts as without."""
+    given = document("drafts", 10)
+    limits = {k: v for k, v in given["engine"].items() if k != "speculation"}
+    drafts, none = (build_tables(load(x)).t_slice_s for x in (given, given | {"engine": limits}))
+    assert drafts.tolist() == none.tolist()
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_recomputed_from_the_instance_as_in_the_tables(name):
     problem = load(document(name))

@@ -158,14 +158,16 @@ def test_residuals_are_drawn_by_target(tmp_path):
     assert len(inside) == len(lines) * len(fitted.model.targets)
 
 
-def test_a_plan_has_its_charts_beside_it(tmp_path):
-    """Every formulation by the same rule; the busy slots and arrivals of an orchestration are those of its tables."""
+def test_the_charts_of_a_plan_are_drawn_on_demand(tmp_path):
+    """Beside the plan is its page alone; the busy slots and arrivals of an orchestration are those of its tables."""
     problem = yaml.safe_load(optmodels.new("orchestration"))
     problem["requests"]["trace"]["generated"]["requests"] = 120
     result = optmodels.solve(problem, "round_robin", out=tmp_path)
     names = {"cluster-map", "requests-over-time", "busy-slots", "request-classes"}
     (folder,) = tmp_path.iterdir()
-    assert {p.stem for p in folder.glob("*.png")} == names
+    assert not list(folder.glob("*.png"))
+    optmodels.report(folder / "plan.json", figures=tmp_path / "drawn")
+    assert {p.stem.partition("-")[2] for p in (tmp_path / "drawn").iterdir()} == names
     timeline = result.report["timeline"]
     arrived = sum(timeline["arriving"]) * timeline["step_s"]
     assert arrived == pytest.approx(result.plan["prediction"]["requests"], rel=1e-2)

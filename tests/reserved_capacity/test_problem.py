@@ -156,6 +156,22 @@ def test_price_per_month_against_per_hour():
         ({"machines": machine(serves={"chart": {"requests_per_second": 1.0}})}, "did you mean chat?"),
         ({"machines": machine(reservable={"wast": 1})}, "did you mean west?"),
         ({"machines": machine(serves={})}, "a machine that serves it"),
+        (
+            {
+                "services": [
+                    *service(),
+                    *service(
+                        service="day",
+                        demand={
+                            "kind": "inline",
+                            "unit": "requests_per_second",
+                            "by_region": {"west": [1.0], "east": [1.0]},
+                        },
+                    ),
+                ]
+            },
+            "the same hours",
+        ),
         ({"uncertainty": {"scenarios": [{"scenario": "a", "probability": 0.4}]}}, "sum to 1"),
         ({"regions": [{"region": "west"}, {"region": "west"}]}, "each name once"),
         ({"terms": []}, "at least 1"),

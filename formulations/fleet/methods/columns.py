@@ -338,7 +338,8 @@ def solve(
     for points in (opened, np.union1d(opened, relaxed.p)):  # the points of the relaxation's solution, too, if need be
         opened = points
         restricted = _few_pairs(tables, opened, relaxed)
-        report, choice, phases, size = milp(problem, restricted, settings, None)
+        start = _rounded(restricted, relaxed.priced[:, opened])
+        report, choice, phases, size = milp(problem, restricted, settings, start)
         for phase, spent in phases.items():
             seconds[phase] = seconds.get(phase, 0.0) + spent
         if choice is not None or report.status != "infeasible":
@@ -359,8 +360,8 @@ def solve(
     most = MOST_PAIRS if usd - bound <= ENOUGH * usd else MOST_PAIRS_OPEN
     if (usd - bound) > goal * usd and pairs <= most and left > 1:
         whole = tables.restricted(rest)
-        start = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
-        again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), start)
+        kept = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
+        again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), kept)
         if again.bound is not None:
             bound = max(bound, min(again.bound, usd))
         elif again.status == "infeasible":
@@ -394,6 +395,19 @@ def _wanted(tables: FleetTables, relaxed: Relaxation) -> Index:
     load = np.zeros(len(tables.points))
     np.add.at(load, relaxed.p, tables.load[relaxed.w, relaxed.p] * tables.rates[0][relaxed.w] * relaxed.value)
     return np.flatnonzero(load >= 1.0)
+
+
+def _rounded(tables: FleetTables, priced: Array) -> Choice:
+    """Every demand on the point where it costs least, counts rounded up: a plan in no time, unless a limit is broken.
+
+    Args:
+        tables: of few points.
+        priced: USD/h of all of a demand on each of them at the row prices, (W, P).
+    """
+    w = np.flatnonzero(np.isfinite(tables.load).any(axis=1) & (tables.rates[0] > 0))
+    p = np.where(np.isfinite(tables.load), priced, np.inf)[w].argmin(axis=1)
+    load = np.bincount(p, tables.load[w, p] * tables.rates[0][w], len(tables.points))
+    return Choice(np.ceil(load).astype(np.intp)[None], np.zeros_like(w), w, p, np.ones(len(w)))
 
 
 def _few_pairs(tables: FleetTables, opened: Index, relaxed: Relaxation, most: int = 12) -> FleetTables:

@@ -27,12 +27,14 @@ from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.deadline import seconds_for
 from optmodels.solver.highs import PROVED, Event, Limit, Relaxed, Status, relative_gap
 from optmodels.solver.highs import relaxation as solve_relaxation
+from optmodels.solver.otherwise import as_usual
 from optmodels.study.explanation import named
 
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
 ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
 MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
+SOME_PAIRS = 150  # of points with several capacities, beyond which `pools` is quicker than HiGHS where it applies
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
 WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
 FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
@@ -47,6 +49,7 @@ class _Solved:
     compiled: Compiled
     model: FleetModel
     seconds: dict[str, float]
+    by_pools: bool = False
 
     @property
     def choice(self) -> Choice | None:
@@ -258,16 +261,20 @@ def _by_part(
         statuses.append(found.status)
         limit = limit or found.limit
         bound += found.bound if found.bound is not None else -math.inf
+        if found.status == "infeasible":
+            return Outcome("infeasible", None, None, found.limit, seconds, size, log | details)
         if not isinstance(found.plan, Choice):
-            status = found.status if found.status == "infeasible" else "no_solution_found"
-            return Outcome(status, None, None, found.limit, seconds, size, log | details)
+            continue
         n[:, columns] += found.plan.n
         pieces.append(replace(found.plan, w=rows[found.plan.w], p=columns[found.plan.p]))
         if options.on_event is not None:
             options.on_event(Event(time.perf_counter() - began, None, bound, 0))
+    log["parts"] = len(parts)
+    if len(pieces) < len(parts):  # the bounds of all parts stand, for the plan that a heuristic may have
+        least = bound if math.isfinite(bound) else None
+        return Outcome("no_solution_found", None, least, limit, seconds, size, log)
     choice = Choice(n, *(np.concatenate([getattr(c, f) for c in pieces]) for f in ("t", "w", "p", "value")))
     plan = make_plan(tables, choice)
-    log["parts"] = len(parts)
     proved = math.isfinite(bound) and plan.total_usd_per_hour - bound <= 1e-6 * plan.total_usd_per_hour
     return Outcome(
         "optimal" if proved or set(statuses) == {"optimal"} else "feasible", plan,
@@ -298,18 +305,24 @@ def _one_part(
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
                 first = _on_all(first, rows, tables)
-            if pairs > MANY_PAIRS_APART:
-                clock = time.perf_counter()
-                found_first, all_points = _of_the_relaxation(problem, tables, replace(settings, on_event=None), log)
-                first = _cheaper(problem, tables, first, found_first)
-                relaxed = -math.inf if all_points.bound is None else all_points.bound
-                seconds["relaxation"] = time.perf_counter() - clock
-                if left is not None:
-                    settings = replace(settings, time_limit=max(left - seconds["relaxation"], 0.1))
-                if all_points.x is not None and pools.applies(problem):
-                    solved = _by_pools(problem, tables, settings, all_points, first)
+        by_pools, apart = pools.applies(problem), alone is not tables
+        several = by_pools and len(tables.each_load) > 1 and as_usual()
+        if pairs > min(SOME_PAIRS if several else math.inf, MANY_PAIRS_APART if apart else math.inf):
+            clock = time.perf_counter()
+            model = FleetModel(problem, tables)
+            compiled = model.compiled()
+            found_first, all_points = _of_the_relaxation(model, compiled, replace(settings, on_event=None), log)
+            first = _cheaper(problem, tables, first, found_first)
+            relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
+            spent = seconds["relaxation"] = time.perf_counter() - clock
+            if left is not None:
+                settings = replace(settings, time_limit=max(left - spent, 0.1))
+            if all_points.x is not None and by_pools:
+                report = pools.solve(model, compiled, settings, all_points, first)
+                solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
+                first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
     whole, kept = tables, np.arange(len(tables.points))
-    if solved is None or solved.report.x is None:
+    if solved is None or _left_open(solved.report, options.gap):
         kept = _worth_their_price(problem, tables, first)
         if len(kept) < len(whole.points):
             tables = whole.restricted(kept)
@@ -341,6 +354,11 @@ def _one_part(
     )
 
 
+def _left_open(report: Report, gap: float) -> bool:
+    """Whether a search ended by itself without a plan within the gap: of extreme numbers no point is kept."""
+    return report.x is None or (report.limit == "gap" and (report.gap is None or report.gap > max(gap, PROVED)))
+
+
 def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
     """A choice among some points in terms of all."""
     n = fleet_columns.spread(choice.n, columns, len(tables.points))
@@ -348,26 +366,18 @@ def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
 
 
 def _of_the_relaxation(
-    problem: Fleet, tables: FleetTables, settings: Settings, log: dict[str, Any]
+    model: FleetModel, compiled: Compiled, settings: Settings, log: dict[str, Any]
 ) -> tuple[Choice | None, Relaxed]:
     """The best fleet of the points that the linear relaxation uses, and the relaxation; 3/4 of the time at most."""
-    whole = settings.time_limit or 60.0
-    model = FleetModel(problem, tables)
-    relaxed = solve_relaxation(model.compiled(), replace(settings, time_limit=whole / 2))
+    whole, tables = settings.time_limit or 60.0, model.tables
+    relaxed = solve_relaxation(compiled, replace(settings, time_limit=whole / 2))
     if relaxed.x is None:
         return None, relaxed
     used = np.unique(model.n.labels[1][relaxed.x[model.n.columns] > CARRIES])
     log |= {"lp_bound": relaxed.bound, "lp_points": len(used)}
-    found = _solve(problem, tables.restricted(used), replace(settings, time_limit=whole / 4), None).choice
+    settings = replace(settings, time_limit=whole / 4)
+    found = _solve(model.problem, tables.restricted(used), settings, None).choice
     return None if found is None else _on_all(found, used, tables), relaxed
-
-
-def _by_pools(
-    problem: Fleet, tables: FleetTables, settings: Settings, relaxed: Relaxed, first: Choice | None
-) -> _Solved:
-    clock = time.perf_counter()
-    report, model, compiled = pools.solve(problem, tables, settings, relaxed, first)
-    return _Solved(report, compiled, model, {"solve": time.perf_counter() - clock})
 
 
 def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:
@@ -502,8 +512,15 @@ def shadow_prices(solved: _Solved, plan: FleetPlan, settings: Settings) -> list[
     if not seconds:
         return []
     exact_ = solved.seconds["solve"] <= QUICK_S
+
+    def again(compiled: Compiled, settings: Settings) -> Report:
+        relaxed = solve_relaxation(compiled, settings) if solved.by_pools and exact_ else None
+        if relaxed is None or relaxed.x is None:
+            return solve_compiled(compiled, settings)
+        return pools.solve(model, compiled, settings, relaxed, solved.choice)
+
     gains = named.gains(solved.compiled, groups, replace(settings, on_event=None, time_limit=seconds),
-                        solved.report.objective if exact_ else None)  # fmt: skip
+                        solved.report.objective if exact_ else None, again)  # fmt: skip
     return [ShadowPrice(limit=name, unit=_unit(name), gain=gain, exact=exact_) for name, gain in gains.items()]
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods.columns import relaxation
 from formulations.fleet.plan import FleetPlan, objective_value
-from formulations.fleet.points import MOST_DEPLOYMENTS, FleetTables, prune
+from formulations.fleet.points import DECODE, MOST_DEPLOYMENTS, PREFILL, FleetTables, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import spares
 from optmodels.formulation import Method, Options
@@ -51,9 +51,11 @@ def complete(problem: Fleet, tables: FleetTables, shares: Iterable[Share]) -> Ch
         for work in tables.case.workloads:
             rows = [k for k, d in enumerate(tables.demands) if d.workload == work.name]
             can = np.flatnonzero(np.isfinite(tables.load[rows]).any(axis=0))
-            if work.min_replicas and len(can):
-                missing = work.min_replicas - int(n[i, can].sum())
-                n[i, can[points.usd_per_hour[can].argmin()]] += max(missing, 0)
+            for other in (PREFILL, DECODE) if work.min_replicas else ():
+                able = can[points.stage[can] != other]
+                if len(able):
+                    missing = work.min_replicas - int(n[i, able].sum())
+                    n[i, able[points.usd_per_hour[able].argmin()]] += max(missing, 0)
     return Choice(n, t, w, p, value)
 
 

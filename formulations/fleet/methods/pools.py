@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
 from formulations.fleet.model import FleetModel
-from formulations.fleet.points import DECODE, FleetTables, changes_matter
+from formulations.fleet.points import DECODE, changes_matter
 from formulations.fleet.problem import Fleet
 from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings
@@ -51,18 +51,17 @@ ELASTIC = 1e3  # USD/h of breaking a row by one, in costs of the plan in hand
 
 
 def applies(problem: Fleet) -> bool:
-    """Minimum cost in one period of deployments that only carry load: no reserve, replicas or changes."""
+    """Minimum cost in one period without reserve or changes: all that joins points are rows of n, x and s."""
     one = len(problem.periods) <= 1 and problem.running is None and not changes_matter(problem)
-    plain = problem.reserve is None and not any(w.min_replicas for w in problem.workloads)
-    return one and plain and problem.objective == "min_cost"
+    return one and problem.reserve is None and problem.objective == "min_cost"
 
 
 class _Whole:
     """The model on all points, its rows and columns told apart by point, and prices of all points at duals of rows."""
 
-    def __init__(self, problem: Fleet, tables: FleetTables) -> None:
-        self.model = FleetModel(problem, tables)
-        self.compiled = self.model.compiled()
+    def __init__(self, model: FleetModel, compiled: Compiled) -> None:
+        self.model, self.compiled = model, compiled
+        tables = model.tables
         m, self.W = self.model, len(tables.demands)
         self.P = len(tables.points)
         rows, columns = self.compiled.A.shape
@@ -250,9 +249,9 @@ class _Few:
 class _Tree:
     """The tree, its best point and the bounds of what is open or was given up."""
 
-    def __init__(self, problem: Fleet, tables: FleetTables, settings: Settings) -> None:
+    def __init__(self, model: FleetModel, compiled: Compiled, settings: Settings) -> None:
         self.settings, self.began = settings, time.perf_counter()
-        self.whole = _Whole(problem, tables)
+        self.whole = _Whole(model, compiled)
         self.x: Array | None = None
         self.usd = math.inf
         self.heap: list[Node] = []
@@ -362,24 +361,19 @@ class _Tree:
         self.closed = min([self.closed, *(n[0] for n in self.heap)])
 
 
-def solve(
-    problem: Fleet, tables: FleetTables, settings: Settings, relaxed: Relaxed, first: Choice | None
-) -> tuple[Report, FleetModel, Compiled]:
+def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: Choice | None) -> Report:
     """The cheapest fleet on all points, or the best within the limits of time and gap.
 
     Args:
-        problem, tables: one to which `applies`.
+        m: of a problem to which `applies`.
+        compiled: its arrays; right-hand sides may be others.
         settings: limits.
-        relaxed: the relaxation of the `FleetModel` on these tables.
+        relaxed: the relaxation of `compiled`, solved.
         first: a choice in hand.
-
-    Returns:
-        The report, and the model on all points that its point is of.
     """
-    tree = _Tree(problem, tables, settings)
-    m = tree.whole.model
+    tree, tables = _Tree(m, compiled, settings), m.tables
     if first is not None:
-        x = np.zeros(tree.whole.compiled.A.shape[1])
+        x = np.zeros(compiled.A.shape[1])
         x[m.n.columns] = first.n[0]
         at = m.variables["x"].find(first.t, first.w, first.p)
         np.add.at(x, m.x.columns[at], first.value)
@@ -398,9 +392,8 @@ def solve(
     limit: Limit | None = "interrupt" if stopped else "time" if left is not None and left <= 0 else "gap"
     proved = gap is not None and gap <= PROVED
     status: Status = "optimal" if proved else "no_solution_found" if tree.x is None else "feasible"
-    report = Report(
+    return Report(
         status, None if proved else limit, objective, bound if math.isfinite(bound) else None, gap, tree.x,
         () if objective is None else (objective,), time.perf_counter() - tree.began, tree.nodes,
         f"branch and bound on pools, {tree.seen} of {len(tables.points)} points at a time at most", tuple(tree.events),
     )  # fmt: skip
-    return report, m, tree.whole.compiled

@@ -60,6 +60,7 @@ MOST_TRIED = 500_000  # requests in a trial of the heuristics it begins with, wh
 QUICK = 100_000  # nonzeros of a joint form whose relaxation comes before any heuristic: a second or so
 IDLE_GPU = 1e-5  # score of the whole cluster standing idle: among equal relaxations, few and well-used instances
 SEARCH = 0.85  # of the time: until the search for instances ends
+SLIGHT = 1e-5  # of the score: where bound and plan are as near, and the gap asked for allows it, no heuristic is run
 HEURISTICS, HEURISTICS_S = 0.4, 2.0  # of what is left of that, or if that is more, seconds of it
 FIRST: tuple[Method, ...] = (greedy_dp_exchange, maaso_star)  # what it begins with
 OTHERS: tuple[Method, ...] = (  # if need be, and as far as they have not run
@@ -335,7 +336,7 @@ def _jointly(search: _Search, flow: FlowModel, model: Compiled, clock: Clock) ->
         log["exact_relaxation"] = search.bound
     if open_():
         search.tried("heuristics", clock, lambda: search.heuristics((lp_rounding,), clock))
-    if not search.within(PROVED):
+    if not search.within(min(gap, SLIGHT)):
         search.tried("heuristics", clock, lambda: _first(search, clock))
     if search.found is not None and open_():
         search.tried("improve", clock, improve)

@@ -223,7 +223,7 @@ class _Run:
 
     def outcome(self) -> Outcome[ReservedPlan]:
         t = self.t
-        must = ~np.isfinite(t.penalty)
+        must = ~np.isfinite(t.penalty) & t.demand.any(axis=0)
         for guard in t.guards:  # a loss has to be survived whatever the price of unserved demand
             must |= guard.demand(t.demand).any(axis=0)
         unreachable = np.flatnonzero(~t.reach.any(axis=1) & must)

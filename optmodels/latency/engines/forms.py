@@ -24,7 +24,7 @@ STEP_FORM = Form(
         "engine": 0.1, "gpu": 0.05, "llm": 0.07, "engine|llm": 0.1, "llm|precision": 0.07, "llm|gpu": 0.07,
         "version": 0.1, "configuration": 0.1,
     },
-    noise=(0.12, 0.08),
+    noise=(0.3, 0.08),
     own=Own(
         {"*": 0.2, "layer": 0.4, "prompt": 2.5, "prefill": 0.4, "routed": 0.4, "kv": 0.3, "running": 1.0,
          "collective": 1.2, "experts": 0.5},
@@ -33,7 +33,8 @@ STEP_FORM = Form(
 )  # fmt: skip
 FIRST_TOKEN_FORM = Form(
     prior={
-        "fixed": (6.0, 1.0), "layer": (60.0, 1.0), "moe": (30.0, 1.0), "comm": (20.0, 1.0), "step": (1.0, 0.7),
+        "fixed": (12.0, 0.5), "layer": (60.0, 1.0), "moe": (30.0, 1.0), "mla": (300.0, 0.5), "comm": (20.0, 1.0),
+        "step": (1.0, 0.7),
         "weights": (1.0, 0.7), "prefill": (1.6, 0.25), "routed": (4.0, 0.3), "attention": (5.0, 0.2),
         "collective": (1.5, 0.7), "burst": (0.15, 1.0), "burst_attention": (0.5, 0.5), "queue": (0.5, 1.0),
         "running": (0.2, 1.0), "tokens": (3.0, 1.0),
@@ -47,7 +48,7 @@ FIRST_TOKEN_FORM = Form(
         "engine": 0.1, "gpu": 0.05, "llm": 0.15, "engine|llm": 0.2, "llm|precision": 0.15, "llm|gpu": 0.3,
         "version": 0.4, "configuration": 0.2,
     },
-    noise=(0.25, 0.2),
+    noise=(0.35, 0.2),
     trends={
         "configuration": {"crowd": 0.1, "prompt length": 0.15}, "engine|llm": {"crowd²": 0.1},
         "version": {"crowd·prompt length": 0.2},

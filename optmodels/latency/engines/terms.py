@@ -47,7 +47,7 @@ STEP = (
     "running", "prompt",
 )  # fmt: skip
 FIRST_TOKEN = (
-    "fixed", "layer", "moe", "comm", "step", "weights", "prefill", "routed", "attention", "collective",
+    "fixed", "layer", "moe", "mla", "comm", "step", "weights", "prefill", "routed", "attention", "collective",
     "burst", "burst_attention", "queue", "running", "tokens",
 )  # fmt: skip
 TRENDS = ("crowd", "crowd²", "prompt length", "crowd·prompt length")
@@ -115,7 +115,8 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     """Terms of the time to first token and what its trends go along, (n,) each, by `FIRST_TOKEN` and `TRENDS`.
 
     A prompt waits for the step under way, passes the model once and shares it with prompts that arrive at the same
-    time: of all C at once (burst), or of those that the load ρ = C·pass/(S_out·step) finds before it (queue).
+    time: of all C at once (burst), or of those that the load ρ = C·pass/(S_out·step) finds before it (queue). Of D
+    data-parallel attention ranks one computes its attention and dense products; all share the routed experts'.
 
     Args:
         d: the deployment.
@@ -128,8 +129,9 @@ def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, A
     products = prefill + ROUTED_PRODUCTS * routed
     one_pass = 1.6 * products + 6.0 * attention + t["weights"]
     return {
-        "fixed": np.full_like(C, 1e-3), "layer": t["layer"], "moe": t["moe"], "comm": t["comm"], "step": step_s,
-        "weights": t["weights"], "prefill": prefill, "routed": routed, "attention": attention,
+        "fixed": np.full_like(C, 1e-3), "layer": t["layer"], "moe": t["moe"], "mla": t["mla"], "comm": t["comm"],
+        "step": step_s, "weights": t["weights"], "prefill": d.attention_ranks * prefill, "routed": routed,
+        "attention": d.attention_ranks * attention,
         "collective": t["collective_token"] * loads.input_tokens, "burst": C * products,
         "burst_attention": C * attention, "queue": np.minimum(1.0, prompts_per_step * one_pass / step_s) * one_pass,
         "running": C * 1e-3, "tokens": loads.input_tokens * MICRO, **_trends(loads),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optmodels.model import Model
-from optmodels.solver import Compiled, Settings, solve_compiled
+from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.study.explanation.irreducible import irreducible
 
 MOST_NAMED = 6  # limits named in a sentence
@@ -59,8 +59,9 @@ def conflict(
 
 
 def gains(
-    model: Compiled, limits: Mapping[str, Sequence[int]], settings: Settings, optimum: float | None
-) -> dict[str, float]:
+    model: Compiled, limits: Mapping[str, Sequence[int]], settings: Settings, optimum: float | None,
+    solve: Callable[[Compiled, Settings], Report] = solve_compiled,
+) -> dict[str, float]:  # fmt: skip
     """By how much one more unit of each limit makes the objective better, by solving again; 0 if it does not.
 
     Args:
@@ -68,16 +69,17 @@ def gains(
         limits: by name the rows whose upper side rises, all of them by one.
         settings: of each solve; what it does not settle is left out.
         optimum: of the model; None: of the linear relaxation, for models too large to be solved again.
+        solve: what solves it again.
     """
     relaxed = optimum is None
     if relaxed:
         model = replace(model, integer=np.zeros_like(model.integer))
-        optimum = solve_compiled(model, settings).objective
+        optimum = solve(model, settings).objective
     found = {}
     for name, rows in limits.items():
         upper = model.row_upper.copy()
         upper[np.asarray(rows, dtype=np.intp)] += 1.0
-        again = solve_compiled(replace(model, row_upper=upper), settings)
+        again = solve(replace(model, row_upper=upper), settings)
         if again.objective is not None and optimum is not None and (relaxed or again.status == "optimal"):
             found[name] = max((optimum - again.objective) * float(model.signs[0]), 0.0)
     return found
