@@ -77,7 +77,8 @@ def loosened(t: OrchestrationTables) -> OrchestrationTables:
     """The tables of the same classes and time bins with the engines of the second pass."""
     other = t.case.problem.looser()
     made = {(x.model, x.gpu, x.tp, x.pp, x.dp, x.batch): x for x in build_tables(other).configurations}
-    lines = tuple(made[x.model, x.gpu, x.tp, x.pp, x.dp, x.batch] for x in t.configurations)
+    keys = dict.fromkeys((x.model, x.gpu, x.tp, x.pp, x.dp, x.batch) for x in t.configurations)  # once, of any wait
+    lines = tuple(made[key] for key in keys)
     service, first, share, wait, taken = served(t.case, lines, t.classes, t.class_of, t.deadline_s, t.most_tokens)
     return replace(t, configurations=lines, service_s=service, first_s=first, share=share, wait_s=wait, taken=taken)
 

@@ -37,7 +37,7 @@ from optmodels.serving.continuous import Stage
 
 Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
-Key = tuple[str, str, int, int, int, int, Stage]  # model, GPU type, tp, pp, dp, batch, stage
+Key = tuple[str, str, int, int, int, int, float | None, Stage]  # model, GPU, tp, pp, dp, batch, waits, stage
 Route = tuple[int, int]  # the plan's configurations that a request begins and ends on
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
@@ -136,12 +136,13 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
 
 
 def _key(line: ConfigurationLine) -> Key:
-    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.stage
+    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits, line.stage
 
 
 def _name(line: ConfigurationLine) -> str:
+    of = "" if line.waits is None else f" waits {line.waits:g}"
     stage = "" if line.stage == "both" else f" {line.stage}"
-    return f"{line.model} {line.parallelism} B{line.batch} on {line.gpu}{stage}"
+    return f"{line.model} {line.parallelism} B{line.batch}{of} on {line.gpu}{stage}"
 
 
 def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None:
@@ -206,7 +207,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, "both"
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, "both"
 
 
 def _usable(true: Recomputed, key: Key) -> bool:

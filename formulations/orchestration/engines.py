@@ -13,7 +13,16 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     memory    KV tokens     ≤ M, the mean that seldom fills the cache
     tokens    of prompts    ≤ 0.9 of a step's room beside running requests
     prompts   chunks a step ≤ f, the share of steps that carry a prompt, where contexts or experts cost more in these
-    waiting   Σ (s²/2ω + s) ≤ 1 second a second, s what a prompt occupies the prefill for: prompts wait ω in the mean
+    waiting   Σ (s² + (I − 1)·s̄·s)·w/2ω + Σ s ≤ 1 second a second, s what a prompt occupies the prefill for: prompts
+              wait ω/w in the mean
+
+With `Continuous.bursts` ω is the wait at the quantile asked for, w its most over the mean: of a wait that is positive
+with probability ρ and then exponential, the quantile q is ln(ρ/(1 − q))/ρ means, at most 1/(e(1 − q)). Without, w = 1
+and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω/w where I = 1, Poisson arrivals. Of
+others the work that comes in a window has the variance Var(s) + I·s̄² a request in place of E[s²], I being the index of
+dispersion of how many come (variance over mean), and W is that over 2(1 − Σλs) in heavy traffic. An engine that gets
+the share p of a stream sees 1 + p(I − 1) of its I if requests are dealt at random (in turn: less); p is what it serves
+at its level, batch/(t·Σ steps) a second, over all that come of the model.
 
 With prefill and decode apart (`stage`) an engine does one part of its requests. One that prefills has no decodes in its
 steps, of its `batch` prompts as many in one as there is room for, and keeps a cache until it is sent; one that decodes
@@ -29,6 +38,7 @@ grows from its prompt to all its tokens.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,11 +63,16 @@ TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING, LINK = range(len(RESOURCES))
 
 @dataclass(frozen=True)
 class Lengths:
-    """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each."""
+    """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each.
+
+    All of the model's come at a mean rate with an index of dispersion (variance over mean of how many come at a time).
+    """
 
     prompt: Array
     output: Array
     weight: Array
+    requests_per_s: float = np.inf
+    dispersion: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,9 @@ class Engine:
         mixed: f.
         step_s: t.
         pace_s: of a step after the first token, as promised: t at the quantile of the crowd that the limits ask for.
-        wait_s: ω, `Continuous.waits` times the mean s; `batch` times that of an engine that prefills.
+        wait_s: ω, one of `Continuous.wait_levels` times the mean s; `batch` times that of an engine that prefills.
+        mean_wait_s: ω/w: what prompts may wait in the mean.
+        burst_s: (I − 1)·s̄ of the requests that it gets.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
         stage: of its requests that it does.
         transfer: of caches, where that is one of them.
@@ -122,16 +139,18 @@ class Engine:
     step_s: float
     pace_s: float
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     capacity: Array
     stage: Stage = "both"
     transfer: Transfer | None = None
 
     @classmethod
     def at(
-        cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, stage: Stage = "both",
-        transfer: Transfer | None = None,
+        cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float,
+        stage: Stage = "both", transfer: Transfer | None = None,
     ) -> Engine:  # fmt: skip
-        """The engine at the level at which `batch` requests run in the mean.
+        """The engine at the level at which `batch` requests run, and wait for `waits` prompts, in the mean.
 
         Of one that only decodes some request has to have more than one token of output.
         """
@@ -161,14 +180,15 @@ class Engine:
         ways = {"both": (True, False), "prefill": (False,), "decode": (True,)}[stage]
         step, fixed, crowd_s, charged = min(level(way) for way in ways)
         load = np.array(1.0 - fixed / step)
-        prompts = fills * _prompt_work(c, limits, charged, lengths.prompt)
-        occupied = lengths.prompt * step / limits.room(k) + prompts
-        mean = float(lengths.weight @ occupied)
-        wait = fills * limits.waits * mean
-        if stage == "prefill":
-            wait *= batch
-            # Its crowd is a queue's, as busy as the waits allow (Pollaczek and Khinchine), not that of decodes.
-            load = np.minimum(load, mean / (mean + float(lengths.weight @ occupied**2) / (2.0 * wait)))
+        occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
+        turn = float(lengths.weight @ occupied)
+        wait = fills * waits * turn * (batch if stage == "prefill" else 1)
+        part = min(1.0, at_once / (run * step) / lengths.requests_per_s)
+        burst = part * (lengths.dispersion - 1.0) * turn
+        mean_wait = wait / (1.0 if limits.bursts is None else _longest_wait(limits.quantile))
+        if stage == "prefill":  # its crowd is a queue's, as busy as the waits allow, not that of decodes
+            others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait)
+            load = np.minimum(load, turn / (turn + others))
         # Never above the crowd that the engine lets in, nor below the mean.
         crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
         pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
@@ -181,8 +201,8 @@ class Engine:
             mixed if 0.0 < mixed < 1.0 else np.inf, 1.0, 1.0,
         ])  # fmt: skip
         return cls(
-            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, capacity,
-            stage, transfer,
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, mean_wait,
+            burst, capacity, stage, transfer,
         )  # fmt: skip
 
     @property
@@ -220,11 +240,11 @@ class Engine:
         return self.later * (own + self.wait_s)
 
     def waits(self, prompt: Array) -> Array:
-        """What prompts take of a second that may make others wait `wait_s` in the mean, seconds."""
+        """What prompts take of a second that may make others wait `mean_wait_s` in the mean, seconds."""
         if self.stage == "decode":
             return np.zeros_like(prompt)
         s = prompt * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt)
-        return s + s * s / (2 * self.wait_s)
+        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
 
     def after_s(self, prompt: Array, output: Array) -> Array:
         """From there until a request leaves the engine: with its last token, or with its cache."""
@@ -244,6 +264,12 @@ class Engine:
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
+
+
+def _longest_wait(quantile: float) -> float:
+    """w: the quantile of the wait over its mean, at most, and 1 at least."""
+    above = 1.0 - quantile
+    return max(1.0, 1.0 / (math.e * above) if math.e * above < 1.0 else -math.log(above))
 
 
 def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:

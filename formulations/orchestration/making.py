@@ -96,14 +96,20 @@ def _engine(x: Configuration, running: float) -> EngineLine | None:
         chunk_tokens=e.limits.chunk_tokens, kv_tokens=e.kv_tokens, step_s=e.step_s, fixed_s=e.fixed_s,
         token_s=e.token_s,
         time=float(e.capacity[TIME]), running=float(e.capacity[REQUESTS]), memory_tokens=float(e.capacity[MEMORY]),
+        waits=x.waits,
     )  # fmt: skip
 
 
 def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
-    """Table row of each of the plan's configurations."""
-    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage): c
+    """Table row of each of the plan's configurations (in tables of a single wait, where these have others)."""
+    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage, x.waits): c
            for c, x in enumerate(t.configurations)}  # fmt: skip
-    return [row[c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage] for c in p.configurations]
+    found = []
+    for c in p.configurations:
+        key = c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage
+        at = row.get((*key, c.waits))
+        found.append(row[*key, None] if at is None else at)
+    return found
 
 
 def routes_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:

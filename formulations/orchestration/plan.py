@@ -38,6 +38,9 @@ class EngineLine(Document):
     time: float = Field(description="share of the time that requests may take: 1 − fixed_s/step_s")
     running: float = Field(description="requests that may run in the mean of a time bin")
     memory_tokens: float = Field(description="KV tokens that may be held in the mean")
+    waits: float | None = Field(
+        default=None, description="mean wait of a prompt planned for, where the file has several"
+    )
 
 
 class ConfigurationLine(Document):
@@ -54,6 +57,11 @@ class ConfigurationLine(Document):
     requests: float = Field(description="planned for it")
     engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
     stage: Stage = Field(default="both", description="of its requests that it does")
+
+    @property
+    def waits(self) -> float | None:
+        """Of its engine, where the instance has several."""
+        return None if self.engine is None else self.engine.waits
 
     @property
     def parallelism(self) -> str:

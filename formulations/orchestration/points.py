@@ -53,6 +53,7 @@ class Configuration:
         engine: each replica's, with continuous serving: `batch` is then the requests that run in the mean at its level,
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
         provenance: of the step latencies; None where these do not come from `latency.model`.
+        waits: that of `Continuous.wait_levels` which the engine is planned for; None: there is one.
     """
 
     model: int
@@ -67,6 +68,7 @@ class Configuration:
     gib_per_gpu: float
     engine: Engine | None = None
     provenance: Provenance | None = None
+    waits: float | None = None
 
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a request's start to its first token."""
@@ -292,8 +294,9 @@ class OrchestrationTables:
         """A configuration for people: mistral-7b tp-2 B16, with the GPU type where there are several."""
         x = self.configurations[c]
         gpu = f" {self.case.gpu_types[x.gpu]}" if len(self.case.gpu_types) > 1 else ""
+        waits = "" if x.waits is None else f" waits {x.waits:g}"
         gpu += "" if x.stage == "both" else f" {x.stage}"
-        return f"{self.case.models[x.model]} {x.parallelism} B{x.batch}{gpu}"
+        return f"{self.case.models[x.model]} {x.parallelism} B{x.batch}{waits}{gpu}"
 
 
 def build_tables(problem: Orchestration) -> OrchestrationTables:
@@ -464,7 +467,7 @@ def _candidates(
                     if lengths is not None and limits is not None:
                         key = m, g, tp, pp, dp, batch
                         for stage in p.deployment.stages:
-                            yield _engine(case, source, lengths, limits, key, unit, largest[g], stage)
+                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage)
                         continue
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
@@ -486,11 +489,11 @@ def _candidates(
                     )  # fmt: skip
 
 
-def _engine(
+def _engines(
     case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
     largest: int, stage: Stage,
-) -> Configuration | Discarded:  # fmt: skip
-    """A candidate of continuous serving: an engine at the level of a batch, or why there is none."""
+) -> Iterator[Configuration | Discarded]:  # fmt: skip
+    """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
     m, g, tp, pp, dp, batch = key
     steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
     reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * dp, g)
@@ -504,18 +507,26 @@ def _engine(
             served = case.problem.models[m]
             work = layer_work(case.architectures[m], served.weights, served.kv)
             transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link)
-        engine = Engine.at(steps, limits, kv, lengths, batch, stage, transfer)
-        if batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0:
+        levels = limits.wait_levels[: None if stage != "decode" else 1]  # no prompt waits where none is
+        some = False
+        for waits in levels:
+            engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
+            if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
+                continue  # a queue of prompts may be too long; others are so whatever waits
+            some = True
             prompt = float(lengths.weight @ lengths.prompt)
             rate = np.full(batch * dp, 1.0 / engine.token_s)
-            return Configuration(
+            yield Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
+                waits if len(levels) > 1 else None,
             )  # fmt: skip
+        if some:
+            return
         reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
         if batch <= engine.capacity[REQUESTS]:
             reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
-    return Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage)
+    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage)
 
 
 def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
@@ -532,7 +543,7 @@ def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
         weight = np.array([float(np.mean(c.requests_per_s)) for c in rows])
     if not weight.sum() > 0:
         return Lengths(np.ones(1), np.ones(1), np.ones(1))
-    return Lengths(prompt, output, weight / weight.sum())
+    return Lengths(prompt, output, weight / weight.sum(), *case.stream(m))
 
 
 def _misfit(case: OrchestrationCase, unit: int, largest: int, gpus: int, g: int) -> str:

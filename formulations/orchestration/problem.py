@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import check_speculation, written_out
 from optmodels.serving.stages import Deployment
+from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
@@ -340,16 +342,38 @@ class Memory(Entry):
     )
 
 
+BURST_S = 0.5  # window in which arrivals are counted: about as long as prompts wait for each other
+Waits = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
 class Continuous(EngineLimits):
     """Engines that batch continuously: chunks of prompts and decoding requests share every step."""
 
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
     )
-    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
+    waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] = Field(
         default=0.5,
-        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts",
+        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts;"
+        " of several the plan chooses one for each instance",
     )
+
+    bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace"] | None = Field(
+        default=None,
+        description="waits hold at the quantile, with arrivals of this index of dispersion (variance over mean of how"
+        " many come in half a second; 1: Poisson; trace: as measured, 1 at least); default: in the mean, Poisson",
+    )
+
+    @model_validator(mode="after")
+    def _each_wait_once(self) -> Self:
+        if len(set(self.wait_levels)) < len(self.wait_levels):
+            raise ValueError("each of waits once")
+        return self
+
+    @property
+    def wait_levels(self) -> tuple[float, ...]:
+        """The waits that an engine may be planned for."""
+        return self.waits if isinstance(self.waits, tuple) else (self.waits,)
 
     def room(self, drafts: int) -> int:
         """Prompt tokens of a step, beside one of each running request and its drafts."""
@@ -374,9 +398,7 @@ class Certification(Entry):
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.5, description="engine.quantile of the model in a second pass, where replays alone keep the promises"
     )
-    waits: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] = Field(
-        default=4.0, description="engine.waits there"
-    )
+    waits: Waits = Field(default=4.0, description="engine.waits there")
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
         default=10, description="solves at most with the engine as it is, and again in the second pass"
     )
@@ -459,6 +481,8 @@ class Orchestration(Problem):
             raise ValueError("latency: {model: default} or another model of engines' steps beside serving: continuous")
         if self.serving == "slots" and self.engine is not None:
             raise ValueError("serving: continuous beside engine: slots have no steps")
+        if self.engine is not None and len(self.engine.wait_levels) > 1 and self.change.running:
+            raise ValueError("engine.waits: one beside change.running, which does not say what its engines wait")
         return self
 
     @property
@@ -550,6 +574,19 @@ class OrchestrationCase:
     def models(self) -> tuple[str, ...]:
         """Names of the models."""
         return tuple(m.model for m in self.problem.models)
+
+    def stream(self, m: int) -> tuple[float, float]:
+        """A model's requests per second in the mean, and the index of dispersion of their arrivals."""
+        engine, trace = self.problem.continuous, self.trace
+        given = engine.bursts if engine is not None and isinstance(engine.bursts, float) else 1.0
+        if trace is None:
+            rows = [c for c in self.problem.requests.classes or () if c.model == self.models[m]]
+            return float(sum(np.mean(c.requests_per_s) for c in rows)) or math.inf, given
+        arrival = trace.arrival_s[self.request_model == m]
+        lasts = float(arrival.max(initial=0.0))
+        measured = engine is not None and engine.bursts == "trace"
+        rate = len(arrival) / lasts if lasts > 0 else math.inf
+        return rate, max(1.0, dispersion(arrival, BURST_S)) if measured else given
 
     @cached_property
     def largest_server(self) -> Ints:

@@ -49,6 +49,7 @@ class Candidate:
         refused: why no plan may use it; empty if one may.
         stage: of its requests that it does.
         level: of its engines, with continuous serving.
+        waits: that this level is for, where the instance has several.
         able: share of those in time by its latencies that certification lets count.
     """
 
@@ -63,6 +64,7 @@ class Candidate:
     prefill_s_per_token: float
     refused: str
     level: Level | None = None
+    waits: float | None = None
     able: float = 1.0
     stage: Stage = "both"
 
@@ -129,7 +131,7 @@ class Recomputed:
     """
 
     case: OrchestrationCase
-    candidates: dict[tuple[str, str, int, int, int, int, Stage], Candidate]
+    candidates: dict[tuple[str, str, int, int, int, int, float | None, Stage], Candidate]
     groups: tuple[Group, ...]
     bins: int
     bin_s: float
@@ -232,7 +234,7 @@ def recompute(problem: Orchestration) -> Recomputed:
     else:
         groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
     candidates = {
-        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.stage): c
+        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.waits, c.stage): c
         for c in (*listed, *_superfluous(case, possible))
     }
     return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
@@ -358,8 +360,10 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
             across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
             unit = 1 if across else tp if stages else tp * pp
             steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
-            each = sorted({(dp, batch) for dp in choose.dp for batch in choose.batch})
-            for (dp, batch), stage in product(each, p.deployment.stages):
+            each = product(sorted(set(choose.dp)), sorted(set(choose.batch)), p.deployment.stages, limits.wait_levels)
+            for dp, batch, stage, waits in each:
+                if stage == "decode" and waits != limits.wait_levels[0]:
+                    continue  # no prompt waits there
                 refused, of, sent = "", None, None
                 if stage != "both":
                     sent = Sent(partial(_cache_bytes, work), case.net_bytes_per_s(g, tp * pp), p.deployment.link)
@@ -375,14 +379,15 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     refused = "an answer of more than one token"
                 else:
                     of = level(
-                        steps, limits, kv, prompt, output, weight, batch, limits.speculates(case.architectures[m]),
-                        stage, sent,
+                        steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
+                        limits.speculates(case.architectures[m]), stage, sent,
                     )  # fmt: skip
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
-                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stage=stage)
+                stated = waits if len(limits.wait_levels) > 1 and stage != "decode" else None
+                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage)
 
 
 def _cache_bytes(work: LayerWork, prompt: Array) -> Array:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import betainc, ndtri
 
 from formulations.orchestration.problem import Continuous
@@ -51,7 +51,9 @@ class Level:
     Attributes:
         fixed_s, step_s, token_s: of a step that does little; t; of a token after the first, in the mean.
         charged: every chunk pays `prompt_step_s`.
-        wait_s: ω, that prompts wait for others in the mean: `waits` times what the mean one occupies.
+        wait_s: ω, that prompts wait for others as planned: `waits` times what the mean one occupies.
+        mean_wait_s: that they may wait in the mean: ω, or with bursts less, so that ω is the quantile.
+        burst_s: what bursts add to the mean square of turns, over a turn: (I − 1)·(share of all requests)·(mean turn).
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
         stage, sent: what it does of its requests, and how their caches come or go.
@@ -66,6 +68,8 @@ class Level:
     token_s: float
     charged: bool
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     slope_s: float
     limits: dict[str, float]
     stage: Stage = "both"
@@ -118,18 +122,15 @@ class Level:
 
 def level(
     steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
-    speculation: Speculation | None = None, stage: Stage = "both", sent: Sent | None = None,
+    waits: float, stream: tuple[float, float], speculation: Speculation | None = None, stage: Stage = "both",
+    sent: Sent | None = None,
 ) -> Level:  # fmt: skip
-    """The level of a batch for requests of these lengths, each as often as `weight` (sum 1) says."""
+    """The level of a batch and a wait for requests of these lengths, each as often as `weight` (sum 1) says.
+
+    `stream`: requests of the model per second, and the index of dispersion of their arrivals.
+    """
     if stage == "prefill":  # what it makes of an answer is its first token
-        return _level_of(steps, engine, kv_tokens, prompt, 1 + 0 * output, weight, batch, speculation, stage, sent)
-    return _level_of(steps, engine, kv_tokens, prompt, output, weight, batch, speculation, stage, sent)
-
-
-def _level_of(
-    steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
-    speculation: Speculation | None, stage: Stage, sent: Sent | None,
-) -> Level:  # fmt: skip
+        output = 1 + 0 * output
     costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
     room, chunks = engine.room(costs.drafts), np.ceil(prompt / engine.chunk(costs.drafts))
     if stage == "decode":
@@ -156,15 +157,17 @@ def _level_of(
         each = float((weight * work).sum()) / turns
         ways.append((fixed + together * each, fixed, each, charged))
     step, fixed, each, charged = min(ways)
-    wait = 0.0
+    load = busy = 1 - fixed / step
+    wait = mean_wait = burst = 0.0
     if stage != "decode":
         occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
-        wait = engine.waits * float((weight * occupied).sum())
-    load = busy = 1 - fixed / step
-    if stage == "prefill":  # its crowd is a queue's that waits `batch` times as long
-        wait *= batch
-        once, twice = float((weight * occupied).sum()), float((weight * occupied**2).sum())
-        busy = min(load, once / (once + twice / (2 * wait)))
+        turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
+        served_per_s = load / (turns * each)  # its time over the work of a request
+        burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
+        wait = waits * turn * (batch if stage == "prefill" else 1)
+        mean_wait = wait if engine.bursts is None else wait / _most_of_mean(engine.quantile)
+        if stage == "prefill":  # its crowd is a queue's
+            busy = min(load, turn / (turn + float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)))
     size = prompt + (0 if stage == "prefill" else output / 2) + costs.drafts
     lasting = weight * lasts * size
     typical = float((lasting * size).sum() / lasting.sum())
@@ -181,7 +184,17 @@ def _level_of(
     if stage != "both":
         limits["network for KV caches"] = 1.0
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
-    return Level(costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, slope, limits, stage, sent)
+    return Level(
+        costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, slope, limits,
+        stage, sent,
+    )  # fmt: skip
+
+
+def _most_of_mean(quantile: float) -> float:
+    """Largest ratio of the quantile of a wait to its mean, where P(wait > x) = ρ·exp(−ρx/mean), over ρ ≤ 1."""
+    best = minimize_scalar(lambda rho: -math.log(rho / (1 - quantile)) / rho, bounds=(1e-3, 1.0), method="bounded",
+                           options={"xatol": 1e-12})  # fmt: skip
+    return max(1.0, -float(best.fun), math.log(1 / (1 - quantile)))
 
 
 def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
@@ -306,9 +319,10 @@ def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float, since
     }
     if of.stage != "decode":
         own, chunks = of.occupies_s(prompt), np.ceil(prompt / of.engine.chunk(of.costs.drafts))
+        waiting = own + own * (own + of.burst_s) / (2 * of.mean_wait_s)
         found |= {
             "prompt tokens of a step": prompts * prompt.mean() * of.step_s / to_first,
-            "waiting of prompts": prompts * float((own + own**2 / (2 * of.wait_s)).mean()) / to_first,
+            "waiting of prompts": prompts * float(waiting.mean()) / to_first,
             "chunks of a step": prompts * float(chunks.mean()) * of.step_s / to_first,
         }
     if of.sent is not None:

@@ -205,6 +205,30 @@ def _fill(order, release, latest, service, gain, cost, kind, seq, begin, limit, 
 
 
 @njit(cache=True)
+def _sort(keys, pool, size):  # type: ignore[no-untyped-def]
+    """Sort the first of `pool` by their keys, equal ones as they stand: merges of runs, twice as long every time.
+
+    NumPy's own sort, and an assignment that might have to report unequal shapes, take seconds to compile.
+    """
+    key, other = np.zeros(size), np.zeros(size, np.int64)
+    run = 1
+    while run < size:
+        for left in range(0, size, 2 * run):
+            middle, right = min(left + run, size), min(left + 2 * run, size)
+            a, b = left, middle
+            for k in range(left, right):
+                if a < middle and (b >= right or keys[a] <= keys[b]):
+                    key[k], other[k] = keys[a], pool[a]
+                    a += 1
+                else:
+                    key[k], other[k] = keys[b], pool[b]
+                    b += 1
+        for k in range(size):
+            keys[k], pool[k] = key[k], other[k]
+        run *= 2
+
+
+@njit(cache=True)
 def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, begin, limit, length, where):  # type: ignore[no-untyped-def]
     """Step 3 around each of some that are out, with their random numbers."""
     C, S, width = service.shape[1], len(kind), seq.shape[1]
@@ -247,7 +271,13 @@ def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, 
                     kept += 1
             n[a] = kept
             _limits(a, c, latest, service, few, m, n)
-        j = np.searchsorted(release, low)
+        j, last = 0, len(release)
+        while j < last:  # the first that arrives then or later
+            middle = (j + last) // 2
+            if release[middle] < low:
+                j = middle + 1
+            else:
+                last = middle
         while j < len(release) and release[j] < high and size < len(pool):
             if where[j] < 0 and worth[j] > 0:
                 pool[size] = j
@@ -271,7 +301,7 @@ def _renew(who, chance, release, latest, service, gain, cost, kind, worth, seq, 
             noise = (noise * 9821.0 + 0.211327) % 1.0
             keys[k] += spread * noise
         if size > MANY:  # by insertion it would take seconds
-            pool[:size] = pool[:size][np.argsort(keys[:size], kind="mergesort")]
+            _sort(keys, pool, size)
         for k in range(1, size if size <= MANY else 0):
             key, j, at = keys[k], pool[k], k
             while at > 0 and keys[at - 1] > key:

@@ -51,8 +51,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, Any]]) -> Any:
     """One row a metric, one column for the prediction and for every policy.
 
-    Of distributions mean and 99th percentile; what is zero in every column is left out, and metrics that agree in every
-    column share a row. Everything is in the document.
+    Of distributions mean, 99th percentile and what is predicted; what is zero in every column is left out, and metrics
+    that agree in every column share a row. Everything is in the document.
     """
     from rich.table import Table
 
@@ -64,7 +64,8 @@ def _beside(predicted: Mapping[str, Any], policies: Mapping[str, Mapping[str, An
     rows: dict[tuple[Any, ...], list[str]] = {}  # what is replayed → metrics; a prediction may say less
     for m in metrics:
         replayed = tuple(run.get(m) for run in runs.values())
-        if m != "requests" and not m.endswith((" p50", " p90")) and any((*replayed, expected.get(m))):
+        told = m in expected or not m.endswith((" p50", " p90"))
+        if m != "requests" and told and any((*replayed, expected.get(m))):
             rows.setdefault(replayed, []).append(m)
     table = Table("", "predicted", *(plain(n.replace("_", " ")) for n in runs), box=None, caption_justify="left")
     for replayed, same in rows.items():

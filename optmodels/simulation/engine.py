@@ -292,7 +292,7 @@ def _append(s, i, x):  # type: ignore[no-untyped-def]
     x.tail = i
     x.waiting += 1
     s.release[x.base] += _worst(s, i, x)
-    _sift(s.release, x.base, x.slots, 0)
+    _sift(s.release, x.base, x.slots, np.int64(0))
 
 
 @compiled
@@ -370,7 +370,7 @@ def _play(s, x):  # type: ignore[no-untyped-def]
     for _ in range(x.waiting):
         s.start[k] = s.release[x.base]
         s.release[x.base] += _worst(s, k, x)
-        _sift(s.release, x.base, x.slots, 0)
+        _sift(s.release, x.base, x.slots, np.int64(0))
         k = s.following[k]
     x.after = s.release[x.base]
     x.played = True
@@ -396,7 +396,7 @@ def _fits_played(s, i, x, needs, latest):  # type: ignore[no-untyped-def]
             s.release[b] = start + _worst(s, k, x)
             k = s.following[k]
             left -= 1
-        _sift(s.release, b, x.slots, 0)
+        _sift(s.release, b, x.slots, np.int64(0))
     return True
 
 
@@ -520,7 +520,7 @@ def _follow(s, i, low, high, policy, protect, planned, credit):  # type: ignore[
     """Deficit round robin over the kinds of instance that a class is planned on, then any; −1: refused."""
     turn = _turn(planned, credit)
     if turn == len(planned) - 1:
-        j = _pick(s, i, low, high, ANY, policy, protect)
+        j = _pick(s, i, low, high, np.int64(ANY), policy, protect)
         if j < 0 or s.x[j].active == s.x[j].slots:
             return -1
         credit[turn] += 1.0  # a slot that nobody waits for
@@ -539,6 +539,8 @@ def run(s, start_of, policy, protect, seed, last, deck, planned, bin_s, credit):
 
     Those of model m go to instances ``start_of[m]`` to ``start_of[m + 1]``; `last` is whose turn it was, by model and
     sub-cluster, `deck` the instances in the order drawn, `credit` by class and kind.
+
+    Constants are passed as ``np.int64``: Numba would compile what is called once more for a literal.
     """
     for j in range(len(s.x)):
         _rank(s.x[j], s.rank[j], policy)
@@ -560,9 +562,9 @@ def run(s, start_of, policy, protect, seed, last, deck, planned, bin_s, credit):
             b, k = int(min(s.arrival[i] / bin_s, planned.shape[0] - 1.0)), s.klass[i]
             j = _follow(s, i, low, high, policy, protect, planned[b, k], credit[k])
         else:
-            j = _pick(s, i, low, high, ANY, policy, protect)
+            j = _pick(s, i, low, high, np.int64(ANY), policy, protect)
             if j < 0 and policy == BEST_FIT and not protect:
                 j = _soonest(s, i, low, high)
         if j >= 0:
             _admit(s, i, j, policy, protect)
-    _advance(s, 0, len(s.x), LAST, policy, protect)
+    _advance(s, np.int64(0), len(s.x), LAST, policy, protect)

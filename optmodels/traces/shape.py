@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
 from optmodels.traces.types import Trace
@@ -104,3 +105,17 @@ def resampled(trace: Trace, seed: int = 0, block_s: float | None = None) -> Trac
     if not len(drawn):
         raise InputError(Mistake(None, "block_s", block, "blocks in which a request arrives"))
     return replace(drawn, arrival_s=np.concatenate(times), name=f"{trace.name}, resampled with seed {seed}")
+
+
+def dispersion(arrival_s: npt.NDArray[np.float64], window_s: float) -> float:
+    """Index of dispersion of arrivals: variance over mean of how many come in a window; 1 of Poisson's.
+
+    From differences of neighbouring windows, Σ(c′ − c)²/2Σc, which a rate that changes slowly leaves alone (von
+    Neumann). 1 where there are fewer than two windows.
+    """
+    windows = int(arrival_s.max(initial=0.0) / window_s)  # whole ones
+    if windows < 2:
+        return 1.0
+    counts = np.bincount((arrival_s / window_s).astype(np.int64), minlength=windows)[:windows]
+    met = float(counts[:-1].sum() + counts[1:].sum()) / 2.0
+    return float((np.diff(counts) ** 2).sum()) / (2.0 * met) if met > 0 else 1.0

@@ -478,6 +478,8 @@ class Engine:
         limits: the instance's `engine` section.
         charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
         mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
+        burst_s: what a burst adds to the mean square of turns, over the mean turn.
         most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
     """
 
@@ -490,6 +492,8 @@ class Engine:
     step_s: float
     pace_s: float
     wait_s: float
+    mean_wait_s: float
+    burst_s: float
     most: tuple[float, ...]
 
     def chunks(self, prompt: float) -> int:
@@ -529,7 +533,7 @@ class Engine:
         decoding = 0.0
         if last > first:
             decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each) / (last - first)
-        turns = mean(self.turn_s(p) + self.turn_s(p) ** 2 / (2 * self.wait_s) for p in prompts)
+        turns = mean(s + s * (s + self.burst_s) / (2 * self.mean_wait_s) for s in map(self.turn_s, prompts))
         rows = (
             begins * mean(self.prefill_s(p) for p in prompts) / first + (ends - begins) * decoding,
             ends, cache * size, begins * mean(prompts) * self.step_s / first,
@@ -539,9 +543,13 @@ class Engine:
 
 
 def engine(
-    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int
-) -> Engine:
-    """The level of a batch for a mixture of (weight, prompt, output)."""
+    c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int,
+    waits: float, stream: tuple[float, float],
+) -> Engine:  # fmt: skip
+    """The level of a batch and a wait for a mixture of (weight, prompt, output).
+
+    `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
+    """
 
     def mean(value: Callable[[float, float], float]) -> float:
         return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
@@ -562,8 +570,15 @@ def engine(
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
     cache = typical * allowed_crowd(kv / typical, rho)
     most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(c, limits), mixed if mixed < 1 else math.inf, 1.0)
-    wait = limits.waits * mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
-    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), wait, most)
+    turn = mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
+    # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
+    mine = min(batch / steps / t / stream[0], 1.0) if stream[0] > 0 else 0.0
+    mean_wait = waits * turn
+    if limits.bursts is not None:  # the planned wait is the quantile at the share of waiting at which it is longest
+        above = 1.0 - limits.quantile
+        mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
+    burst = mine * (stream[1] - 1.0) * turn
+    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), waits * turn, mean_wait, burst, most)
 
 
 def _room(c: StepCosts, limits: Any) -> int:

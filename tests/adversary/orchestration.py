@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -224,7 +225,10 @@ def read(data: Instance) -> Case:
     else:
         mixtures = [_mixture(data, m, trace, held[m]) for m in range(len(names))]
         for m in range(len(names)):
-            candidates += _engines(data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m])
+            stream = _stream(data, m, trace, limits.bursts)
+            candidates += _engines(
+                data, m, works[m], limits, mixtures[m], types, vram, free, rates[m], shortest[m], stream
+            )
     if trace is None:
         groups, bins, bin_s = _classes(data, names, slices, held)
     else:
@@ -349,6 +353,25 @@ def _mixture(data: Instance, m: int, trace: list[Request] | None, held: float) -
             for c in data["requests"]["classes"] if c["model"] == data["models"][m]["model"]
         ]  # fmt: skip
     return [x for x in every if x[1] + x[2] <= held]
+
+
+def _stream(data: Instance, m: int, trace: list[Request] | None, bursts: float | str | None) -> tuple[float, float]:
+    """A model's requests per second, and variance over mean of how many come in half a second (1: Poisson)."""
+    given = 1.0 if bursts is None or isinstance(bursts, str) else bursts
+    if trace is None:
+        return sum(x[0] for x in _mixture(data, m, None, math.inf)), given
+    at = [r.at for r in trace if r.model == m]
+    if not at or not max(at) > 0:
+        return 0.0, given
+    if bursts == "trace":
+        counts = [0] * int(max(at) / 0.5)  # of whole windows
+        for x in at:
+            if int(x / 0.5) < len(counts):
+                counts[int(x / 0.5)] += 1
+        pairs = list(itertools.pairwise(counts))
+        met = sum(a + b for a, b in pairs)
+        given = max(1.0, sum((a - b) ** 2 for a, b in pairs) / met) if met else 1.0
+    return len(at) / max(at), given
 
 
 def _lengths(data: Instance, m: int, trace: list[Request] | None, held: float) -> tuple[float, float, float]:
@@ -515,8 +538,9 @@ def _candidates(
 def _engines(
     data: Instance, m: int, work: LayerWork, limits: Continuous, mixture: list[tuple[float, float, float]],
     types: list[str], vram: dict[str, float], free: list[tuple[str, int]], rate: _Rates, shortest: float,
+    stream: tuple[float, float],
 ) -> list[Candidate]:  # fmt: skip
-    """Every combination at the level of every batch that max_num_seqs and the cache allow for."""
+    """Every combination at the level of every batch that max_num_seqs and the cache allow for, and every wait."""
     choose, cluster, found = _choices(data, m), data["cluster"], []
     # Engines compute a token at least of whatever is asked.
     if sum(w for w, _, _ in mixture) > 0:
@@ -532,12 +556,13 @@ def _engines(
             if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
                 continue
             for batch in sorted(set(choose["batch"])):
-                at = continuous.engine(*steps, limits, cache, mixture, batch)
-                if batch <= at.most[1] and at.most[2] > 0:
-                    found += [
-                        Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at)
-                        for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
-                    ]  # fmt: skip
+                for waits in limits.waits if isinstance(limits.waits, tuple) else (limits.waits,):
+                    at = continuous.engine(*steps, limits, cache, mixture, batch, waits, stream)
+                    if batch <= at.most[1] and at.most[2] > 0:
+                        found += [
+                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at)
+                            for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
+                        ]  # fmt: skip
     return found
 
 
@@ -881,6 +906,8 @@ class _Making:
             }
         if self.on("change") or d.chance(0.1):
             data["change"] = self.change(data)
+            if isinstance(data.get("engine", {}).get("waits"), list):  # what runs does not say which it is planned for
+                data["engine"]["waits"] = 0.5
         if self.files:
             data[FILES] = self.files
         return {k: v for k, v in data.items() if v != {}}
@@ -936,7 +963,9 @@ class _Making:
         if d.chance(0.5):
             found["quantile"] = d.one((0.5, 0.8, 0.99))
         if d.chance(0.5):
-            found["waits"] = d.magnitude(0.05, 20)
+            found["waits"] = d.magnitude(0.05, 20) if d.chance(0.6) else [0.5, d.magnitude(0.6, 20)]
+        if d.chance(0.4):
+            found["bursts"] = "trace" if d.chance(0.5) else d.magnitude(1, 50)
         if d.chance(0.35):
             static.speculates(d.rng, found, [OWN_MODEL, "qwen3-0.6b"])
             named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]

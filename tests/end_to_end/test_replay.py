@@ -123,12 +123,12 @@ def test_reserved_capacity_writes_the_requests_of_every_run(cli, command, folder
     assert len(lost) < 600 and set(lost["served_in"].dropna()) == {"east"}
 
 
-def test_a_formulation_without_replay_says_so(cli, tiny, write):
+def test_a_plan_without_replay_says_so(cli, tiny, write):
     write(tiny())
     assert cli("solve", "instance.yaml", "--out", "r").status == 0
     run = cli("replay", "r/instance-exact/plan.json")
     run.assert_clean()
-    assert run.status == 2 and "no replay" in run.err and "fleet" in run.err
+    assert run.status == 2 and "no replay" in run.err and "static" in run.err
 
 
 def test_an_instance_without_a_result(cli, write, plan, folder):

@@ -161,7 +161,7 @@ def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
     waits = build_tables(problem)
     monkeypatch.setattr(engines, "BUDGETS", 1)
     fastest = build_tables(problem)
-    assert slowest(fastest) < 24.6
+    assert slowest(fastest) < 25.0
     assert slowest(waits) > 28.0
     shortest = [t.part_s[:, t.points.stage == PREFILL].min(axis=1) for t in (waits, fastest)]
     assert (shortest[0] <= shortest[1]).all()
@@ -177,8 +177,8 @@ def test_unlike_machines_for_the_two_stages(apart):
     assert lines["prefill"]["serves"][0]["tbt_s"] is None
     assert lines["decode"]["serves"][0]["ttft_s"] is None
     [sent] = apart.plan["periods"][0]["transfers"]
-    # 80 layers × 2 × 8 heads × 128 × 2 bytes = 327,680 bytes a token; 12 requests/s of 2,560 tokens.
-    assert sent["gb_per_s"] == pytest.approx(12 * 2560 * 327680 / 1e9)
+    # 80 layers × 2 × 8 heads × 128 × 2 bytes = 327,680 bytes a token; 10 requests/s of 2,560 tokens.
+    assert sent["gb_per_s"] == pytest.approx(10 * 2560 * 327680 / 1e9)
     without = apart.log["stages"]["without"]
     alone = optmodels.solve(APART | {"deployment": {}})
     assert without["objective"] == pytest.approx(alone.plan["total_usd_per_hour"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 
 import numpy as np
 import pyomo.environ as pyo
@@ -24,6 +25,7 @@ from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from formulations.orchestration.recomputed import first_s, legs, recompute, service_s
 from formulations.orchestration.recomputed_engines import taken
+from formulations.orchestration.replay import replay
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window
@@ -42,10 +44,10 @@ RICH = StepCosts(
 )  # fmt: skip
 
 
-def at(costs, limits, prompt, output, batch, kv_tokens=100_000.0):
+def at(costs, limits, prompt, output, batch, kv_tokens=100_000.0, waits=0.5, stream=()):
     n = len(prompt)
-    lengths = Lengths(np.array(prompt, dtype=float), np.array(output, dtype=float), np.full(n, 1 / n))
-    return Engine.at(Steps(costs, 1.0, costs, Provenance("", "")), limits, kv_tokens, lengths, batch)
+    lengths = Lengths(np.array(prompt, dtype=float), np.array(output, dtype=float), np.full(n, 1 / n), *stream)
+    return Engine.at(Steps(costs, 1.0, costs, Provenance("", "")), limits, kv_tokens, lengths, batch, waits)
 
 
 def test_a_level_by_hand():
@@ -66,6 +68,30 @@ def test_a_level_by_hand():
     assert 8 < e.lets_in(8.0) <= 64
     # By (S2) and Little's law 8 requests run in the mean where the time is used up.
     assert e.capacity[0] / 0.020 * 101 * t == pytest.approx(8)
+
+
+def test_room_for_bursts_by_hand():
+    """An engine that serves a quarter of a stream with I = 9 sees 3; at 0.8 waits are 1/(e·0.2) means at most."""
+    limits = Continuous(max_num_seqs=64, max_num_batched_tokens=1064, bursts=9)
+    t = 0.010 + 8 * 0.020 / 101
+    turn = t + 0.010
+    e = at(PLAIN, limits, [1000], [101], 8, waits=3.0, stream=(4 * 8 / (101 * t), 9.0))
+    assert e.wait_s == pytest.approx(3 * turn)
+    assert e.mean_wait_s == pytest.approx(3 * turn * math.e * 0.2)
+    assert e.burst_s == pytest.approx(2 * turn)
+    assert e.waits(np.array([1000.0]))[0] == pytest.approx(turn * (1 + 3 / (2 * 3 * math.e * 0.2)))
+    alone = at(PLAIN, limits, [1000], [101], 8, stream=(1e-3, 9.0))  # it could serve more than come
+    assert alone.burst_s == pytest.approx(8 * turn)
+    median = limits.model_copy(update={"quantile": 0.5})  # below the mean: the mean
+    assert at(PLAIN, median, [1000], [101], 8).mean_wait_s == pytest.approx(turn / 2)
+
+
+def test_several_waits_and_engines_that_run_are_refused():
+    running = {"running": [{"model": "mistral-7b", "batch": 16}]}
+    with pytest.raises(InputError, match="waits: one beside change"):
+        optmodels.solve(two_models(6, engine={"waits": [1, 2]}, change=running, **ENGINES, **H100, **SMALL))
+    with pytest.raises(InputError, match="each of waits once"):
+        optmodels.solve(two_models(6, engine={"waits": [1, 1]}, **ENGINES, **H100, **SMALL))
 
 
 def test_a_step_with_prompts_is_paid_by_chunks_or_by_every_step_whichever_is_less():
@@ -133,6 +159,7 @@ VARIANTS = {
         "speculation": [{"model": "mistral-7b", "drafts": 2, "acceptance": 0.6, "head": 0.05},
                         {"model": "llama-3.2-3b", "drafts": 4, "accepted": 1.25, "draft": "qwen3-0.6b"}],
     }},
+    "waits": {"engine": {"waits": [1, 4], "bursts": "trace", "quantile": 0.9}},
     "rates": {
         "requests": {"duration_s": 60, "classes": [
             {"model": "mistral-7b", "output_tokens": 400, "prompt_tokens": 90, "slo_factor": 1.5, "requests_per_s": 2},
@@ -206,6 +233,31 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
                 since += service_s(q, c)
 
 
+def test_each_instance_is_planned_for_the_wait_that_suits_its_requests():
+    """Of several waits a plan does as well as of the best one alone, is checked, and says which it chose."""
+
+    def solved(waits):
+        problem = load(document("two models", 40) | {
+            "engine": {"waits": waits, "bursts": "trace"}, "candidates": {"tp": [1], "batch": [4, 16]},
+            "bins": {"seconds": 4, "lengths": 2, "slo": 2}, "objective": {"alpha": 1.0},
+        })  # fmt: skip
+        return problem, exact(problem, build_tables(problem), Options(gap=1e-4, time_limit=20))
+
+    (problem, both), *single = (solved(w) for w in ([0.5, 4.0], 0.5, 4.0))
+    plan = both.plan.model_dump(mode="json")
+    assert check(problem, plan).violations == []
+    assert both.plan.score.total >= max(x.plan.score.total for _, x in single) - 2e-4
+    lines = plan["configurations"]
+    assert {c["engine"]["waits"] for c in lines} <= {0.5, 4.0}
+    assert all(c.waits is None for _, x in single for c in x.plan.configurations)
+    for i in plan["instances"]:
+        wait = lines[i["configuration"]]["engine"]["waits"]
+        assert f"-w{wait:g}".replace(".", "-") in i["name"]
+    lines[0]["engine"]["waits"] = 1.0
+    assert not check(problem, plan).ok
+    assert replay(problem, both.plan.model_dump(mode="json"))["requests"] == 40
+
+
 @pytest.fixture(scope="module")
 def planned():
     problem = load(document("two models", 240) | {"slo": {"shortfall_penalty": 0.1}})
@@ -219,7 +271,7 @@ def test_every_figure_of_an_engine_is_recomputed(planned):
     decided = "max_num_seqs"
     first = [path for path in leaves(plan) if path[:2] == ("configurations", 0) and "engine" in path]
     paths = [path for path in first if decided not in path] + [("prediction", "slot_use"), ("prediction", "in_time")]
-    assert len(paths) == 11
+    assert len(paths) == 12
     for path in paths:
         for wrong in other_values(path, value_at(plan, path)):
             if wrong != value_at(plan, path):

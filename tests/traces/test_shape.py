@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from optmodels.errors import InputError
-from optmodels.traces.shape import halves, predicted, resampled
+from optmodels.traces.shape import dispersion, halves, predicted, resampled
 from optmodels.traces.types import Label, Prefixes, Trace
 
 
@@ -77,3 +77,15 @@ def test_predictions_err_as_said():
     )
     with pytest.raises(InputError, match="predicted_error"):
         predicted(t, -0.1)
+
+
+def test_dispersion_of_arrivals():
+    """1 of Poisson's whatever the rate does slowly, more of pairs, 0 of a clock."""
+    rng = np.random.default_rng(1)
+    times = np.cumsum(rng.exponential(0.05, 40_000))
+    assert dispersion(times, 0.5) == pytest.approx(1.0, abs=0.05)
+    assert dispersion(times**1.2, 0.5) == pytest.approx(1.0, abs=0.1)
+    assert dispersion(np.repeat(times, 2), 0.5) == pytest.approx(2.0, abs=0.1)
+    assert dispersion(np.arange(1, 1000) * 0.1 - 0.05, 0.5) == 0
+    assert dispersion(np.array([0.7, 1.2, 1.3, 2.0]), 0.5) == ((0 - 1) ** 2 + (1 - 2) ** 2 + (2 - 0) ** 2) / 6
+    assert dispersion(np.array([0.7]), 0.5) == dispersion(np.zeros(0), 0.5) == 1

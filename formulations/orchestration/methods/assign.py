@@ -44,7 +44,7 @@ class _Reservations:
         self.t, self.counts = t, counts
         # On configurations that serve requests whole: reservations of two engines at a time are not made.
         allowed = t.admissible[:, : len(counts)] & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]
-        self.k, self.c = k, c = np.nonzero(allowed)
+        self.k, self.c = k, c = np.ascontiguousarray(np.nonzero(allowed))  # one layout: `_reserve` is compiled once
         self.here = np.unique(k)
         shares = [t.busy(a, b) for a, b in zip(k.tolist(), c.tolist(), strict=True)]
         self.length = np.array([s.shape[1] for s in shares], dtype=np.int64)

@@ -32,6 +32,9 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
     """
     n, slots = len(arrival), len(rates)
     found = np.zeros((len(counts), 4))
+    prefills = 0.0
+    for i in range(n):
+        prefills += prefill[i]
     for j in range(len(counts)):
         count = counts[j]
         room = slots * count
@@ -59,6 +62,6 @@ def pooled(arrival, prefill, output, latest, satisfaction, throughput, latency, 
         found[j, 1] = t
         found[j, 2] = latency * served - waiting * waited
         found[j, 3] = served
-        if served == n and waited - prefill.sum() < 1e-3 * n:
+        if served == n and waited - prefills < 1e-3 * n:
             return found[: j + 1]
     return found

@@ -1,0 +1,190 @@
+"""A plan of engines that batch continuously in the simulator: its closed loop of users, step by step.
+
+N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
+them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
+
+Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
+where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
+their prompts come together for ever. Requests have the lengths of the workload, or lengths drawn from a trace, whose
+times of arrival say nothing in a closed loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.errors import InputError, Mistake, one_of
+from optmodels.serving.continuous import seconds_and_quantile
+from optmodels.serving.engine import engine_costs
+from optmodels.simulation.continuous import Arrivals, Engine, Served
+from optmodels.simulation.continuous_controlled import simulate_controlled
+from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.summary import quantiles
+from optmodels.traces.types import Trace
+
+Ints = npt.NDArray[np.int64]
+POLICIES = ("spread", "at_once")
+LEVELS = (0.5, 0.9, 0.95, 0.99)
+WARM_UP, OBSERVED = 2, 4  # requests of every user, at least
+LEAST_REQUESTS = 2000  # observed at an engine
+TOLERANCE = 1e-9
+FIXED = "none: every user of the closed loop stays with one engine, which serves in order of arrival"
+
+
+def replay(
+    problem: CostEfficiency, plan: Mapping[str, Any], trace: Trace | None = None, options: ReplayOptions | None = None
+) -> dict[str, Any]:
+    """Replay the closed loop of a plan.
+
+    Args:
+        problem: the instance.
+        plan: its plan as JSON data.
+        trace: what lengths are drawn from; None: all requests are as the workload says.
+        options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
+
+    Returns:
+        ``predicted`` and ``policies`` with the same metrics: latencies (of several sizes of engines, of the fullest),
+        requests and tokens a second and their cost, of all engines; ``promises``: each with what was seen of it.
+
+    Raises:
+        InputError: a plan of static batches or in stages, unknown policy, or a request larger than a cache.
+    """
+    o = options or ReplayOptions()
+    if o.policy is not None:
+        one_of("policy", o.policy, POLICIES)
+    for name, given in (
+        ("overflow_protection", o.overflow_protection), ("queue", o.queue == "deadline"), ("controller", o.controller)
+    ):  # fmt: skip
+        if given:
+            raise InputError(Mistake(None, name, getattr(o, name), FIXED))
+    p = CostPlan.model_validate(plan)
+    if p.engine is None:
+        expected = "continuous: a static batch starts and ends together, as predicted, so that there is no replay of it"
+        raise InputError(Mistake(None, "serving", problem.serving, expected))
+    if p.decode is not None:
+        expected = "[both]: there is no replay of a closed loop through engines of two stages"
+        raise InputError(Mistake(None, "deployment.stages", list(problem.deployment.stages), expected))
+    engine, slower = _engine(problem, p)
+    rows, promises = {}, []
+    for policy in (o.policy,) if o.policy else POLICIES:
+        rng = np.random.default_rng(o.seed)
+        sizes = [_loop(problem, engine, slower, users, trace, policy, rng) for users in sorted({*p.batch_split})]
+        rows[policy], kept = _figures(problem, p, sizes)
+        promises += [{"promise": f"{name}, users begin {policy.replace('_', ' ')}", **row} for name, row in kept]
+        if o.keep is not None:
+            o.keep(policy, {k: np.concatenate([x.columns[k] for x in sizes]) for k in sizes[0].columns})
+    w = problem.workload
+    first, each = _promised(problem)
+    predicted = {
+        "ttft_s": {first: p.prediction.ttft_s}, "tpot_s": {each: p.prediction.tbt_s},
+        "e2e_s": {"mean": p.prediction.e2e_s}, "requests_per_s": w.batch / p.prediction.e2e_s,
+        "tokens_per_s": p.prediction.tps, "usd_per_million_tokens": p.usd_per_hour / (3600 * p.prediction.tps) * 1e6,
+    }  # fmt: skip
+    return {
+        "users": w.batch, "engines": len(p.batch_split),
+        "requests": sum(len(x.ttft_s) for x in sizes), "policy": o.policy or POLICIES[0],
+        "predicted": predicted, "policies": rows, "promises": promises,
+    }  # fmt: skip
+
+
+class _Loop:
+    """What one engine's users see after the warm-up, and the rates meanwhile."""
+
+    def __init__(self, seen: Served, users: int, slower: float) -> None:
+        a = seen.arrivals
+        extra = (slower - 1.0) * seen.ttft_s  # measured engines' first tokens beyond their steps
+        # The last users' last requests see an engine that empties.
+        look = slice(WARM_UP * users, len(a) - users)
+        begin, end = float(a.arrival_s[look.start]), float(a.arrival_s[-1])
+        done = (seen.finish_s > begin) & (seen.finish_s <= end)
+        self.users, self.seconds = users, end - begin
+        self.ttft_s, self.tpot_s, self.e2e_s = (
+            x[look] for x in (seen.ttft_s + extra, seen.tpot_s, seen.e2e_s + extra)
+        )  # fmt: skip
+        self.tpot_s = self.tpot_s[np.isfinite(self.tpot_s)]
+        self.requests_per_s = float(done.sum()) / self.seconds
+        self.tokens_per_s = float((a.input_tokens + a.output_tokens)[done].sum()) / self.seconds
+        self.preemptions = int(seen.preemptions[look].sum())
+        self.columns = {
+            "users_of_engine": np.full(len(self.ttft_s), users), "arrival_s": a.arrival_s[look],
+            "prompt_tokens": a.input_tokens[look], "output_tokens": a.output_tokens[look],
+            "queue_s": seen.queue_s[look], "ttft_s": self.ttft_s, "tpot_s": seen.tpot_s[look], "e2e_s": self.e2e_s,
+        }  # fmt: skip
+
+
+def _engine(problem: CostEfficiency, p: CostPlan) -> tuple[Engine, float]:
+    """Every replica of a plan, and what its TTFT is multiplied by besides."""
+    e, case, line = p.engine, problem.resolve(), p.machines[0]
+    assert e is not None
+    m = next((m for m in case.machines if (m.machine, m.region) == (line.machine, line.region)), None)
+    if m is None:
+        raise InputError(Mistake(None, "plan.machines[0].machine", line.machine, "a machine of the instance's pool"))
+    gpu = m.gpu or ""
+    costs = engine_costs(
+        problem.engines(case), problem.engine, case.gpus[gpu], gpu, p.tensor_parallel, m.vram_gib / m.gpu_count
+    )
+    limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
+    return Engine(costs.costs, int(e.kv_tokens), *limits), costs.slower
+
+
+def _loop(
+    problem: CostEfficiency, engine: Engine, slower: float, users: int, trace: Trace | None, policy: str,
+    rng: np.random.Generator,
+) -> _Loop:  # fmt: skip
+    """One engine with so many users."""
+    w = problem.workload
+    total = users * (WARM_UP + 1) + max(OBSERVED * users, LEAST_REQUESTS)
+    prompts, outputs = np.full(total, w.input_tokens), np.full(total, w.output_tokens)
+    if trace is not None:
+        drawn = rng.integers(0, len(trace), total)
+        prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
+    if policy == "spread":  # the first answers are cut short, each at another place
+        outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
+    return _Loop(
+        simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served, users, slower
+    )
+
+
+def _figures(
+    problem: CostEfficiency, p: CostPlan, sizes: list[_Loop]
+) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
+    """Metrics of a run, and every promise with what was seen of it."""
+    fullest, engines = sizes[-1], [p.batch_split.count(x.users) for x in sizes]
+    tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
+    first, each = _promised(problem)
+    row: dict[str, Any] = {
+        name: quantiles(values, sorted({*LEVELS, *(float(q[1:]) / 100 for q in (first, each) if q != "mean")}))
+        for name, values in (("ttft_s", fullest.ttft_s), ("tpot_s", fullest.tpot_s), ("e2e_s", fullest.e2e_s))
+    }
+    row |= {
+        "requests_per_s": sum(n * x.requests_per_s for n, x in zip(engines, sizes, strict=True)),
+        "tokens_per_s": tokens, "usd_per_million_tokens": p.usd_per_hour / (3600 * tokens) * 1e6,
+        "preemptions": sum(n * x.preemptions for n, x in zip(engines, sizes, strict=True)),
+    }  # fmt: skip
+    kept: list[tuple[str, dict[str, Any]]] = []
+
+    def promise(name: str, limit: float, predicted: float | None, seen: float | None, sense: Literal[1, -1]) -> None:
+        ok = None if seen is None else bool(sense * seen <= sense * limit + TOLERANCE * limit)
+        kept.append((name, {"limit": limit, "predicted": predicted, "replayed": seen, "kept": ok}))
+
+    slo, f = problem.slo, p.prediction
+    if slo.kind == "real_time":
+        promise(f"TTFT {first}, s", seconds_and_quantile(slo.ttft_s)[0], f.ttft_s, row["ttft_s"][first], 1)
+        promise(f"TPOT {each}, s", seconds_and_quantile(slo.tbt_s)[0], f.tbt_s, row["tpot_s"].get(each), 1)
+    promise("tokens/s", slo.tps, f.tps, tokens, -1)
+    return row, kept
+
+
+def _promised(problem: CostEfficiency) -> tuple[str, str]:
+    """What the plan bounds of TTFT and time per output token: the mean, or a quantile by its name."""
+    if problem.slo.kind == "batch":
+        return "mean", "mean"
+    levels = (seconds_and_quantile(x)[1] for x in (problem.slo.ttft_s, problem.slo.tbt_s))
+    first, each = ("mean" if q is None else f"p{100 * q:g}" for q in levels)
+    return first, each
