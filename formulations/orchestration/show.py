@@ -11,7 +11,7 @@ from rich.table import Table
 from formulations.orchestration.certify import planned
 from formulations.orchestration.making import routes_of, rows_of
 from formulations.orchestration.named import name_requests, requests_table
-from formulations.orchestration.plan import CertificationLine, OrchestrationPlan
+from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.sources import at_most, source_entries, source_lines
@@ -117,6 +117,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if plan is not None:
         p = OrchestrationPlan.model_validate(plan)
         out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
+        if p.apart:
+            out += ["", _apart(p)]
         if p.shortfalls:
             out += [f"[yellow]{plain(m)} misses its attainment by {100 * v:.2g} points[/yellow]"
                     for m, v in p.shortfalls.items()]  # fmt: skip
@@ -187,7 +189,7 @@ def _instances(p: OrchestrationPlan) -> Table:
             f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
         )
         level = str(c.batch) if c.engine is None else f"{c.batch}, {1000 * c.engine.step_s:.3g} ms a step"
-        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}",
+        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}{_stage(c)}",
                       f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
     return table
 
@@ -203,6 +205,25 @@ def _span(gpus: list[int]) -> str:
     return ",".join(map(str, gpus))
 
 
+def _stage(c: ConfigurationLine) -> str:
+    """What it does, where that is one stage."""
+    return "" if c.stage == "both" else f" {c.stage}"
+
+
+def _apart(p: OrchestrationPlan) -> Table:
+    """What is prefilled on one configuration and decoded on another, and how fast."""
+    table = titled(
+        "Prefill and decode apart", "class", "prefilled on", "decoded on", "requests", "TTFT s", "TPOT ms", "KV GB"
+    )
+    for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
+        a, b = p.configurations[x.prefill], p.configurations[x.decode]
+        table.add_row(
+            plain(p.classes[x.request_class].label), f"{a.gpu} {a.parallelism} B{a.batch}", f"{b.gpu} {b.parallelism} B{b.batch}",
+            f"{x.requests:,.1f}", f"{x.ttft_s:.3g}", f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
+        )  # fmt: skip
+    return table
+
+
 def _classes(p: OrchestrationPlan) -> Table:
     table = titled("Requests", "class", "requests", "deadline s", "in time", "on")
     best: dict[int, dict[int, float]] = {}
@@ -214,7 +235,7 @@ def _classes(p: OrchestrationPlan) -> Table:
         c = p.classes[k]
         where = sorted(best.get(k, {}).items(), key=lambda x: -x[1])[:3]
         on = [(p.configurations[j], m / max(c.requests, 1e-9)) for j, m in where]
-        names = ", ".join(f"{x.parallelism} B{x.batch} {part:.0%}" for x, part in on)
+        names = ", ".join(f"{x.parallelism} B{x.batch}{_stage(x)} {part:.0%}" for x, part in on)
         share = c.in_time / c.requests if c.requests > 0 else 1.0
         table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
     return table
