@@ -2,7 +2,7 @@
 
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
 stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart: gap ≤ 0.01 % in 2 s (not held)
-scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s
+scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s; × 30,000 points in ≤ 60 s
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
 cbc       Mélange's own model (a binary for every slice and type) by CBC, 100 s; needs ``pip install pulp<4``
@@ -91,9 +91,10 @@ def run_stages():
 
 
 def run_scaling():
-    """Must hold: the largest ≤ 0.5 % in ≤ 30 s."""
-    for workloads, points in ((50, 500), (100, 1000), (300, 3000), (1000, 10000)):
-        report(f"scaling {workloads} x {points}", scaling(workloads, points), Options(gap=1e-4, time_limit=20.0))
+    """Must hold: 1,000 × 10,000 ≤ 0.5 % in ≤ 30 s, 1,000 × 30,000 in ≤ 60 s."""
+    for workloads, points in ((50, 500), (100, 1000), (300, 3000), (1000, 10000), (1000, 30000)):
+        options = Options(gap=1e-4, time_limit=20.0 if points <= 10000 else 40.0)
+        report(f"scaling {workloads} x {points}", scaling(workloads, points), options)
 
 
 def run_artefact():

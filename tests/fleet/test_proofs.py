@@ -297,3 +297,20 @@ def _out_of_time(problem, tables, settings, start, ratio=0.0):
     found = SOLVE(problem, tables, settings, start, ratio)
     report = replace(found.report, status="no_solution_found", limit="time", x=None, objective=None, bound=None)
     return replace(found, report=report)
+
+
+def test_a_part_without_a_plan_costs_no_bound(monkeypatch):
+    """Of two models that share nothing the second has no plan in time: its bound counts, and a heuristic's fleet."""
+    problem = fleet([2.5, 1.5], [[1.0, 0.0], [0.0, 1.0]], [1.0, 3.0])
+    each, tables = method._one_part, build_tables(problem)
+
+    def late(problem, part, *rest, **options):
+        found = each(problem, part, *rest, **options)
+        out = replace(found, plan=None, status="no_solution_found", limit="time")
+        return out if part.demands[0].workload == "w1" else found
+
+    monkeypatch.setattr(method, "_one_part", late)
+    found = exact(problem, tables, Options(answer_only=True))
+    assert found.plan.total_usd_per_hour == pytest.approx(3 * 1.0 + 2 * 3.0)
+    assert found.bound == pytest.approx(3 * 1.0 + 2 * 3.0)
+    assert found.log["parts"] == 2

@@ -161,7 +161,7 @@ def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
     waits = build_tables(problem)
     monkeypatch.setattr(engines, "BUDGETS", 1)
     fastest = build_tables(problem)
-    assert slowest(fastest) < 25.0
+    assert slowest(fastest) < 26.0
     assert slowest(waits) > 28.0
     shortest = [t.part_s[:, t.points.stage == PREFILL].min(axis=1) for t in (waits, fastest)]
     assert (shortest[0] <= shortest[1]).all()
