@@ -44,7 +44,7 @@ LEFT_OUT = {
         ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
          "Orchestration.certification",
          *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
-        "what replays confirm: tests/orchestration judges the rounds",
+        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     **dict.fromkeys(
         ("Orchestration.deployment", *(f"Deployment.{f}" for f in ("stages", "link")),
