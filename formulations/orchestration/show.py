@@ -216,10 +216,10 @@ def _apart(p: OrchestrationPlan) -> Table:
         "Prefill and decode apart", "class", "prefilled on", "decoded on", "requests", "TTFT s", "TPOT ms", "KV GB"
     )
     for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
-        a, b = p.configurations[x.prefill], p.configurations[x.decode]
+        on = [f"{c.gpu} {c.parallelism} B{c.batch}" for c in (p.configurations[x.prefill], p.configurations[x.decode])]
         table.add_row(
-            plain(p.classes[x.request_class].label), f"{a.gpu} {a.parallelism} B{a.batch}", f"{b.gpu} {b.parallelism} B{b.batch}",
-            f"{x.requests:,.1f}", f"{x.ttft_s:.3g}", f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
+            plain(p.classes[x.request_class].label), *map(plain, on), f"{x.requests:,.1f}", f"{x.ttft_s:.3g}",
+            f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
         )  # fmt: skip
     return table
 
