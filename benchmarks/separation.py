@@ -110,7 +110,8 @@ def shipped() -> list[str]:
     for name in SHIPPED:
         document = read_document(ROOT / f"instances/fleet/{name}.yaml")[0]
         together, apart = (cost(document | {"deployment": {"stages": s}}) for s in (["both"], STAGES))
-        lines.append(f"| `{name}` | {together:.2f} | {apart:.2f} | {cell(together, apart)} |")
+        both = f"{together:.2f}" if math.isfinite(together) else "impossible"
+        lines.append(f"| `{name}` | {both} | {apart:.2f} | {cell(together, apart)} |")
     return lines
 
 
