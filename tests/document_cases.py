@@ -95,7 +95,7 @@ CHANGES = {"running": RUNNING, "score_per_start": 0.01, "score_per_stop": 0.05}
 SHORT = [{"model": "mistral-7b", "attainment_at_least": 1.0}, {"model": "llama-3.2-3b"}]
 ENGINES = {
     "serving": "continuous", "latency": {"model": "roofline"}, "models": [{"model": "llama-3.2-3b"}],
-    "engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "chunk_tokens": 512},
+    "engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "chunk_tokens": 512, "waits": [0.5, 4.0]},
     "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]}, "candidates": {"tp": [1], "batch": [4]},
     "requests": {"rows": {
         "arrival_s": [0.0, 0.2], "prompt_tokens": [700, 90], "output_tokens": [40, 90], "slo_factor": [2.0, 3.0]}},
