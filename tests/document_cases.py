@@ -112,6 +112,10 @@ BURST = ENGINES | {
 ONE_BOX = {"servers": [{"server": "box", "count": 1, "gpu": "v100-16g-pcie", "gpus": 4}]}
 
 # By formulation and name: the instance, and the method.
+APART_HERE = {
+    "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}, "candidates": {"tp": [1], "batch": [1]},
+    "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]},
+}  # fmt: skip
 CASES = {
     "cost_efficiency": {
         "offloading": (_cost("kvo_ram"), "exact"),
@@ -137,6 +141,7 @@ CASES = {
         "changes": (two_models(24, 2, change=CHANGES), "config_tree"),
         "continuous batching": (two_models(1, **ENGINES), "exact"),
         "certified": (two_models(1, **BURST), "exact"),
+        "stages apart": (two_models(1, **ENGINES | APART_HERE), "exact"),
     },
     "reserved_capacity": {
         "two regions": (two_regions(), "exact"),

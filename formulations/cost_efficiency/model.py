@@ -101,26 +101,36 @@ def _pieces(
     Chords that stay at or below `within` on the whole range of α are left out: a row u·z + v·a ≤ within·z follows then
     from those of the range.
     """
-    lines: dict[int, Array] = {}
-    for i in np.unique(curve) if np.isfinite(limit) else ():
-        chords = _chords(alpha[i], value[i] / limit)
-        ends = chords[:, :1] + chords[:, 1:] * np.array([alpha[i].min(), alpha[i].max()])
-        lines[i] = chords[ends.max(axis=1) > within]
-    row = np.repeat(np.arange(len(curve)), [len(lines.get(i, ())) for i in curve])
-    u, v = np.concatenate([np.zeros((0, 2)), *(lines[i] for i in curve if i in lines)]).T
-    j = np.concatenate([np.zeros(0, dtype=np.intp), *(np.arange(len(lines[i])) for i in curve if i in lines)])
-    return Pieces(row, candidate[row], j, u, v)
+    used, which = np.unique(curve, return_inverse=True) if np.isfinite(limit) else (curve[:0], curve[:0])
+    at, u, v = _chords(alpha[used], value[used] / limit)
+    low, high = alpha[used].min(axis=1, initial=np.inf)[at], alpha[used].max(axis=1, initial=-np.inf)[at]
+    kept = np.maximum(u + v * low, u + v * high) > within
+    u, v, many = u[kept], v[kept], np.bincount(at[kept], minlength=len(used))
+    each = many[which]  # chords of every candidate
+    row = np.repeat(np.arange(len(each)), each)
+    j = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
+    chord = np.repeat((np.cumsum(many) - many)[which], each) + j
+    return Pieces(row, candidate[row], j, u[chord], v[chord])
 
 
-def _chords(alpha: Array, y: Array) -> Array:
-    """(m, 2) u and v of the chords u + v·α of one curve, each once."""
-    wide = np.flatnonzero(np.diff(alpha) > MIN_PIECE)
-    if not len(wide):
-        return np.array([[y.max(), 0.0]])
-    slope = (y[wide + 1] - y[wide]) / (alpha[wide + 1] - alpha[wide])
-    chords = np.stack([y[wide] - slope * alpha[wide], slope], axis=1)
-    chords = chords[np.lexsort((chords[:, 1], chords[:, 0]))]  # as numpy's unique of rows, in a fifth of its time
-    return chords[np.append(True, (chords[1:] != chords[:-1]).any(axis=1))]
+def _chords(alpha: Array, y: Array) -> tuple[Index, Array, Array]:
+    """The chords u + v·α of curves, each once, in the order of curve, u, v: row of the curve, u and v, (m,) each.
+
+    Args:
+        alpha, y: nodes, (n, J); a curve without room for a chord has its largest value as a constant.
+    """
+    wide = np.diff(alpha, axis=1) > MIN_PIECE
+    at, k = np.nonzero(wide)
+    v = (y[at, k + 1] - y[at, k]) / (alpha[at, k + 1] - alpha[at, k])
+    u = y[at, k] - v * alpha[at, k]
+    flat = np.flatnonzero(~wide.any(axis=1))
+    at, u = np.append(at, flat), np.append(u, y[flat].max(axis=1, initial=-np.inf))
+    v = np.append(v, np.zeros(len(flat)))
+    order = np.lexsort((v, u, at))
+    at, u, v = at[order], u[order], v[order]
+    same = (at[1:] == at[:-1]) & (u[1:] == u[:-1]) & (v[1:] == v[:-1])
+    first = np.append(np.ones(min(len(at), 1), dtype=bool), ~same)
+    return at[first], u[first], v[first]
 
 
 class CostModel(Model):

@@ -20,14 +20,25 @@ import numpy.typing as npt
 from formulations.orchestration.check_certification import check_certification, under
 from formulations.orchestration.plan import ConfigurationLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, Running
-from formulations.orchestration.recomputed import Candidate, Group, Recomputed, first_s, recompute, service_s, work_s
+from formulations.orchestration.recomputed import (
+    Candidate,
+    Group,
+    Recomputed,
+    first_s,
+    legs,
+    recompute,
+    service_s,
+    work_s,
+)
 from formulations.orchestration.recomputed_engines import Level, started_between, taken
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
+from optmodels.serving.continuous import Stage
 
 Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
-Key = tuple[str, str, int, int, int, int, float | None]  # model, GPU type, tp, pp, dp, batch, waits
+Key = tuple[str, str, int, int, int, int, float | None, Stage]  # model, GPU, tp, pp, dp, batch, waits, stage
+Route = tuple[int, int]  # the plan's configurations that a request begins and ends on
 MOST_SHOWN = 20
 DECISION = "a decision about who sends requests where: the report's replay says what it attains"
 TRUSTED = {
@@ -72,6 +83,7 @@ def check(problem: Orchestration, plan: Mapping[str, Any]) -> CheckReport:
         curves = _schedule(found, true, p, known)
         if curves is not None:
             _figures(found, true, p, known, *curves)
+            _apart(found, true, p, known, curves[0])
     del found.violations[MOST_SHOWN:]
     return found.report()
 
@@ -124,12 +136,13 @@ def _engine(found: Findings, j: int, line: ConfigurationLine, of: Level | None) 
 
 
 def _key(line: ConfigurationLine) -> Key:
-    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits
+    return line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.waits, line.stage
 
 
 def _name(line: ConfigurationLine) -> str:
     of = "" if line.waits is None else f" waits {line.waits:g}"
-    return f"{line.model} {line.parallelism} B{line.batch}{of} on {line.gpu}"
+    stage = "" if line.stage == "both" else f" {line.stage}"
+    return f"{line.model} {line.parallelism} B{line.batch}{of} on {line.gpu}{stage}"
 
 
 def _gpus(found: Findings, problem: Orchestration, p: OrchestrationPlan) -> None:
@@ -194,7 +207,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, "both"
 
 
 def _usable(true: Recomputed, key: Key) -> bool:
@@ -254,27 +267,28 @@ def _placement(servers: Mapping[str, Sequence[int]]) -> Placement:
 
 def _schedule(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate]
-) -> tuple[dict[tuple[int, int], Array], dict[tuple[int, int], Array]] | None:
-    """Admitted and started by (class, plan configuration), checked against arrivals, deadlines and slots."""
+) -> tuple[dict[tuple[int, Route], Array], dict[tuple[int, Route], Array]] | None:
+    """Admitted and started by (class, route), checked against arrivals, deadlines and slots."""
     T, bin_s, groups, s = true.bins, true.bin_s, true.groups, p.shares
     if p.bins != T or not abs(p.bin_s - bin_s) <= 1e-9 * bin_s or len(p.classes) != len(groups):
         found.add("time bins and classes as in the instance", f"{p.bins} of {p.bin_s:g} s", f"{T} of {bin_s:g} s")
         return None
-    columns = (s.request_class, s.configuration, s.bin, s.admitted, s.started)
+    ends = s.decode or s.configuration
+    columns = (s.request_class, s.configuration, ends, s.bin, s.admitted, s.started)
     if len({len(c) for c in columns}) > 1:
         found.add("shares have columns of one length", str([len(c) for c in columns]), "equal")
         return None
-    admitted: dict[tuple[int, int], Array] = {}
-    started: dict[tuple[int, int], Array] = {}
-    for k, j, b, m, x in zip(s.request_class, s.configuration, s.bin, s.admitted, s.started, strict=True):
-        if not (0 <= k < len(groups) and 0 <= j < len(known) and 0 <= b < T):
-            found.add("shares[] indices", f"class {k}, configuration {j}, bin {b}", "within the plan")
+    admitted: dict[tuple[int, Route], Array] = {}
+    started: dict[tuple[int, Route], Array] = {}
+    for k, j, end, b, m, x in zip(*columns, strict=True):
+        if not (0 <= k < len(groups) and 0 <= j < len(known) and 0 <= end < len(known) and 0 <= b < T):
+            found.add("shares[] indices", f"class {k}, configurations {j}, {end}, bin {b}", "within the plan")
             return None
         if not (m >= 0 and x >= 0 and np.isfinite(m + x)):
             found.add("shares[] ≥ 0", f"{m}, {x}", "0 or more requests")
             return None
-        admitted.setdefault((k, j), np.zeros(T))[b] += m
-        started.setdefault((k, j), np.zeros(T))[b] += x
+        admitted.setdefault((k, (j, end)), np.zeros(T))[b] += m
+        started.setdefault((k, (j, end)), np.zeros(T))[b] += x
     N = sum(q.requests for q in groups)
     slack = 1e-6 * (N**0.5 if N > 1 else N)
     busy = np.zeros((len(known), T + 2))
@@ -282,20 +296,26 @@ def _schedule(
     for k, q in enumerate(groups):
         mine = {j: curve for (i, j), curve in admitted.items() if i == k}
         share = {}
-        for j, curve in mine.items():
-            share[j], wait = true.in_time(q, known[j])
-            who = f"{p.classes[k].label} on {_name(p.configurations[j])}"
-            if known[j].model != q.model:
+        for route, curve in mine.items():
+            j, end = route
+            way, x = (known[j], known[end]), started[k, route]
+            share[route], wait = true.in_time(q, way)
+            who = f"{p.classes[k].label} on {' and '.join(dict.fromkeys(_name(p.configurations[i]) for i in route))}"
+            if any(c.model != q.model for c in way):
                 found.add(f"model of {who}", p.configurations[j].model, true.case.models[q.model])
-            elif share[j] <= 0:
-                found.add(f"deadline of {who}", service_s(q, known[j]), q.deadline_s, "s")
+            elif share[route] <= 0:
+                taking = sum(service_s(q, c) for c in legs(way))
+                found.add(f"stages and deadline of {who}", taking, q.deadline_s, "s")
             else:
-                _waits(found, who, wait, bin_s, curve, started[k, j], slack)
-            if (of := known[j].level) is None:
-                busy[j] += started_between(started[k, j], 0.0, service_s(q, known[j]), bin_s)
-            else:
-                for name, amount in taken(of, q.prompt, q.output, started[k, j], bin_s).items():
-                    used[j][name] = used[j].get(name, 0.0) + amount
+                _waits(found, who, wait, bin_s, curve, x, slack)
+            since = 0.0
+            for i in dict.fromkeys(route):
+                if (of := known[i].level) is None:
+                    busy[i] += started_between(x, 0.0, service_s(q, known[i]), bin_s)
+                    continue
+                for name, amount in taken(of, q.prompt, q.output, x, bin_s, since).items():
+                    used[i][name] = used[i].get(name, 0.0) + amount
+                since += service_s(q, known[i])
         _taken(found, p.classes[k].label, q, mine, share, slack)
     for j, line in enumerate(p.configurations):
         if (of := known[j].level) is not None:
@@ -318,7 +338,7 @@ def _schedule(
 
 
 def _taken(
-    found: Findings, label: str, q: Group, admitted: Mapping[int, Array], share: Mapping[int, float], slack: float
+    found: Findings, label: str, q: Group, admitted: Mapping[Route, Array], share: Mapping[Route, float], slack: float
 ) -> None:
     """No more requests of a class than come, nor more on configurations than can be in time there."""
     nothing = np.zeros(len(q.arrivals))
@@ -349,20 +369,21 @@ def _waits(found: Findings, who: str, wait: float, bin_s: float, m: Array, x: Ar
 
 def _figures(
     found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
-    admitted: Mapping[tuple[int, int], Array], started: Mapping[tuple[int, int], Array],
+    admitted: Mapping[tuple[int, Route], Array], started: Mapping[tuple[int, Route], Array],
 ) -> None:  # fmt: skip
     """Prediction, score, shortfalls."""
     groups, horizon = true.groups, true.bins * true.bin_s
     N = sum(q.requests for q in groups)
     in_time, planned = [0.0] * len(groups), [0.0] * len(known)
     waited = prefill = busy = 0.0
-    for (k, j), m in admitted.items():
+    for (k, route), m in admitted.items():
         served = float(m.sum())
         in_time[k] += served
-        planned[j] += served
-        waited += float(np.cumsum(m - started[k, j]).sum()) * true.bin_s
-        prefill += served * first_s(groups[k], known[j])
-        busy += served * work_s(groups[k], known[j])
+        waited += float(np.cumsum(m - started[k, route]).sum()) * true.bin_s
+        prefill += served * first_s(groups[k], (known[route[0]], known[route[1]]))
+        for j in dict.fromkeys(route):
+            planned[j] += served
+            busy += served * work_s(groups[k], known[j])
     total, scale = sum(in_time), N or 1.0
     for j, configuration in enumerate(p.configurations):
         found.close(f"configurations[{j}].requests", configuration.requests, planned[j], scale=scale)
@@ -388,6 +409,32 @@ def _figures(
     found.close("prediction.slot_use", x.slot_use, busy / slots if slots > 0 else 0.0, scale=1.0)
     lost = (waited + prefill) / true.latency_threshold_s()
     _score(found, true, p, in_time, tokens, (total - lost) / scale, _shortfalls(found, true, p, in_time))
+
+
+def _apart(
+    found: Findings, true: Recomputed, p: OrchestrationPlan, known: list[Candidate],
+    admitted: Mapping[tuple[int, Route], Array],
+) -> None:  # fmt: skip
+    """What is said of requests that are prefilled on one configuration and decoded on another."""
+    total = sum(q.requests for q in true.groups) or 1.0
+    apart = {(k, *route): float(m.sum()) for (k, route), m in admitted.items() if route[0] != route[1]}
+    stated = {(x.request_class, x.prefill, x.decode) for x in p.apart}
+    found.require("apart: each class and pair once", len(stated) == len(p.apart), len(p.apart), len(stated))
+    missing = {key for key, served in apart.items() if served > 1e-6 * total} - stated
+    found.require("apart: all that the shares say", not missing, str(sorted(stated)), str(sorted(missing)))
+    for i, x in enumerate(p.apart):
+        key = x.request_class, x.prefill, x.decode
+        if key not in apart:
+            found.add(f"apart[{i}]", str(key), "a class and two configurations of the shares")
+            continue
+        q, first, last = true.groups[x.request_class], known[x.prefill], known[x.decode]
+        if first.level is None or first.level.sent is None:  # no stage of its own: found above
+            continue
+        found.close(f"apart[{i}].requests", x.requests, apart[key], scale=total)
+        found.close(f"apart[{i}].ttft_s", x.ttft_s, first_s(q, (first, last)), "s")
+        found.close(f"apart[{i}].tpot_s", x.tpot_s, service_s(q, last) / max(q.output_tokens - 1.0, 1.0), "s")
+        sent = float(first.level.sent.bytes_of(q.prompt).mean()) * apart[key] / 1e9
+        found.close(f"apart[{i}].kv_gb", x.kv_gb, sent, "GB", scale=max(sent, 1e-9))
 
 
 def _shortfalls(found: Findings, true: Recomputed, p: OrchestrationPlan, in_time: Sequence[float]) -> float:

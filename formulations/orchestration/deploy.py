@@ -7,7 +7,7 @@ from typing import Any
 
 from formulations.orchestration.plan import ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.problem import Orchestration, OrchestrationCase
-from optmodels.plan.deployment import Deployment, Deployments, drafts
+from optmodels.plan.deployment import Deployment, Deployments, drafts, stage_note
 
 
 def deployments(problem: Orchestration, plan: Mapping[str, Any]) -> Deployments:
@@ -55,8 +55,12 @@ def _deployment(
     """A configuration on `hosts`, on the same GPUs of each; with several `nodes` one replica on all of them."""
     model = problem.models[case.models.index(c.model)]
     architecture = case.architectures[case.models.index(c.model)]
+    notes = [] if c.stage == "both" else [stage_note(c.stage)]
+    if c.engine is not None and c.engine.chunk_tokens is not None:
+        notes.append(f"Of one prompt at most {c.engine.chunk_tokens:,} tokens in a step.")
+    role = "" if c.stage == "both" else f", {c.stage}"
     return Deployment(
-        name=f"{c.model}, {c.parallelism}, batch {c.batch}", model=architecture.title or c.model,
+        name=f"{c.model}, {c.parallelism}, batch {c.batch}{role}", model=architecture.title or c.model,
         checkpoint=architecture.checkpoint, machine=f"server with {c.gpu}", market=None, machines=len(hosts),
         hosts=hosts, devices=devices, nodes=nodes, gpu=c.gpu, gpus_per_machine=_gpus_of(case, hosts[0]),
         tensor_parallel=c.tp, pipeline_parallel=c.pp, replicas_per_machine=len(devices) if nodes == 1 else 1,
@@ -65,9 +69,7 @@ def _deployment(
         vram_usable=problem.memory.vram_usable,
         drafts=None if problem.continuous is None else drafts(problem.continuous.speculates(architecture)),
         max_num_batched_tokens=None if c.engine is None else c.engine.max_num_batched_tokens,
-        notes=[] if c.engine is None or c.engine.chunk_tokens is None else [
-            f"Of one prompt at most {c.engine.chunk_tokens:,} tokens in a step.",
-        ],
+        stage=c.stage, notes=notes,
     )  # fmt: skip
 
 

@@ -24,6 +24,11 @@ dispersion of how many come (variance over mean), and W is that over 2(1 − Σ�
 the share p of a stream sees 1 + p(I − 1) of its I if requests are dealt at random (in turn: less); p is what it serves
 at its level, batch/(t·Σ steps) a second, over all that come of the model.
 
+With prefill and decode apart (`stage`) an engine does one part of its requests. One that prefills has no decodes in its
+steps, of its `batch` prompts as many in one as there is room for, and keeps a cache until it is sent; one that decodes
+has no prompts, and a request joins at the end of the step in which its cache has come. Sending and receiving take
+`link`, of every second what is planned of the engine's share of its server's network.
+
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
 being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
@@ -43,14 +48,17 @@ import numpy.typing as npt
 from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
+from optmodels.latency.memory import kv_bytes
 from optmodels.latency.steps import StepCosts
-from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, crowd_allowed, crowd_quantile
+from optmodels.latency.work import LayerWork
+from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, Stage, crowd_allowed, crowd_quantile
+from optmodels.serving.stages import Link
 
 Array = npt.NDArray[np.float64]
-RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting")
+RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting", "link")
 SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
 BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
-TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING = range(len(RESOURCES))
+TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING, LINK = range(len(RESOURCES))
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,36 @@ class Lengths:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """How an engine of one stage sends or receives KV caches.
+
+    Attributes:
+        work: of the model's layers, which says the bytes of a cache.
+        net_bytes_per_s: its share of the server's network.
+        link: how much of it is planned, and what a transfer takes besides.
+    """
+
+    work: LayerWork
+    net_bytes_per_s: float
+    link: Link
+
+    def seconds(self, prompt: Array, latency: bool) -> Array:
+        """Of the caches of prompts beside others; with `latency` what a transfer takes besides."""
+        found: Array = self.gigabytes(prompt) * 1e9 / (self.net_bytes_per_s * (1.0 - self.link.most_used))
+        return found + (self.link.latency_s if latency else 0.0)
+
+    def share_s(self, prompt: Array) -> Array:
+        """What it takes of a second of the network's planned share."""
+        found: Array = self.gigabytes(prompt) * 1e9 / (self.net_bytes_per_s * self.link.most_used)
+        return found
+
+    def gigabytes(self, prompt: Array) -> Array:
+        """Of the caches of prompts."""
+        found: Array = kv_bytes(self.work, 1, 1.0, prompt) / 1e9
+        return found
+
+
+@dataclass(frozen=True)
 class Engine:
     """One engine at a level.
 
@@ -82,10 +120,12 @@ class Engine:
         mixed: f.
         step_s: t.
         pace_s: of a step after the first token, as promised: t at the quantile of the crowd that the limits ask for.
-        wait_s: ω, one of `Continuous.wait_levels` times the mean s.
+        wait_s: ω, one of `Continuous.wait_levels` times the mean s; `batch` times that of an engine that prefills.
         mean_wait_s: ω/w: what prompts may wait in the mean.
         burst_s: (I − 1)·s̄ of the requests that it gets.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
+        stage: of its requests that it does.
+        transfer: of caches, where that is one of them.
     """
 
     costs: StepCosts
@@ -102,48 +142,67 @@ class Engine:
     mean_wait_s: float
     burst_s: float
     capacity: Array
+    stage: Stage = "both"
+    transfer: Transfer | None = None
 
     @classmethod
     def at(
-        cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float
+        cls, steps: Steps, limits: Continuous, kv_tokens: float, lengths: Lengths, batch: int, waits: float,
+        stage: Stage = "both", transfer: Transfer | None = None,
     ) -> Engine:  # fmt: skip
-        """The engine at the level at which `batch` requests run, and wait for `waits` prompts, in the mean."""
+        """The engine at the level at which `batch` requests run, and wait for `waits` prompts, in the mean.
+
+        Of one that only decodes some request has to have more than one token of output.
+        """
         c = Coefficients.of(steps.costs)
         k = steps.costs.drafts
-        chunks, decodes = np.ceil(lengths.prompt / limits.chunk(k)), c.rounds(lengths.output - 1)
+        fills, decoding = float(stage != "decode"), float(stage != "prefill")
+        chunks = fills * np.ceil(lengths.prompt / limits.chunk(k))
+        decodes = decoding * c.rounds(lengths.output - 1)
         run = float(lengths.weight @ (chunks + decodes))
         # Twice the share of the mean mixture, so that times with more prompts have room.
         often = min(1.0, 2.0 * batch * float(lengths.weight @ chunks) / run)
+        at_once = float(batch)
+        if stage == "prefill":  # as many prompts as a step has room for; the others wait
+            room = TOKENS_FILLED * limits.room(k) * run / float(lengths.weight @ lengths.prompt)
+            at_once = min(at_once, max(1.0, room))
         mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
 
         def level(charged: bool) -> tuple[float, float, float, bool]:
             fixed = float(c.step_fixed_s(limits.max_num_seqs, min(mixed, BELOW_ONE)))
             fixed += 0.0 if charged else steps.costs.prompt_step_s
-            prompts = _prompt_work(c, limits, charged, lengths.prompt)
-            each = float(lengths.weight @ (prompts + c.decode_work_s(lengths.prompt, lengths.output, mixed))) / run
-            return fixed + batch * each, fixed, each, charged
+            prompts = fills * _prompt_work(c, limits, charged, lengths.prompt)
+            decoded = decoding * c.decode_work_s(lengths.prompt, lengths.output, mixed)
+            each = float(lengths.weight @ (prompts + decoded)) / run
+            return fixed + at_once * each, fixed, each, charged
 
-        step, fixed, crowd_s, charged = min(level(True), level(False))
+        # Every step of an engine that prefills carries a prompt, and none of one that decodes does.
+        ways = {"both": (True, False), "prefill": (False,), "decode": (True,)}[stage]
+        step, fixed, crowd_s, charged = min(level(way) for way in ways)
         load = np.array(1.0 - fixed / step)
+        occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
+        turn = float(lengths.weight @ occupied)
+        wait = fills * waits * turn * (batch if stage == "prefill" else 1)
+        part = min(1.0, at_once / (run * step) / lengths.requests_per_s)
+        burst = part * (lengths.dispersion - 1.0) * turn
+        mean_wait = wait / (1.0 if limits.bursts is None else _longest_wait(limits.quantile))
+        if stage == "prefill":  # its crowd is a queue's, as busy as the waits allow, not that of decodes
+            others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait)
+            load = np.minimum(load, turn / (turn + others))
         # Never above the crowd that the engine lets in, nor below the mean.
         crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
         pace = max(step, fixed + crowd_s * min(crowd, limits.max_num_seqs))
-        size = lengths.prompt + lengths.output / 2 + k
+        size = lengths.prompt + decoding * lengths.output / 2 + k
         held = lengths.weight * (chunks + decodes) * size  # token-steps
         typical = float(held @ size) / float(held.sum())
         capacity = np.array([
-            load, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
+            1.0 - fixed / step, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
             typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room(k),
-            mixed if mixed < 1.0 else np.inf, 1.0,
+            mixed if 0.0 < mixed < 1.0 else np.inf, 1.0, 1.0,
         ])  # fmt: skip
-        prompts = _prompt_work(c, limits, charged, lengths.prompt)
-        turn = float(lengths.weight @ (lengths.prompt * step / limits.room(k) + prompts))
-        part = min(1.0, batch / (run * step) / lengths.requests_per_s)
-        burst = part * (lengths.dispersion - 1.0) * turn
-        mean = waits * turn / (1.0 if limits.bursts is None else _longest_wait(limits.quantile))
         return cls(
-            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, waits * turn, mean,
-            burst, capacity,
+            steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, mean_wait,
+            burst, capacity, stage, transfer,
         )  # fmt: skip
 
     @property
@@ -158,25 +217,41 @@ class Engine:
     def chunks(self, prompt: Array) -> Array:
         """m: steps that a prompt takes."""
         found: Array = np.ceil(prompt / self.limits.chunk(self.costs.drafts))
-        return found
+        return found if self.stage != "decode" else np.zeros_like(prompt)
 
     def prompt_work_s(self, prompt: Array) -> Array:
         """Seconds that prompts add to their steps."""
+        if self.stage == "decode":
+            return np.zeros_like(prompt)
         return _prompt_work(self._of, self.limits, self.charged, prompt)
 
     def decode_work_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the output tokens after the first add to theirs."""
+        if self.stage == "prefill":
+            return np.zeros_like(prompt)
         return self._of.decode_work_s(prompt, output, self.mixed)
 
     def first_s(self, prompt: Array) -> Array:
-        """From the start to the first token."""
+        """From the start to the first token; where engines only decode, from a cache's leaving to the first step."""
+        if self.stage == "decode":
+            assert self.transfer is not None
+            return self.transfer.seconds(prompt, latency=False) + self.step_s + self.costs.request_s
         own = (0.5 + self.chunks(prompt)) * self.step_s + self.prompt_work_s(prompt) + self.costs.request_s
         return self.later * (own + self.wait_s)
 
     def waits(self, prompt: Array) -> Array:
         """What prompts take of a second that may make others wait `mean_wait_s` in the mean, seconds."""
+        if self.stage == "decode":
+            return np.zeros_like(prompt)
         s = prompt * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt)
         return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
+
+    def after_s(self, prompt: Array, output: Array) -> Array:
+        """From there until a request leaves the engine: with its last token, or with its cache."""
+        if self.stage == "prefill":
+            assert self.transfer is not None
+            return self.transfer.seconds(prompt, latency=True)
+        return self.rest_s(output)
 
     def rest_s(self, output: Array) -> Array:
         """From the first token to the last."""
@@ -184,6 +259,8 @@ class Engine:
 
     def lets_in(self, running: float) -> int:
         """max_num_seqs of an engine on which so many run in the mean of its busiest bin: crowds are seldom larger."""
+        if self.stage == "prefill":
+            return self.limits.max_num_seqs
         load = np.array(1.0 - self.fixed_s / self.step_s)
         crowd = float(crowd_quantile(SELDOM, np.array(max(running, 1.0) * (1.0 - load)), load))
         return min(self.limits.max_num_seqs, int(np.ceil(crowd)))
@@ -215,6 +292,7 @@ class Taken:
         waits: of a second in which prompts may wait ω.
         kv_token_s: token-seconds of KV.
         output_tokens: to decode.
+        kv_gb, link_s: of a prompt's cache; of a second of the network's planned share. 0 where no cache is sent.
     """
 
     first_s: Array
@@ -226,6 +304,8 @@ class Taken:
     waits: Array
     kv_token_s: Array
     output_tokens: Array
+    kv_gb: Array
+    link_s: Array
 
     @classmethod
     def by(cls, e: Engine, prompt: Array, output: Array, klass: npt.NDArray[np.int64], classes: int) -> Taken:
@@ -236,29 +316,42 @@ class Taken:
             found: Array = np.bincount(klass, values, classes) / count
             return found
 
-        first, rest = e.first_s(prompt), e.rest_s(output)
+        first, rest = e.first_s(prompt), e.after_s(prompt, output)
+        x, nothing = e.transfer, np.zeros_like(prompt)
+        kv, link = (nothing, nothing) if x is None else (x.gigabytes(prompt), x.share_s(prompt))
+        output = output if e.stage != "prefill" else np.zeros_like(output)
         return cls(
             mean(first), mean(first + rest), mean(e.prompt_work_s(prompt)), mean(e.decode_work_s(prompt, output)),
             mean(prompt), mean(e.chunks(prompt)), mean(e.waits(prompt)),
             mean((first + rest) * (prompt + e.costs.drafts) + rest * output / 2), mean(output),
+            mean(kv), mean(link),
         )  # fmt: skip
 
-    def shares(self, e: Engine, k: int, bin_s: float) -> Array:
-        """(R, L) mean share of each capacity that a start of class k takes, in its bin and those after it."""
+    def shares(self, e: Engine, k: int, bin_s: float, since_s: float = 0.0) -> Array:
+        """(R, L) mean share of each capacity that a start of class k takes, in its bin and those after it.
+
+        It comes to this engine `since_s` after its start: from another, where prefill and decode are apart.
+        """
         first, service = float(self.first_s[k]), float(self.service_s[k])
-        bins = bins_of(service, bin_s)
-        until_first, until_last = held(first, bin_s, bins), held(service, bin_s, bins)
+        bins = bins_of(since_s + service, bin_s)
+        until_first, until_last = held(since_s + first, bin_s, bins), held(since_s + service, bin_s, bins)
+        if since_s > 0:
+            before = held(since_s, bin_s, bins)
+            until_first, until_last = until_first - before, until_last - before
         after = until_last - until_first
         rest = service - first
-        kv = self.prompt_tokens[k] * until_last + self.output_tokens[k] * growing(first, service, bin_s, bins)
+        grown = growing(since_s + first, since_s + service, bin_s, bins)
+        kv = self.prompt_tokens[k] * until_last + self.output_tokens[k] * grown
         whole = first * self.prompt_tokens[k] + rest * (self.prompt_tokens[k] + self.output_tokens[k] / 2)
+        link = after / rest if e.stage == "prefill" else until_first / first
         taken = np.array([
             until_first * (self.prompt_work_s[k] / first) + after * (self.decode_work_s[k] / rest if rest > 0 else 0.0),
             until_last,
             kv * (self.kv_token_s[k] / whole),
-            until_first * (self.prompt_tokens[k] * e.step_s / first),
+            until_first * (self.prompt_tokens[k] * (e.step_s if e.stage != "decode" else 0.0) / first),
             until_first * (self.chunks[k] * e.step_s / first),
             until_first * (self.waits[k] / first),
+            link * self.link_s[k],
         ])  # fmt: skip
         found: Array = taken / e.capacity[:, None]
         found[found <= LEAST] = 0.0

@@ -24,7 +24,7 @@ class Assignment:
 
     Attributes:
         counts: (C,) instances.
-        request_class, configuration: (P,).
+        request_class, configuration: (P,), the latter a route of the tables.
         admitted, started, waiting: (P, T); `waiting` at the end of the bin.
     """
 
@@ -65,7 +65,7 @@ class Weights:
 
     satisfaction: Array  # (K,)
     throughput: Array  # (K,)
-    first_token: Array  # (K, C) share of L lost to prefill
+    first_token: Array  # (K, R) share of L lost to prefill
     latency: float
     waiting: float  # per second
     capped: bool  # T could exceed 1
@@ -156,8 +156,9 @@ def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """
     total = np.zeros((len(t.configurations), t.bins + 1))
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
-        runs = t.busy(k, c)[REQUESTS] * t.configurations[c].most_running
-        total[c] += np.convolve(started, runs)[: t.bins + 1]
+        for on, shares in t.uses(k, c):
+            runs = shares[REQUESTS] * t.configurations[on].most_running
+            total[on] += np.convolve(started, runs)[: t.bins + 1]
     engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
     peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
     return peak
@@ -191,10 +192,9 @@ def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:
     o = p.objective
     values = {"attainment": satisfaction, "throughput": throughput, "latency": latency}
     score = o.score(*values.values()) if o.kind == "score" else values[o.order[0]]
-    capacity, busy = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0, t.service_s
+    capacity, busy = float(a.counts @ t.slots_of) * t.horizon_s if len(a.counts) else 0.0, t.work_s
     if t.taken is not None:  # the time of engines
         capacity = float(a.counts @ [x.dp for x in t.configurations]) * t.horizon_s if len(a.counts) else 0.0
-        busy = np.array([x.prompt_work_s + x.decode_work_s for x in t.taken]).reshape(len(t.taken), len(q)).T
     return Metrics(
         satisfaction=satisfaction, throughput=throughput, latency=latency, changes=changes, shortfall_penalty=penalty,
         total=score - changes - penalty, in_time=in_time, tokens_per_s=tokens / t.horizon_s,

@@ -11,6 +11,7 @@ from formulations.orchestration.engines import MEMORY, REQUESTS, TIME
 from formulations.orchestration.flow import Assignment, Metrics, metrics, most_running
 from formulations.orchestration.place import place
 from formulations.orchestration.plan import (
+    ApartLine,
     ClassLine,
     ConfigurationLine,
     EngineLine,
@@ -46,7 +47,8 @@ def make_plan(
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
             instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
-            requests=float(a.admitted[a.configuration == c].sum()), engine=_engine(x, float(running[c])),
+            requests=float(a.admitted[(t.legs[a.configuration] == c).any(axis=1)].sum()),
+            engine=_engine(x, float(running[c])), stage=x.stage,
         ) for c in used for x in [t.configurations[c]]
     ]  # fmt: skip
     in_time = np.zeros(len(t.classes))
@@ -60,7 +62,7 @@ def make_plan(
     ]  # fmt: skip
     plan = OrchestrationPlan(
         name=t.case.problem.name, bin_s=t.bin_s, bins=t.bins, configurations=lines, instances=[],
-        classes=classes, shares=_shares(a, position), prediction=_prediction(t, a, m),
+        classes=classes, shares=_shares(t, a, position), apart=_apart(t, a, position), prediction=_prediction(t, a, m),
         score=ScoreLines(satisfaction=m.satisfaction, throughput=m.throughput, latency=m.latency, changes=m.changes,
                          shortfall=m.shortfall_penalty, total=m.total),
         shortfalls=m.shortfalls, started=m.started, stopped=m.stopped,
@@ -100,14 +102,23 @@ def _engine(x: Configuration, running: float) -> EngineLine | None:
 
 def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
     """Table row of each of the plan's configurations (in tables of a single wait, where these have others)."""
-    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.waits): c
+    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage, x.waits): c
            for c, x in enumerate(t.configurations)}  # fmt: skip
     found = []
     for c in p.configurations:
-        key = c.model, c.gpu, c.tp, c.pp, c.dp, c.batch
+        key = c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage
         at = row.get((*key, c.waits))
         found.append(row[*key, None] if at is None else at)
     return found
+
+
+def routes_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
+    """Route of each row of the plan's shares."""
+    rows, s = np.array(rows_of(t, p), dtype=np.int64), p.shares
+    first = rows[np.array(s.configuration, dtype=np.int64)]
+    last = rows[np.array(s.decode, dtype=np.int64)] if s.decode else first
+    route = {(a, b): r for r, (a, b) in enumerate(t.legs.tolist())}
+    return np.array([route[leg] for leg in zip(first.tolist(), last.tolist(), strict=True)], dtype=np.int64)
 
 
 def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
@@ -117,16 +128,35 @@ def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
     return counts
 
 
-def _shares(a: Assignment, position: dict[int, int]) -> Shares:
+def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> Shares:
     floor = 1e-9 * float(a.admitted.sum())
     row, bin_ = np.nonzero((a.admitted > floor) | (a.started > floor))
+    first, last = t.legs[a.configuration[row]].T
     return Shares(
         request_class=a.request_class[row].tolist(),
-        configuration=[position[int(c)] for c in a.configuration[row]],
+        configuration=[position[int(c)] for c in first],
+        decode=[position[int(c)] for c in last] if (first != last).any() else [],
         bin=bin_.tolist(),
         admitted=a.admitted[row, bin_].tolist(),
         started=a.started[row, bin_].tolist(),
     )
+
+
+def _apart(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> list[ApartLine]:
+    lines, q = [], t.classes
+    floor = 1e-9 * float(a.admitted.sum())
+    for k, r, admitted in zip(a.request_class.tolist(), a.configuration.tolist(), a.admitted.sum(axis=1), strict=True):
+        first, last = t.legs[r].tolist()
+        if first == last or admitted <= floor:
+            continue
+        assert t.taken is not None
+        after = float(t.service_s[k, r] - t.first_s[k, r])
+        lines.append(ApartLine(
+            request_class=k, prefill=position[first], decode=position[last], requests=float(admitted),
+            ttft_s=float(t.first_s[k, r]), tpot_s=after / max(float(q.output_tokens[k]) - 1.0, 1.0),
+            kv_gb=float(admitted * t.taken[first].kv_gb[k]),
+        ))  # fmt: skip
+    return lines
 
 
 def _prediction(t: OrchestrationTables, a: Assignment, m: Metrics) -> Prediction:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.orchestration.busy import from_then_on
-from formulations.orchestration.engines import MEMORY, PROMPTS, REQUESTS, TIME, TOKENS, WAITING
+from formulations.orchestration.engines import LINK, MEMORY, PROMPTS, REQUESTS, TIME, TOKENS, WAITING
 from formulations.orchestration.flow import NO_WAIT_BINS, Assignment, demand, kept_models, weights
 from formulations.orchestration.making import make_plan
 from formulations.orchestration.place import rooms_of, running_counts
@@ -57,11 +57,13 @@ class FlowModel(Model):
         arrivals, requests, one: (K, T), (K,), in units of `one` requests (`flow.demand`).
         capacity: (R, C) of an instance, in the same units: slots; or of each of `engines.RESOURCES`.
         weights: of a unit.
-        k, c: (P,) class and configuration of the pairs whose requests may be in time.
-        pair: (K, C) which of them; −1: none.
+        k, c: (P,) class and route of the pairs whose requests may be in time; a route is a configuration, or one that
+            prefills and one that decodes (`OrchestrationTables.legs`).
+        pair: (K, routes) which of them; −1: none.
+        of_pair, on: (U,) pair and configuration of what pairs take: of a route that is apart there are two.
         levels: stocks of the pooled form; in the exact form, pairs of which each share below 1 is the most.
-        wait_bins: (K, C) of the exact form, 0 where there is no stock.
-        busy: (R, P, …) mean of each resource that a start takes, bin by bin; of them busy_bins (P,) are not 0.
+        wait_bins: (K, routes) of the exact form, 0 where there is no stock.
+        busy: (R, U, …) mean of each resource that a start takes, bin by bin; of them busy_bins (U,) are not 0.
         binds: (R, C) whether a resource can be short where no other is.
         m: admitted requests, terms in rows (k, c, t) of the exact form.
         unit, units_of: (C,) GPUs of a unit, units of an instance.
@@ -147,13 +149,16 @@ class FlowModel(Model):
             end = np.where(np.arange(T) < T - 1, np.inf, 0.0)
             self.Y = self.variable("Y", ("k", "c", "t"), tuple(part[some] for part in pairs), upper=end[None, None])
             self.m = self.x + self.Y - self.Y.lag("t")  # admitted
-        busy = [t.busy(q, j) for q, j in zip(k.tolist(), c.tolist(), strict=True)]
+        uses = [t.uses(q, j) for q, j in zip(k.tolist(), c.tolist(), strict=True)]
+        self.of_pair = np.repeat(np.arange(len(uses)), [len(of) for of in uses])
+        self.on = np.array([on for of in uses for on, _ in of], dtype=np.int64)
+        busy = [shares for of in uses for _, shares in of]
         self.busy_bins = np.array([shares.shape[1] for shares in busy], dtype=np.int64)
         self.busy = np.zeros((len(self.capacity), len(busy), self.busy_bins.max(initial=0)))
-        for pair, shares in enumerate(busy):
-            self.busy[:, pair, : shares.shape[1]] = shares
+        for use, shares in enumerate(busy):
+            self.busy[:, use, : shares.shape[1]] = shares
         self.after = from_then_on(self.busy)
-        self.binds = _binding(self.busy, c, len(t.configurations))
+        self.binds = _binding(self.busy, self.on, len(t.configurations))
 
     def _arrived(self, k: Ints, wait_s: Array, edge: int) -> Array:
         """(n, T) arrivals of class k in each bin, and in the wait before its start (edge 0) or its end (edge 1)."""
@@ -221,9 +226,9 @@ def nonzeros(t: OrchestrationTables, counts: Ints | None = None, *, pooled: bool
 
 
 def _pairs(t: OrchestrationTables, counts: Ints | None) -> npt.NDArray[np.bool_]:
-    """(K, C) classes with requests on configurations, with instances where these are given, that serve them in time."""
+    """(K, R) classes with requests on routes, with instances where these are given, that serve them in time."""
     allowed = t.admissible & (t.classes.count > 0)[:, None]
-    return allowed if counts is None else allowed & (counts > 0)
+    return allowed if counts is None else allowed & t.open(counts)
 
 
 def _levels(t: OrchestrationTables, k: Ints, c: Ints) -> Levels:
@@ -379,14 +384,14 @@ def expiry(m: FlowModel) -> Rows:
 
 def _taken(m: FlowModel, resource: int) -> Rows:
     """Σ_k Σ_τ busy_rkc(t − τ)·x_kcτ ≤ capacity_rc·n_c, the bin after the last one too (`from_then_on`)."""
-    k, c, t = m.x.labels
-    pair = m.pair[k, c]
-    start, later = _each(np.minimum(m.busy_bins[pair], m.bins + 1 - t))
-    at, pair = t[start] + later, pair[start]
-    share = np.where(at < m.bins, m.busy[resource, pair, later], m.after[resource, pair, later])
-    busy = m.x.at(start, (c[start], at), share, ("c", "t"))
+    use, t = np.repeat(np.arange(len(m.on)), m.bins), np.tile(np.arange(m.bins), len(m.on))
+    start, later = _each(np.minimum(m.busy_bins[use], m.bins + 1 - t))
+    at, use = t[start] + later, use[start]
+    share = np.where(at < m.bins, m.busy[resource, use, later], m.after[resource, use, later])
+    x = m.of_pair[use] * m.bins + t[start]  # its columns are pair by pair
+    busy = m.x.at(x, (m.on[use], at), share, ("c", "t"))
     binds = m.binds[resource]
-    some = np.unique(m.c[binds[m.c]])
+    some = np.unique(m.on[binds[m.on]])
     return at_most(0.0, busy[binds[busy.labels[0]]] - (m.n * m.capacity[resource])[some].across(t=m.bins + 1))
 
 
@@ -421,11 +426,16 @@ def prompt_steps(m: FlowModel) -> Rows:
 
 
 def whole(m: FlowModel) -> Rows:
-    """Σ_t x_kct ≤ φ_kc·requests_k·n_c: tightens the relaxation."""
+    """Σ_{routes on c} Σ_t x_kct ≤ φ_kc·requests_k·n_c, φ_kc the largest of these: tightens the relaxation."""
     if m.given:
         return no_rows()
-    most = m.t.share[m.k, m.c] * m.requests[m.k]
-    return at_most(0.0, m.x.by("k", "c") - m.n.at(m.c, (m.k, m.c), most, ("k", "c")))
+    most = np.zeros((len(m.requests), len(m.t.configurations)))
+    k, share = m.k[m.of_pair], m.t.share[m.k, m.c][m.of_pair]
+    np.maximum.at(most, (k, m.on), share * m.requests[k])
+    use, t = np.repeat(np.arange(len(m.on)), m.bins), np.tile(np.arange(m.bins), len(m.on))
+    served = m.x.at(m.of_pair[use] * m.bins + t, (k[use], m.on[use]), np.ones(len(use)), ("k", "c"))
+    k, c = np.unique(np.column_stack((k, m.on)), axis=0).T
+    return at_most(0.0, served - m.n.at(c, (k, c), most[k, c], ("k", "c")))
 
 
 def attainment(m: FlowModel) -> Rows:
@@ -446,6 +456,11 @@ def throughput_cap(m: FlowModel) -> Rows:
     return no_rows() if m.T is None else at_least(0.0, m.tokens.by() - m.T)
 
 
+def link(m: FlowModel) -> Rows:
+    """Σ_k Σ_τ link_kc(t − τ)·x_kcτ ≤ n_c: KV caches through the planned share of the network (stages apart)."""
+    return no_rows() if m.t.taken is None or not len(m.t.apart) else _taken(m, LINK)
+
+
 def prompt_waits(m: FlowModel) -> Rows:
     """Σ_k Σ_τ waits_kc(t − τ)·x_kcτ ≤ n_c: prompts wait ω_c in the mean (S6; continuous)."""
     return no_rows() if m.t.taken is None else _taken(m, WAITING)
@@ -453,8 +468,8 @@ def prompt_waits(m: FlowModel) -> Rows:
 
 FAMILIES = (
     packing, servers, stock, gpus_of_model, instances_of_model, started, stopped, balance, arrivals, eligible, admitted,
-    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, prompt_waits, whole, attainment,
-    throughput_cap,
+    expiry, occupancy, engine_time, running, kv_cache, prompt_tokens, prompt_steps, prompt_waits, link, whole,
+    attainment, throughput_cap,
 )  # fmt: skip
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from optmodels.plan.outcome import Document
+from optmodels.serving.continuous import Stage
 from optmodels.simulation.cluster import Policy, Queue
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 
@@ -55,6 +56,7 @@ class ConfigurationLine(Document):
     gpus: Count = Field(description="of all its instances")
     requests: float = Field(description="planned for it")
     engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
+    stage: Stage = Field(default="both", description="of its requests that it does")
 
     @property
     def waits(self) -> float | None:
@@ -87,9 +89,24 @@ class Shares(Document):
 
     request_class: list[int] = []
     configuration: list[int] = []
+    decode: list[int] = Field(
+        default=[], description="configuration that decodes what this one prefills; itself: it does both; [] all do"
+    )
     bin: list[int] = []
     admitted: list[float] = []
     started: list[float] = []
+
+
+class ApartLine(Document):
+    """Requests of a class that are prefilled on one configuration and decoded on another."""
+
+    request_class: Count = Field(description="index into the plan's classes")
+    prefill: Count = Field(description="index into its configurations")
+    decode: Count = Field(description="likewise")
+    requests: float = Field(ge=0, description="in time")
+    ttft_s: float = Field(ge=0, description="from the start to the first token, the cache's sending included; mean")
+    tpot_s: float = Field(ge=0, description="per token after it, the cache's receiving included; mean of the class")
+    kv_gb: float = Field(ge=0, description="of the caches of all these requests' prompts")
 
 
 class Prediction(Document):
@@ -195,6 +212,7 @@ class OrchestrationPlan(Document):
     instances: list[InstanceLine]
     classes: list[ClassLine]
     shares: Shares
+    apart: list[ApartLine] = Field(default=[], description="what is prefilled here and decoded there")
     prediction: Prediction
     score: ScoreLines
     shortfalls: dict[str, float] = Field(default={}, description="model → missing share of its attainment_at_least")

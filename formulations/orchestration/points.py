@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
-from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken
+from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
 from optmodels.latency.steps import Provenance
 from optmodels.latency.work import layer_work
+from optmodels.serving.continuous import Stage
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
@@ -34,6 +35,7 @@ Mask = npt.NDArray[np.bool_]
 HELD = 1 + 1e-9  # rounding of what a candidate can hold
 BINS_WANTED, ENGINE_BINS = 16, 48  # until the last arrival; on engines a burst of prompts delays everybody
 SERVICE_BINS = 1.0
+STAGES: tuple[Stage, Stage] = ("prefill", "decode")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Configuration:
     def rest_s(self, output: Array) -> Array:
         """Seconds of decoding after that, when every slot is taken or the engine at its level."""
         return output / self.worst_rate if self.engine is None else self.engine.rest_s(output)
+
+    @property
+    def stage(self) -> Stage:
+        """Of its requests that it does."""
+        return "both" if self.engine is None else self.engine.stage
 
     @property
     def most_running(self) -> float:
@@ -119,6 +126,7 @@ class Discarded:
     dp: int
     batch: int
     reason: str
+    stage: Stage = "both"
 
 
 @dataclass(frozen=True)
@@ -158,6 +166,9 @@ class RequestClasses:
 class OrchestrationTables:
     """What formulations and heuristics choose from.
 
+    A request is served along a *route*, R of them: by a configuration alone (the first C of them, in their order), or
+    prefilled on one and decoded on another. Of configurations that do one stage nothing is served alone.
+
     Attributes:
         case: the resolved problem.
         configurations: usable candidates, C of them.
@@ -165,14 +176,15 @@ class OrchestrationTables:
         classes: groups of requests, K of them.
         bin_s: width of a time bin.
         t_slice_s: seconds per token of an idle one-GPU instance, by model.
-        service_s: (K, C) prefill and decoding at the worst-case rate; inf where the model differs.
-        first_s: (K, C) of it until the first token; 0 where the model differs.
+        service_s: (K, R) prefill and decoding at the worst-case rate; inf where the model differs.
+        first_s: (K, R) of it until the first token; 0 where the model differs.
         taken: by configuration what requests take of its engine; None: MaaSO's slots.
-        share: (K, C) of the class's requests that meet their deadline on an unloaded instance.
-        wait_s: (K, C) longest wait that still meets the deadline, mean of those requests; negative: there is none.
+        share: (K, R) of the class's requests that meet their deadline on an unloaded instance.
+        wait_s: (K, R) longest wait that still meets the deadline, mean of those requests; negative: there is none.
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
         deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
         most_tokens: (M,) of prompt and output together that any candidate can hold; longer requests are never served.
+        apart: (R − C, 2) configuration that prefills and that which decodes, of the other routes.
     """
 
     case: OrchestrationCase
@@ -189,6 +201,7 @@ class OrchestrationTables:
     deadline_s: Array | None
     most_tokens: Array
     taken: tuple[Taken, ...] | None = None
+    apart: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
         """Codes of the models asked for, −1 where no candidate can hold so many tokens."""
@@ -196,7 +209,7 @@ class OrchestrationTables:
 
     @cached_property
     def admissible(self) -> Mask:
-        """(K, C): an unloaded instance meets the deadline of some."""
+        """(K, R): an unloaded instance meets the deadline of some."""
         mask: Mask = (self.wait_s >= 0) & (self.share > 0)
         return mask
 
@@ -231,13 +244,46 @@ class OrchestrationTables:
         shape = (1 if self.taken is None else len(RESOURCES), len(self.configurations))
         return np.ones(shape) if self.taken is not None else self.slots_of[None, :].astype(float)
 
-    def busy(self, k: int, c: int) -> Array:
-        """(R, L) what a start of class k takes of c's capacities, in the bin of its start and those after it."""
+    @cached_property
+    def legs(self) -> Ints:
+        """(R, 2) configurations that a route begins and ends on: the same one of routes that are not apart."""
+        alone = np.arange(len(self.configurations))
+        found: Ints = np.vstack((np.column_stack((alone, alone)), self.apart)).astype(np.int64)
+        return found
+
+    def open(self, counts: Ints) -> Mask:
+        """(R,) routes whose configurations have instances."""
+        found: Mask = np.logical_and(*(counts[self.legs].T > 0))
+        return found
+
+    def uses(self, k: int, r: int) -> list[tuple[int, Array]]:
+        """What a start of class k takes of each configuration of a route, in the bin of its start and after it."""
+        first, last = self.legs[r].tolist()
+        if first == last:
+            return [(first, self.busy(k, first))]
+        assert self.taken is not None
+        since = float(self.taken[first].service_s[k])
+        return [(first, self.busy(k, first)), (last, self.busy(k, last, since))]
+
+    @cached_property
+    def work_s(self) -> Array:
+        """(K, R) what `slot_use` counts of a request: seconds in a slot, or of the time of engines."""
+        if self.taken is None:
+            return self.service_s
+        shape = (len(self.taken), len(self.classes))
+        each = np.array([x.prompt_work_s + x.decode_work_s for x in self.taken]).reshape(shape).T
+        return np.hstack((each, each[:, self.apart[:, 0]] + each[:, self.apart[:, 1]]))
+
+    def busy(self, k: int, c: int, since_s: float = 0.0) -> Array:
+        """(R, L) what a start of class k takes of c's capacities, in the bin of its start and those after it.
+
+        With engines: a start that comes to c `since_s` later.
+        """
         if self.taken is None:
             return busy_shares(float(self.service_s[k, c]), self.bin_s)[None, :]
         x = self.configurations[c]
         assert x.engine is not None
-        return self.taken[c].shares(x.engine, k, self.bin_s) / x.dp
+        return self.taken[c].shares(x.engine, k, self.bin_s, since_s) / x.dp
 
     @cached_property
     def slots_of(self) -> Ints:
@@ -249,6 +295,7 @@ class OrchestrationTables:
         x = self.configurations[c]
         gpu = f" {self.case.gpu_types[x.gpu]}" if len(self.case.gpu_types) > 1 else ""
         waits = "" if x.waits is None else f" waits {x.waits:g}"
+        gpu += "" if x.stage == "both" else f" {x.stage}"
         return f"{self.case.models[x.model]} {x.parallelism} B{x.batch}{waits}{gpu}"
 
 
@@ -277,12 +324,58 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     configurations = tuple(x for i, x in enumerate(found) if i not in cut)
     t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
-    classes, bin_s, class_of, deadline = _classes(case, tuple(found), t_slice, most)
+    paced = tuple(x for x in found if x.stage != "prefill")
+    classes, bin_s, class_of, deadline = _classes(case, paced, t_slice, most)
     service, first, share, wait, taken = served(case, configurations, classes, class_of, deadline, most)
-    return OrchestrationTables(
+    t = OrchestrationTables(
         case, configurations, tuple(discarded), classes, bin_s, t_slice,
         service, first, share, wait, class_of, deadline, most, taken,
     )  # fmt: skip
+    return with_routes(t) if case.problem.deployment.apart else t
+
+
+def with_routes(t: OrchestrationTables) -> OrchestrationTables:
+    """The tables with every route from a prefill to a decode configuration that some class is in time on."""
+    assert t.taken is not None
+    of, K, equal = t.configurations, len(t.classes), t.case.problem.deployment.link.tensor_parallel == "equal"
+    limit = np.inf if t.case.problem.slo.ttft_s is None else t.case.problem.slo.ttft_s
+    apart: list[tuple[int, int]] = []
+    columns: list[tuple[Array, Array, Array, Array]] = []
+    for m in range(len(t.case.models)):
+        prompt, output, due, k = _requests_of(t.case, t.classes, t.class_of, t.deadline_s, m)
+        prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
+        lies = prompt + output <= t.most_tokens[m] * HELD
+        prefills, decodes = ([c for c, x in enumerate(of) if x.model == m and x.stage == s] for s in STAGES)
+        begins = [of[c].first_s(prompt) + _engine_of(of[c]).after_s(prompt, output) for c in prefills]
+        rests = [of[c].first_s(prompt) + of[c].rest_s(output) for c in decodes]
+        for a, begun in zip(prefills, begins, strict=True):
+            for b, rest in zip(decodes, rests, strict=True):
+                slack = np.minimum(due - begun - rest, limit - begun)
+                can = (slack >= 0) & lies & (prompt <= _engine_of(of[a]).kv_tokens * HELD)
+                can &= prompt + output <= _engine_of(of[b]).kv_tokens * HELD
+                if (equal and of[a].tp != of[b].tp) or not can.any():
+                    continue
+                mine = t.classes.model == m
+                able, count = np.bincount(k, can, K), np.maximum(np.bincount(k, minlength=K), 1)
+                waits = np.bincount(k, np.where(can, slack, 0.0), K) / np.maximum(able, 1)
+                apart.append((a, b))
+                columns.append((
+                    np.where(mine, t.taken[a].service_s + t.taken[b].service_s, np.inf),
+                    np.where(mine, t.taken[a].service_s, 0.0), np.where(mine, able / count, 0.0),
+                    np.where(mine & (able > 0), waits, -np.inf),
+                ))  # fmt: skip
+    if not apart:
+        return t
+    service, first, share, wait = (np.array(column).T for column in zip(*columns, strict=True))
+    return replace(
+        t, apart=np.array(apart, dtype=np.int64), service_s=np.hstack((t.service_s, service)),
+        first_s=np.hstack((t.first_s, first)), share=np.hstack((t.share, share)), wait_s=np.hstack((t.wait_s, wait)),
+    )  # fmt: skip
+
+
+def _engine_of(x: Configuration) -> Engine:
+    assert x.engine is not None
+    return x.engine
 
 
 def most_tokens(case: OrchestrationCase) -> Array:
@@ -372,7 +465,9 @@ def _candidates(
                 )
                 for dp, batch in sorted({(d, b) for d in choose.dp for b in choose.batch}):
                     if lengths is not None and limits is not None:
-                        yield from _engines(case, source, lengths, limits, (m, g, tp, pp, dp, batch), unit, largest[g])
+                        key = m, g, tp, pp, dp, batch
+                        for stage in p.deployment.stages:
+                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage)
                         continue
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
@@ -396,7 +491,7 @@ def _candidates(
 
 def _engines(
     case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
-    largest: int,
+    largest: int, stage: Stage,
 ) -> Iterator[Configuration | Discarded]:  # fmt: skip
     """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
     m, g, tp, pp, dp, batch = key
@@ -404,24 +499,34 @@ def _engines(
     reason = steps if isinstance(steps, str) else _misfit(case, unit, largest, tp * pp * dp, g)
     if not reason and kv < (least := float((lengths.prompt + lengths.output).min())):
         reason = f"{max(kv, 0):,.0f} tokens of KV cache and requests of at least {least:,.0f}"
+    if not reason and stage == "decode" and (lengths.output <= 1).all():
+        reason = "of one output token, nothing is left to decode"
     if not reason and not isinstance(steps, str):
-        for waits in limits.wait_levels:
-            engine = Engine.at(steps, limits, kv, lengths, batch, waits)
+        transfer = None
+        if stage != "both":
+            served = case.problem.models[m]
+            work = layer_work(case.architectures[m], served.weights, served.kv)
+            transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link)
+        levels = limits.wait_levels[: None if stage != "decode" else 1]  # no prompt waits where none is
+        some = False
+        for waits in levels:
+            engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
             if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
-                break  # whatever waits
+                continue  # a queue of prompts may be too long; others are so whatever waits
+            some = True
             prompt = float(lengths.weight @ lengths.prompt)
             rate = np.full(batch * dp, 1.0 / engine.token_s)
             yield Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
-                waits if len(limits.wait_levels) > 1 else None,
+                waits if len(levels) > 1 else None,
             )  # fmt: skip
-        else:
+        if some:
             return
         reason = f"max_num_seqs {limits.max_num_seqs} allows for {engine.capacity[REQUESTS]:.0f} requests in the mean"
         if batch <= engine.capacity[REQUESTS]:
             reason = f"{kv:,.0f} tokens of KV cache, which two requests may fill"
-    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason))
+    yield Discarded(case.models[m], case.gpu_types[g], tp, pp, dp, batch, str(reason), stage)
 
 
 def _lengths(case: OrchestrationCase, m: int, most: Array) -> Lengths:
@@ -625,13 +730,7 @@ def served(
     taken: list[Taken] = []
     for c, x in enumerate(configurations):
         mine = np.flatnonzero(classes.model == x.model)
-        if class_of is not None and deadline is not None and case.trace is not None:
-            r = np.flatnonzero(case.request_model == x.model)
-            prompt, output = (v[r].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
-            due, k = deadline[r], class_of[r]
-        else:
-            prompt, output, due = (v[mine] for v in (classes.prompt_tokens, classes.output_tokens, classes.deadline_s))
-            k = mine
+        prompt, output, due, k = _requests_of(case, classes, class_of, deadline, x.model)
         count = np.bincount(k, minlength=K)[mine]
         if x.engine is None:
             first[mine, c] = x.first_s(classes.prompt_tokens[mine])
@@ -639,6 +738,8 @@ def served(
         else:
             prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
             taken.append(Taken.by(x.engine, prompt, output, k, K))
+            if x.stage != "both":
+                continue
             first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]
         begun = x.first_s(prompt)
         slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
@@ -652,6 +753,19 @@ def served(
     beyond = classes.prompt_tokens + classes.output_tokens > most[classes.model] * HELD
     share[beyond], wait[beyond] = 0.0, -np.inf
     return service, first, share, wait, tuple(taken) if case.problem.continuous is not None else None
+
+
+def _requests_of(
+    case: OrchestrationCase, classes: RequestClasses, class_of: Ints | None, deadline: Array | None, m: int
+) -> tuple[Array, Array, Array, Ints]:
+    """Prompt and output tokens, seconds they are due after and class of a model's requests, or of its classes."""
+    if class_of is not None and deadline is not None and case.trace is not None:
+        r = np.flatnonzero(case.request_model == m)
+        prompt, output = (v[r].astype(float) for v in (case.trace.prompt_tokens, case.trace.output_tokens))
+        return prompt, output, deadline[r], class_of[r]
+    k = np.flatnonzero(classes.model == m)
+    prompt, output, due = (v[k] for v in (classes.prompt_tokens, classes.output_tokens, classes.deadline_s))
+    return prompt, output, due, k
 
 
 def dominated(case: OrchestrationCase, configurations: Sequence[Configuration]) -> dict[int, int]:

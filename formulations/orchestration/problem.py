@@ -23,10 +23,12 @@ from optmodels.limits import Limit
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import check_speculation, written_out
+from optmodels.serving.stages import Deployment
 from optmodels.traces.shape import dispersion
 from optmodels.traces.spec import TraceSpec, load_trace
 from optmodels.traces.types import Label, Prefixes, Trace
 from optmodels.units import (
+    GBPS,
     Fraction,
     Gib,
     NonNegativeGib,
@@ -459,6 +461,7 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
     )
@@ -586,6 +589,20 @@ class OrchestrationCase:
         return rate, max(1.0, dispersion(arrival, BURST_S)) if measured else given
 
     @cached_property
+    def largest_server(self) -> Ints:
+        """(G,) GPUs, working or not, of the largest server of each type."""
+        found = np.zeros(len(self.gpu_types), dtype=np.int64)
+        for s in self.problem.cluster.servers:
+            g = self.gpu_types.index(s.gpu)
+            found[g] = max(found[g], s.gpus)
+        return found
+
+    def net_bytes_per_s(self, g: int, gpus: int) -> float:
+        """What so many GPUs of a type have of their server's network: as large a share of it as of the GPUs."""
+        net = self.problem.deployment.link.net_gbps or 0.0
+        return net * GBPS * min(1.0, gpus / int(self.largest_server[g]))
+
+    @cached_property
     def servers_of(self) -> tuple[tuple[ServerLine, ...], ...]:
         """The servers by GPU type."""
         found: list[list[ServerLine]] = [[] for _ in self.gpu_types]
@@ -637,6 +654,8 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
             wrong.unknown(f"latency.decay[{i}].model", row.model, "a model of this file", names)
     if p.certify != "none" and p.continuous is None:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
+    if p.deployment.apart:
+        _apart(p, wrong)
     known_models = [a for a in architectures if a is not None]
     check_speculation(p.engine, known_models, p.serving == "continuous", wrong)
     trace, request_model, factor, notes = _requests(p, names, wrong)
@@ -647,6 +666,24 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
         architectures=tuple(known_models),
         trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
     )  # fmt: skip
+
+
+def _apart(p: Orchestration, wrong: Mistakes) -> None:
+    """What prefill and decode apart need, and what nobody has said what it means there."""
+    stages = list(p.deployment.stages)
+    if p.continuous is None:
+        wrong.add("deployment.stages", stages, "[both] with serving: slots, which prefill and decode in one place")
+    if p.deployment.link.net_gbps is None:
+        wrong.add("deployment.link.net_gbps", None, "of each server, in Gbit/s: caches go through it")
+    if p.certify != "none":
+        expected = "none with prefill and decode apart: a promise of two engines has no cut of one"
+        wrong.add("certify", p.certify, expected)
+    if p.change.running:
+        expected = "none with prefill and decode apart: what runs is not said to do one stage"
+        wrong.add("change.running", len(p.change.running), expected)
+    if p.continuous is not None and p.continuous.speculation:
+        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
+        wrong.add("engine.speculation", len(p.continuous.speculation), expected)
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:

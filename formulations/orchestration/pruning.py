@@ -56,7 +56,7 @@ def dominated(t: OrchestrationTables) -> Pruned:
         if priced and running[b]:
             continue  # stopping it costs
         served = p.models[x.model]
-        if not useful[:, b].any() and not served.minimum_instances:
+        if not useful[:, (t.legs == b).any(axis=1)].any() and not served.minimum_instances:
             keep[b], cut[b] = False, "no class of requests may use it"
             continue
         if t.taken is not None:
@@ -130,15 +130,24 @@ def admitted_share(t: OrchestrationTables) -> Array:
     return share
 
 
+def together(t: OrchestrationTables) -> OrchestrationTables:
+    """The tables without what does one stage only."""
+    if not t.case.problem.deployment.apart:
+        return t
+    return restrict(t, np.array([x.stage == "both" for x in t.configurations], dtype=bool))
+
+
 def restrict(t: OrchestrationTables, keep: Mask) -> OrchestrationTables:
     """The tables with some of the configurations only; scores stay those of the full tables."""
-    chosen = np.flatnonzero(keep)
+    keep = np.asarray(keep, dtype=bool)
+    chosen, routes = np.flatnonzero(keep), np.logical_and(*keep[t.legs].T)
+    place = np.cumsum(keep) - 1
     p = t.case.problem
     objective = p.objective.model_copy(update={"latency_threshold_s": latency_threshold(t)})
     case = replace(t.case, problem=p.model_copy(update={"objective": objective}))
     return replace(
         t, case=case, configurations=tuple(t.configurations[c] for c in chosen),
         taken=None if t.taken is None else tuple(t.taken[c] for c in chosen),
-        service_s=t.service_s[:, chosen], first_s=t.first_s[:, chosen], share=t.share[:, chosen],
-        wait_s=t.wait_s[:, chosen],
+        service_s=t.service_s[:, routes], first_s=t.first_s[:, routes], share=t.share[:, routes],
+        wait_s=t.wait_s[:, routes], apart=place[t.apart[routes[len(keep) :]]],
     )  # fmt: skip

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,9 +21,10 @@ import numpy.typing as npt
 
 from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
-from formulations.orchestration.recomputed_engines import Level, level
+from formulations.orchestration.recomputed_engines import Level, Sent, level
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.work import LayerWork, layer_work
+from optmodels.serving.continuous import Stage
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
@@ -45,6 +47,7 @@ class Candidate:
         tokens_per_s: of one request when the batch is full.
         prefill_s_per_token: of the prompt.
         refused: why no plan may use it; empty if one may.
+        stage: of its requests that it does.
         level: of its engines, with continuous serving.
         waits: that this level is for, where the instance has several.
         able: share of those in time by its latencies that certification lets count.
@@ -63,6 +66,7 @@ class Candidate:
     level: Level | None = None
     waits: float | None = None
     able: float = 1.0
+    stage: Stage = "both"
 
     def first_s(self, prompt: Array) -> Array:
         """Seconds from a start to the first token."""
@@ -72,10 +76,17 @@ class Candidate:
         """Seconds from there to the last one."""
         return output / self.tokens_per_s if self.level is None else self.level.rest_s(output)
 
+    def leaves_s(self, prompt: Array, output: Array) -> Array:
+        """Seconds from the first token until a request leaves: done, or with its cache."""
+        return self.rest_s(output) if self.level is None else self.level.gone_s(prompt, output)
+
     @property
     def slots(self) -> int:
         """Requests an instance decodes at once."""
         return self.batch * self.dp
+
+
+Way = tuple[Candidate, Candidate]  # that a request begins and ends on: the same one, or prefill and decode apart
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,7 @@ class Recomputed:
     """An instance as a plan is checked against it.
 
     Attributes:
-        candidates: by (model, GPU, tp, pp, dp, batch), those refused too.
+        candidates: by (model, GPU, tp, pp, dp, batch, stage), those refused too.
         groups: in the order of the plan's classes.
         bins: T.
         bin_s: width of each.
@@ -120,25 +131,42 @@ class Recomputed:
     """
 
     case: OrchestrationCase
-    candidates: dict[tuple[str, str, int, int, int, int, float | None], Candidate]
+    candidates: dict[tuple[str, str, int, int, int, int, float | None, Stage], Candidate]
     groups: tuple[Group, ...]
     bins: int
     bin_s: float
     t_slice_s: Array
 
-    def in_time(self, q: Group, c: Candidate) -> tuple[float, float]:
-        """Share of a group in time on an idle instance, and the mean wait, seconds, that this share can afford."""
+    def in_time(self, q: Group, way: Way) -> tuple[float, float]:
+        """Share of a group in time on idle instances, and the mean wait, seconds, that this share can afford."""
         limit = self.case.problem.slo.ttft_s
-        first = c.first_s(q.prompt)
-        slack = q.due - first - c.rest_s(q.output)
+        begin, end = way
+        first, able = begin.first_s(q.prompt), np.ones(len(q.prompt), dtype=bool)
+        slack = q.due - first - begin.leaves_s(q.prompt, q.output)
+        if end is not begin:
+            first = first + begin.leaves_s(q.prompt, q.output)
+            slack = slack - end.first_s(q.prompt) - end.rest_s(q.output)
+            equal = self.case.problem.deployment.link.tensor_parallel == "equal"
+            able &= (begin.stage, end.stage) == ("prefill", "decode") and not (equal and begin.tp != end.tp)
+        else:
+            able &= begin.stage == "both"
         if limit is not None:
             slack = np.minimum(slack, limit - first)
-        able = slack >= 0
-        if c.level is not None:
-            able &= q.prompt + q.output <= c.level.kv_tokens * ROUNDING
+        able &= slack >= 0
+        if end.level is not None and begin.level is not None:
+            able &= q.prompt + q.output <= end.level.kv_tokens * ROUNDING
+            able &= q.prompt <= begin.level.kv_tokens * ROUNDING
         if q.too_long or not able.any():
             return 0.0, -1.0
-        return float(able.mean()) * c.able, float(slack[able].mean())
+        return float(able.mean()) * end.able, float(slack[able].mean())
+
+    def ways(self) -> Iterator[Way]:
+        """Every candidate alone, and every one that prefills with every one that decodes."""
+        usable = [c for c in self.candidates.values() if not c.refused]
+        for c in usable:
+            if c.stage == "both":
+                yield c, c
+            yield from ((c, d) for d in usable if (c.stage, d.stage, c.model) == ("prefill", "decode", d.model))
 
     def latency_threshold_s(self) -> float:
         """First-token latency that counts as 0 in MS(8): given, or the longest that any pair allows."""
@@ -146,28 +174,38 @@ class Recomputed:
         if given is not None:
             return given
         longest = 0.0
-        for c in self.candidates.values():
+        for way in self.ways():
             for q in self.groups:
-                if c.refused or c.model != q.model:
+                if way[0].model != q.model:
                     continue
-                share, wait = self.in_time(q, c)
+                share, wait = self.in_time(q, way)
                 if share > 0:
-                    longest = max(longest, wait + first_s(q, c))
+                    longest = max(longest, wait + first_s(q, way))
         return longest or 1.0
 
 
-def first_s(q: Group, c: Candidate) -> float:
-    """Seconds from a start to the first token: in a slot of the mean request, on an engine in the mean of them."""
+def legs(way: Way) -> tuple[Candidate, ...]:
+    """The candidates that a request goes to, one after the other."""
+    return way if way[0] is not way[1] else way[:1]
+
+
+def first_s(q: Group, way: Way) -> float:
+    """Seconds from a start to the first token: in a slot of the mean request, on an engine in the mean of them.
+
+    Where it is prefilled apart, the user has it when the cache is sent.
+    """
+    c, end = way
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens
-    return float(c.first_s(q.prompt).mean())
+    first = c.first_s(q.prompt)
+    return float((first if end is c else first + c.leaves_s(q.prompt, q.output)).mean())
 
 
 def service_s(q: Group, c: Candidate) -> float:
     """Seconds in a slot: prefill and decoding at the rate of the full batch; or on an engine at its level."""
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
-    return float((c.first_s(q.prompt) + c.rest_s(q.output)).mean())
+    return float((c.first_s(q.prompt) + c.leaves_s(q.prompt, q.output)).mean())
 
 
 def work_s(q: Group, c: Candidate) -> float:
@@ -190,13 +228,13 @@ def recompute(problem: Orchestration) -> Recomputed:
     source = RateSource(case, *(np.array([x[i] for x in lengths]) for i in (0, 1)))
     t_slice = np.array([_t_slice(case, source, m) for m in range(len(works))])
     listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m])]
-    possible = [c for c in listed if not c.refused]
+    possible = [c for c in listed if not c.refused and c.stage != "prefill"]
     if case.trace is None:
         groups, bin_s = _rates(case, t_slice, held)
     else:
         groups, bin_s = _requests(case, case.trace, possible, t_slice, held, [x[1] for x in lengths])
     candidates = {
-        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.waits): c
+        (case.models[c.model], case.gpu_types[c.gpu], c.tp, c.pp, c.dp, c.batch, c.waits, c.stage): c
         for c in (*listed, *_superfluous(case, possible))
     }
     return Recomputed(case, candidates, groups, len(groups[0].arrivals), bin_s, t_slice)
@@ -313,7 +351,8 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
     """The same of engines that batch continuously: every batch a level."""
     p = case.problem
     choose = p.models[m].candidates or p.candidates
-    held = _most_tokens(case, m, layer_work(case.architectures[m], p.models[m].weights, p.models[m].kv)) * ROUNDING
+    work = layer_work(case.architectures[m], p.models[m].weights, p.models[m].kv)
+    held = _most_tokens(case, m, work) * ROUNDING
     prompt, output, weight = _asked(case, m, held)
     for g, _ in enumerate(case.gpu_types):
         largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
@@ -321,9 +360,13 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
             across, stages = p.cluster.tensor_groups_cross_servers, p.cluster.pipelines_cross_servers
             unit = 1 if across else tp if stages else tp * pp
             steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
-            levels = limits.wait_levels
-            for dp, batch, waits in product(sorted(set(choose.dp)), sorted(set(choose.batch)), levels):
-                refused, of = "", None
+            each = product(sorted(set(choose.dp)), sorted(set(choose.batch)), p.deployment.stages, limits.wait_levels)
+            for dp, batch, stage, waits in each:
+                if stage == "decode" and waits != limits.wait_levels[0]:
+                    continue  # no prompt waits there
+                refused, of, sent = "", None, None
+                if stage != "both":
+                    sent = Sent(partial(_cache_bytes, work), case.net_bytes_per_s(g, tp * pp), p.deployment.link)
                 if isinstance(steps, str):
                     refused = steps
                 elif unit > largest:
@@ -332,25 +375,25 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     refused = f"at most {case.free_gpus[g]} GPUs"
                 elif kv < float((prompt + output).min()):
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
+                elif stage == "decode" and (output <= 1).all():
+                    refused = "an answer of more than one token"
                 else:
                     of = level(
-                        steps,
-                        limits,
-                        kv,
-                        prompt,
-                        output,
-                        weight,
-                        batch,
-                        waits,
-                        case.stream(m),
-                        limits.speculates(case.architectures[m]),
-                    )
+                        steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
+                        limits.speculates(case.architectures[m]), stage, sent,
+                    )  # fmt: skip
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
-                stated = waits if len(levels) > 1 else None
-                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated)
+                stated = waits if len(limits.wait_levels) > 1 and stage != "decode" else None
+                yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage)
+
+
+def _cache_bytes(work: LayerWork, prompt: Array) -> Array:
+    """Of the KV caches of prompts, whatever the number of GPUs that hold them."""
+    kept = work.window_share * np.maximum(prompt - work.window_tokens, 0.0) if work.window_share else 0.0
+    return (prompt - kept) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
 
 
 def _asked(case: OrchestrationCase, m: int, held: float) -> tuple[Array, Array, Array]:

@@ -7,6 +7,7 @@ busy.py or `optmodels.serving.continuous`. Both read the same costs of steps and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,10 +21,27 @@ from formulations.orchestration.rates import Steps
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.engines import drafted, steps_after
+from optmodels.serving.continuous import Stage
+from optmodels.serving.stages import Link
 
 Array = npt.NDArray[np.float64]
 FULL = 0.005  # probability that running requests or their KV do not fit
 FILLED = 0.9  # of the room for prompts in a step
+
+
+@dataclass(frozen=True)
+class Sent:
+    """KV caches that an engine of one stage sends or receives.
+
+    Attributes:
+        bytes_of: of the caches of prompts of so many tokens.
+        net_bytes_per_s: of its server's network, its share.
+        link: as in the file.
+    """
+
+    bytes_of: Callable[[Array], Array]
+    net_bytes_per_s: float
+    link: Link
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,7 @@ class Level:
         burst_s: what bursts add to the mean square of turns, over a turn: (I − 1)·(share of all requests)·(mean turn).
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
+        stage, sent: what it does of its requests, and how their caches come or go.
     """
 
     costs: StepCosts
@@ -53,21 +72,42 @@ class Level:
     burst_s: float
     slope_s: float
     limits: dict[str, float]
+    stage: Stage = "both"
+    sent: Sent | None = None
 
     def prompt_s(self, prompt: Array) -> Array:
         """Seconds that prompts add to steps."""
+        if self.stage == "decode":
+            return 0.0 * prompt
         return _prompt_s(self.costs, self.engine, prompt, self.charged)
 
     def decode_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the tokens after the first add to steps."""
+        if self.stage == "prefill":
+            return 0.0 * prompt
         return _decode_s(self.costs, prompt, output, self.slope_s)
 
     def first_s(self, prompt: Array) -> Array:
-        """Seconds from a start to the first token."""
+        """Seconds from a start to the first token; of an engine that decodes from a cache's leaving to its step."""
+        if self.stage == "decode":
+            return self.step_s + self.costs.request_s + self.moving_s(prompt)
         steps = np.ceil(prompt / self.engine.chunk(self.costs.drafts)) + 0.5
         own = steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s
         found: Array = self.later * (own + self.wait_s)
         return found
+
+    def moving_s(self, prompt: Array) -> Array:
+        """Seconds in which a cache goes through this engine's network, which others leave that much of."""
+        assert self.sent is not None
+        free = 1 - self.sent.link.most_used
+        return self.sent.bytes_of(prompt) / (free * self.sent.net_bytes_per_s)
+
+    def gone_s(self, prompt: Array, output: Array) -> Array:
+        """Seconds from the first token, or the first step of those that decode, until a request leaves."""
+        if self.stage == "prefill":
+            assert self.sent is not None
+            return self.moving_s(prompt) + self.sent.link.latency_s
+        return self.rest_s(output)
 
     def occupies_s(self, prompt: Array) -> Array:
         """Seconds for which a prompt keeps others from being prefilled."""
@@ -82,14 +122,19 @@ class Level:
 
 def level(
     steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
-    waits: float, stream: tuple[float, float], speculation: Speculation | None = None,
+    waits: float, stream: tuple[float, float], speculation: Speculation | None = None, stage: Stage = "both",
+    sent: Sent | None = None,
 ) -> Level:  # fmt: skip
     """The level of a batch and a wait for requests of these lengths, each as often as `weight` (sum 1) says.
 
     `stream`: requests of the model per second, and the index of dispersion of their arrivals.
     """
+    if stage == "prefill":  # what it makes of an answer is its first token
+        output = 1 + 0 * output
     costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
     room, chunks = engine.room(costs.drafts), np.ceil(prompt / engine.chunk(costs.drafts))
+    if stage == "decode":
+        chunks = 0 * chunks
     lasts = chunks + _steps_after(costs, output)
     turns = float((weight * lasts).sum())
     unlike = costs.experts is not None or costs.mixed_context_s > costs.context_s
@@ -100,48 +145,49 @@ def level(
         touched = 1 - (1 - costs.experts.active / costs.experts.experts) ** tokens
         experts = costs.experts.all_s * (touched + mixed * (1 - touched))
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
+    together: float = batch  # requests in a step
+    if stage == "prefill":
+        together = min(batch, max(1.0, FILLED * room * turns / float((weight * prompt).sum())))
     ways = []
-    for charged in (False, True):
+    for charged in (False, True) if stage == "both" else (stage == "decode",):
         fixed = costs.fixed_s + experts + (0.0 if charged else costs.prompt_step_s)
-        work = _prompt_s(costs, engine, prompt, charged) + _decode_s(costs, prompt, output, slope)
+        work = _decode_s(costs, prompt, output, slope)
+        if stage != "decode":
+            work = work + _prompt_s(costs, engine, prompt, charged)
         each = float((weight * work).sum()) / turns
-        ways.append((fixed + batch * each, fixed, each, charged))
+        ways.append((fixed + together * each, fixed, each, charged))
     step, fixed, each, charged = min(ways)
-    load = 1 - fixed / step
-    size = prompt + output / 2 + costs.drafts
+    load = busy = 1 - fixed / step
+    wait = mean_wait = burst = 0.0
+    if stage != "decode":
+        occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
+        turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
+        served_per_s = load / (turns * each)  # its time over the work of a request
+        burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
+        wait = waits * turn * (batch if stage == "prefill" else 1)
+        mean_wait = wait if engine.bursts is None else wait / _most_of_mean(engine.quantile)
+        if stage == "prefill":  # its crowd is a queue's
+            busy = min(load, turn / (turn + float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)))
+    size = prompt + (0 if stage == "prefill" else output / 2) + costs.drafts
     lasting = weight * lasts * size
     typical = float((lasting * size).sum() / lasting.sum())
-    crowd = _crowd(engine.quantile, batch, load)
+    crowd = _crowd(engine.quantile, batch, busy)
     limits = {
         "time": load,
-        "running requests": _mean_below(engine.max_num_seqs, load),
-        "KV tokens": typical * _mean_below(kv_tokens / typical, load),
-        "prompt tokens of a step": FILLED * room,
-        "waiting of prompts": 1.0,
+        "running requests": _mean_below(engine.max_num_seqs, busy),
+        "KV tokens": typical * _mean_below(kv_tokens / typical, busy),
     }
-    if mixed < 1:
-        limits["chunks of a step"] = mixed
+    if stage != "decode":
+        limits |= {"prompt tokens of a step": FILLED * room, "waiting of prompts": 1.0}
+        if mixed < 1:
+            limits["chunks of a step"] = mixed
+    if stage != "both":
+        limits["network for KV caches"] = 1.0
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
-    occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
-    turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
-    served_per_s = load / (turns * each)  # its time over the work of a request
-    burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
-    mean_wait = waits * turn if engine.bursts is None else waits * turn / _most_of_mean(engine.quantile)
     return Level(
-        costs,
-        steps.later,
-        engine,
-        kv_tokens,
-        fixed,
-        step,
-        token,
-        charged,
-        waits * turn,
-        mean_wait,
-        burst,
-        slope,
-        limits,
-    )
+        costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, slope, limits,
+        stage, sent,
+    )  # fmt: skip
 
 
 def _most_of_mean(quantile: float) -> float:
@@ -249,26 +295,38 @@ def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
     return total / (until_s - since_s)
 
 
-def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float) -> dict[str, Array]:
-    """What requests of these lengths, started along x, take of one resource after the other; bins and two more."""
-    first, rest = of.first_s(prompt), of.rest_s(output)
-    until_first, until_last = float(first.mean()), float((first + rest).mean())
+def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
+    """What requests of these lengths, started along x, take of one resource after the other; bins and two more.
+
+    They come to this engine `since_s` after their start.
+    """
+    first, rest = of.first_s(prompt), of.gone_s(prompt, output)
+    if of.stage == "prefill":
+        output = 0 * output
+    to_first, to_last = float(first.mean()), float((first + rest).mean())
     beside = prompt + of.costs.drafts
     held = float((first * beside + rest * (beside + output / 2)).mean())
-    flat = until_first * prompt.mean() + (until_last - until_first) * (prompt.mean() + output.mean() / 2)
-    prompts = started_between(x, 0.0, until_first, bin_s)
-    runs = started_between(x, 0.0, until_last, bin_s)
-    decoding = until_last - until_first
-    kv = prompt.mean() * runs + output.mean() * growing_between(x, until_first, until_last, bin_s)
+    flat = to_first * prompt.mean() + (to_last - to_first) * (prompt.mean() + output.mean() / 2)
+    prompts = started_between(x, since_s, since_s + to_first, bin_s)
+    runs = started_between(x, since_s, since_s + to_last, bin_s)
+    decoding = to_last - to_first
+    kv = prompt.mean() * runs + output.mean() * growing_between(x, since_s + to_first, since_s + to_last, bin_s)
     decode = float(of.decode_s(prompt, output).mean()) / decoding if decoding > 0 else 0.0
-    own, chunks = of.occupies_s(prompt), np.ceil(prompt / of.engine.chunk(of.costs.drafts))
-    return {
-        "time": prompts * float(of.prompt_s(prompt).mean()) / until_first + (runs - prompts) * decode,
+    found = {
+        "time": prompts * float(of.prompt_s(prompt).mean()) / to_first + (runs - prompts) * decode,
         "running requests": runs,
         "KV tokens": kv * held / flat,
-        "prompt tokens of a step": prompts * prompt.mean() * of.step_s / until_first,
-        "waiting of prompts": prompts
-        * float((own + own * (own + of.burst_s) / (2 * of.mean_wait_s)).mean())
-        / until_first,
-        "chunks of a step": prompts * float(chunks.mean()) * of.step_s / until_first,
     }
+    if of.stage != "decode":
+        own, chunks = of.occupies_s(prompt), np.ceil(prompt / of.engine.chunk(of.costs.drafts))
+        waiting = own + own * (own + of.burst_s) / (2 * of.mean_wait_s)
+        found |= {
+            "prompt tokens of a step": prompts * prompt.mean() * of.step_s / to_first,
+            "waiting of prompts": prompts * float(waiting.mean()) / to_first,
+            "chunks of a step": prompts * float(chunks.mean()) * of.step_s / to_first,
+        }
+    if of.sent is not None:
+        used = float(of.sent.bytes_of(prompt).mean()) / (of.sent.link.most_used * of.sent.net_bytes_per_s)
+        moving = (runs - prompts) / decoding if of.stage == "prefill" else prompts / to_first
+        found["network for KV caches"] = moving * used
+    return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.engines import Engine as Level
 from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
@@ -17,6 +19,7 @@ from optmodels.simulation.continuous import Dispatcher as EnginePolicy
 from optmodels.simulation.options import ReplayOptions
 from optmodels.traces.types import Prefixes
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
@@ -34,7 +37,7 @@ def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> 
             raise InputError(Mistake(None, "plan.configurations[].engine", None, "an engine, with continuous serving"))
         one = Engine(
             e.costs, int(e.kv_tokens), line.max_num_seqs, line.max_num_batched_tokens, line.chunk_tokens, pool=x.model,
-            kind=instance.configuration, step_s=caution * e.step_s,
+            kind=instance.configuration, step_s=0.0 if x.stage == "prefill" else caution * e.step_s,
         )  # fmt: skip
         made += [one] * x.dp
         whose += [i] * x.dp
@@ -78,9 +81,12 @@ def serve(
             expected_output_tokens=np.maximum(r.expected_output_tokens, 1), prefixes=_shareable(r.prefixes, engines),
         )  # fmt: skip
         rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
+        planned = np.concatenate((shares.weight, rest), axis=2)
+        if any(c.stage != "both" for c in p.configurations):
+            return _apart(t, p, arrivals, engines, whose, way, planned, shares.bin_s, at=np.flatnonzero(able), of=n)
         seen = simulate(
-            arrivals, engines, cast(EnginePolicy, way.policy), planned=np.concatenate((shares.weight, rest), axis=2),
-            planned_bin_s=shares.bin_s, within="earliest_finish", refuse=way.overflow_protection,
+            arrivals, engines, cast(EnginePolicy, way.policy), planned=planned, planned_bin_s=shares.bin_s,
+            within="earliest_finish", refuse=way.overflow_protection,
         )  # fmt: skip
         got = seen.served
         at = np.flatnonzero(able)[got]
@@ -88,3 +94,103 @@ def serve(
         start[at], first[at], finish[at] = seen.start_s[got], seen.first_s[got], seen.finish_s[got]
         np.maximum.at(busy, whose, seen.busy_s)
     return Outcomes(index, start, first, finish, (index >= 0) & way.overflow_protection, busy)
+
+
+def _apart(
+    t: OrchestrationTables, p: OrchestrationPlan, a: Arrivals, engines: list[Engine], whose: Ints, way: Dispatcher,
+    planned: Floats, planned_bin_s: float, at: Ints, of: int,
+) -> Outcomes:  # fmt: skip
+    """The same where some engines only prefill and others only decode; of `of` requests those `at` are sent.
+
+    Which requests of a class are served apart follows the plan's shares in turn, whatever the dispatcher. They go to a
+    prefill engine, their deadline there being less what sending and the fastest of the plan's decoding take; and with
+    their cache to a decode engine of the pairs that the plan has with the first, where nobody is refused any more. A
+    first token counts when its cache is sent, and a cache comes as late as to the engine that receives it slowest.
+    """
+    rows, n, K = rows_of(t, p), len(a), len(t.classes)
+    lines = [_engine_of(t, c) for c in rows]
+    stage = np.array([e.stage for e in lines])
+    kind = np.array([e.kind for e in engines], dtype=np.int64)
+    begins, ends = np.flatnonzero(stage[kind] != "decode"), np.flatnonzero(stage[kind] == "decode")
+    prefill = stage == "prefill"
+    bins = np.minimum(a.arrival_s / planned_bin_s, len(planned) - 1).astype(np.int64)
+    some = planned[:, :, :-1].sum(axis=2)
+    portion = planned[:, :, :-1][:, :, prefill].sum(axis=2) / np.where(some > 0, some, 1.0)
+    apart = np.zeros(n, dtype=bool)
+    for k in np.unique(a.klass):  # in turn: whoever brings the sum of shares to the next whole number
+        mine = np.flatnonzero(a.klass == k)
+        total = np.cumsum(portion[bins[mine], k]) + 0.5
+        apart[mine] = np.floor(total) > np.floor(np.append(0.5, total[:-1]))
+    whole = np.isin(a.pool, [engines[i].pool for i in begins if not prefill[engines[i].kind]])
+    able = np.isin(a.pool, [engines[i].pool for i in begins if prefill[engines[i].kind]])
+    apart = (apart & able) | ~whole
+    prompt, output = a.input_tokens.astype(float), a.output_tokens.astype(float)
+    sends, rest, slowest = np.zeros(n), np.full(n, np.inf), np.zeros(n)
+    for j, e in enumerate(lines):
+        mine = apart & (a.pool == t.configurations[rows[j]].model)
+        if e.stage == "prefill":
+            sends[mine] = np.maximum(sends[mine], e.after_s(prompt[mine], output[mine]))
+        elif e.stage == "decode":
+            assert e.transfer is not None
+            rest[mine] = np.minimum(rest[mine], e.first_s(prompt[mine]) + e.rest_s(output[mine]))
+            slowest[mine] = np.maximum(slowest[mine], e.transfer.seconds(prompt[mine], latency=False))
+    later = np.where(apart, sends + np.where(np.isfinite(rest) & (output > 1), rest, 0.0), 0.0)
+    # Of a class those served apart are a class of their own, and the engines that prefill a pool of theirs.
+    weights = np.zeros((len(planned), 2 * K, planned.shape[2]))
+    weights[:, :K, :-1] = planned[:, :, :-1] * ~prefill / np.where(portion < 1, 1 - portion, 1.0)[:, :, None]
+    weights[:, K:, :-1] = planned[:, :, :-1] * prefill / np.where(portion > 0, portion, 1.0)[:, :, None]
+    weights[:, :, -1] = np.tile(planned[:, :, -1], (1, 2))
+    policy = cast(EnginePolicy, way.policy)
+    seen = simulate(
+        replace(
+            a, output_tokens=np.where(apart, 1, a.output_tokens), klass=a.klass + K * apart, pool=2 * a.pool + apart,
+            expected_output_tokens=np.where(apart, 1, a.expected_output_tokens), deadline_s=a.deadline_s - later,
+            ttft_limit_s=a.ttft_limit_s - sends,
+        ),
+        [replace(engines[i], pool=2 * engines[i].pool + int(prefill[engines[i].kind])) for i in begins], policy,
+        planned=_kinds(weights, kind[begins]), planned_bin_s=planned_bin_s, within="earliest_finish",
+        refuse=way.overflow_protection,
+    )  # fmt: skip
+    got, first, finish = seen.served, seen.first_s + sends, np.where(apart, seen.first_s + sends, seen.finish_s)
+    busy_s = np.zeros(len(engines))
+    busy_s[begins] = seen.busy_s
+    on = np.flatnonzero(got & apart & (a.output_tokens > 1))
+    arrival = first + slowest
+    on = on[np.argsort(arrival[on], kind="stable")]
+    pairs = np.zeros((len(rows), K, len(rows) + 1))
+    s = p.shares
+    np.add.at(pairs, (np.array(s.configuration, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
+                      np.array(s.decode or s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
+    pairs[:, :, :-1] *= ~prefill & (stage == "decode")
+    pairs /= np.maximum(pairs.sum(axis=2, keepdims=True), 1e-300)
+    if len(on) and len(ends):
+        from_kind = kind[begins[seen.instance[on]]]
+        decoded = simulate(
+            Arrivals.of(
+                arrival[on], a.input_tokens[on], a.output_tokens[on], pool=a.pool[on], priority=a.priority[on],
+                expected_output_tokens=a.expected_output_tokens[on], received_tokens=a.input_tokens[on],
+                klass=from_kind * K + a.klass[on],
+            ),
+            [engines[i] for i in ends], policy, planned=_kinds(pairs.reshape(len(rows) * K, -1), kind[ends]),
+            within="earliest_finish",
+        )  # fmt: skip
+        finish[on] = decoded.finish_s
+        busy_s[ends] = decoded.busy_s
+    index, start = np.full(of, -1, dtype=np.int64), np.full(of, np.inf)
+    firsts, finishes, busy = np.full(of, np.inf), np.full(of, np.inf), np.zeros(len(p.instances))
+    index[at[got]] = whose[begins[seen.instance[got]]]
+    start[at[got]], firsts[at[got]], finishes[at[got]] = seen.start_s[got], first[got], finish[got]
+    np.maximum.at(busy, whose, busy_s)
+    return Outcomes(index, start, firsts, finishes, (index >= 0) & way.overflow_protection, busy)
+
+
+def _kinds(shares: Floats, kinds: Ints) -> Floats:
+    """Shares of so many kinds of instances as there are, the last refused; no request goes to those left out."""
+    most = int(kinds.max()) + 1
+    return np.concatenate((shares[..., :most], shares[..., -1:]), axis=-1)
+
+
+def _engine_of(t: OrchestrationTables, c: int) -> Level:
+    found = t.configurations[c].engine
+    assert found is not None
+    return found

@@ -9,9 +9,9 @@ import numpy as np
 from rich.table import Table
 
 from formulations.orchestration.certify import planned
-from formulations.orchestration.making import rows_of
+from formulations.orchestration.making import routes_of, rows_of
 from formulations.orchestration.named import name_requests, requests_table
-from formulations.orchestration.plan import CertificationLine, OrchestrationPlan
+from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
 from optmodels.reporting.sources import at_most, source_entries, source_lines
@@ -72,7 +72,8 @@ def _latency(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]:
     share = None
     if sum(s.admitted) > 0 and all(end is not None for end in ends):
         k, j, admitted = np.array(s.request_class), np.array(s.configuration), np.array(s.admitted)
-        c, (tbt, ttft) = np.array(rows)[j], np.array(ends, dtype=float)[j].T
+        c, bounds = routes_of(t, plan), np.array(ends, dtype=float)
+        ttft, tbt = bounds[j, 1], bounds[s.decode or j, 0]
         first, service = t.first_s[k, c], t.service_s[k, c]
         later = first * (ttft - 1.0) + (service - first) * (tbt - 1.0)
         share = float(admitted[later <= t.wait_s[k, c]].sum() / admitted.sum())
@@ -93,15 +94,16 @@ def _timeline(t: OrchestrationTables, plan: OrchestrationPlan) -> dict[str, Any]
         return [float(f"{v:.4g}") for v in mean]
 
     s, rows = plan.shares, rows_of(t, plan)
-    of, kind, bins = (np.array(x, dtype=np.int64) for x in (s.configuration, s.request_class, s.bin))
+    of, kind, bins = (np.array(x, dtype=np.int64) for x in (routes_of(t, plan), s.request_class, s.bin))
     started = np.array(s.started)
     largest = sorted(range(len(plan.configurations)), key=lambda j: -plan.configurations[j].gpus)[:LINES_SHOWN]
     busy = []
     for j in largest:
         c, total = plan.configurations[j], np.zeros(plan.bins)
-        for k in np.unique(kind[of == j]):
-            mine = (of == j) & (kind == k)
-            shares = t.busy(int(k), rows[j])[0]  # slots, or with continuous serving the engines' time
+        on = (t.legs[of] == rows[j]).any(axis=1)
+        for k, r in np.unique(np.column_stack((kind, of))[on], axis=0).tolist():
+            mine = (of == r) & (kind == k)
+            shares = dict(t.uses(k, r))[rows[j]][0]  # slots, or with continuous serving the engines' time
             total += np.convolve(np.bincount(bins[mine], started[mine], plan.bins), shares)[: plan.bins]
         busy.append({"configuration": j, "share": steps(total, max(c.instances * t.capacity[0, rows[j]], 1))})
     arriving = steps(t.classes.arrivals.sum(axis=0), plan.bin_s)
@@ -115,6 +117,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if plan is not None:
         p = OrchestrationPlan.model_validate(plan)
         out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
+        if p.apart:
+            out += ["", _apart(p)]
         if p.shortfalls:
             out += [f"[yellow]{plain(m)} misses its attainment by {100 * v:.2g} points[/yellow]"
                     for m, v in p.shortfalls.items()]  # fmt: skip
@@ -185,7 +189,7 @@ def _instances(p: OrchestrationPlan) -> Table:
             f"; … {len(mine) - 4} more" if len(mine) > 4 else ""
         )
         level = str(c.batch) if c.engine is None else f"{c.batch}, {1000 * c.engine.step_s:.3g} ms a step"
-        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}",
+        table.add_row(plain(c.model), c.parallelism, level, f"{c.tp * c.pp * c.dp} {plain(c.gpu)}{_stage(c)}",
                       f"{c.instances:,}", f"{c.requests:,.0f}", plain(where))  # fmt: skip
     return table
 
@@ -201,6 +205,25 @@ def _span(gpus: list[int]) -> str:
     return ",".join(map(str, gpus))
 
 
+def _stage(c: ConfigurationLine) -> str:
+    """What it does, where that is one stage."""
+    return "" if c.stage == "both" else f" {c.stage}"
+
+
+def _apart(p: OrchestrationPlan) -> Table:
+    """What is prefilled on one configuration and decoded on another, and how fast."""
+    table = titled(
+        "Prefill and decode apart", "class", "prefilled on", "decoded on", "requests", "TTFT s", "TPOT ms", "KV GB"
+    )
+    for x in sorted(p.apart, key=lambda x: -x.requests)[:ROWS_SHOWN]:
+        on = [f"{c.gpu} {c.parallelism} B{c.batch}" for c in (p.configurations[x.prefill], p.configurations[x.decode])]
+        table.add_row(
+            plain(p.classes[x.request_class].label), *map(plain, on), f"{x.requests:,.1f}", f"{x.ttft_s:.3g}",
+            f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
+        )  # fmt: skip
+    return table
+
+
 def _classes(p: OrchestrationPlan) -> Table:
     table = titled("Requests", "class", "requests", "deadline s", "in time", "on")
     best: dict[int, dict[int, float]] = {}
@@ -212,7 +235,7 @@ def _classes(p: OrchestrationPlan) -> Table:
         c = p.classes[k]
         where = sorted(best.get(k, {}).items(), key=lambda x: -x[1])[:3]
         on = [(p.configurations[j], m / max(c.requests, 1e-9)) for j, m in where]
-        names = ", ".join(f"{x.parallelism} B{x.batch} {part:.0%}" for x, part in on)
+        names = ", ".join(f"{x.parallelism} B{x.batch}{_stage(x)} {part:.0%}" for x, part in on)
         share = c.in_time / c.requests if c.requests > 0 else 1.0
         table.add_row(plain(c.label), f"{c.requests:,.0f}", f"{c.deadline_s:.3g}", f"{share:.1%}", names)
     return table

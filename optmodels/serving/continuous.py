@@ -302,7 +302,8 @@ class Coefficients:
         """Steps that make so many tokens after the first, in the mean; fewer only where drafts are accepted."""
         every = np.broadcast_arrays(self.tokens, self.drafts, np.asarray(decodes, dtype=float))
         tokens, drafts, found = every[0], every[1], every[2].copy()
-        for g, k in {*zip(tokens.ravel().tolist(), drafts.ravel().tolist(), strict=True)} if tokens.max() > 1 else ():
+        kinds = {*zip(tokens.ravel().tolist(), drafts.ravel().tolist(), strict=True)} if (tokens > 1.0).any() else ()
+        for g, k in kinds:
             if g > 1.0:
                 mine = (tokens == g) & (drafts == k)
                 found[mine] = steps_for(found[mine], round(k), g)

@@ -509,11 +509,16 @@ def linearise(curves: Curves, limits: Limits, max_error: float = 1e-3, most: int
     grid = lo[:, None] + (hi - lo)[:, None] * np.linspace(0.0, 1.0, 5)
     alpha = np.sort(np.column_stack([fastest, calm, curves.prefill_kink(), *ends, grid]), axis=1)
     ttft, tbt, e2e = _metrics_at(curves, alpha)
+    largest, open_ = np.zeros(len(alpha)), np.arange(len(alpha))  # errors; what has one above `max_error`
     while True:
-        error = np.maximum(interval_errors(alpha, e2e), interval_errors(alpha, tbt))
+        error = np.zeros((len(alpha), alpha.shape[1] - 1))
+        x = alpha[open_]
+        error[open_] = np.maximum(interval_errors(x, e2e[open_]), interval_errors(x, tbt[open_]))
+        largest[open_] = error[open_].max(axis=1, initial=0.0)
         refine = error > max_error
-        if not len(curves) or not refine.any() or alpha.shape[1] >= most:
-            return Nodes(alpha, ttft, tbt, e2e, error.max(axis=1, initial=0.0))
+        open_ = np.flatnonzero(refine.any(axis=1))
+        if not len(open_) or alpha.shape[1] >= most:
+            return Nodes(alpha, ttft, tbt, e2e, largest)
         # Halve the worst intervals of every row, the same number in each: a good interval gives a node twice.
         width = min(16, int(refine.sum(axis=1).max()), most - alpha.shape[1])
         worst = np.argsort(-error, axis=1)[:, :width]

@@ -44,7 +44,12 @@ LEFT_OUT = {
         ("Orchestration.certify", "Orchestration.certify=none", "Orchestration.certify=replay",
          "Orchestration.certification",
          *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
-        "what replays confirm: tests/orchestration judges the rounds",
+        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
+    ),
+    **dict.fromkeys(
+        ("Orchestration.deployment", *(f"Deployment.{f}" for f in ("stages", "link")),
+         *(f"Link.{f}" for f in ("net_gbps", "latency_s", "most_used", "tensor_parallel"))),
+        "prefill and decode apart: tests/orchestration/test_apart.py tries every choice of instances",
     ),
     "Latency.fitted": _FITTED,
     "Latency.model=LatencyModel": _FITTED,

@@ -23,7 +23,7 @@ from formulations.orchestration.model import FlowModel
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
-from formulations.orchestration.recomputed import first_s, recompute, service_s
+from formulations.orchestration.recomputed import first_s, legs, recompute, service_s
 from formulations.orchestration.recomputed_engines import taken
 from formulations.orchestration.replay import replay
 from optmodels.errors import InputError
@@ -118,18 +118,30 @@ def test_what_a_start_takes_is_the_mean_over_starts_in_its_bin(costs, prompt, ou
         age = (i + (np.arange(200) + 0.5)[:, None] / 200) * bin_s - starts
         filling, running = (age >= 0) & (age < first), (age >= 0) & (age < last)
         grown = np.clip((age - first) / max(last - first, 1e-9), 0, 1)
-        expected = [
+        expected = [  # and nothing of the network
             (filling * work[0] / first + (running & ~filling) * work[1] / max(last - first, 1e-9)).mean(),
             running.mean(),
             (running * (prompt + output * grown)).mean(), (filling * prompt * e.step_s / first).mean(),
             (filling * np.ceil(prompt / 512) * e.step_s / first).mean(),
-            (filling * float(e.waits(np.array([prompt]))[0]) / first).mean(),
+            (filling * float(e.waits(np.array([prompt]))[0]) / first).mean(), 0.0,
         ]  # fmt: skip
-        scale = np.array([sum(work), 1, prompt + output, prompt, 5, 1])[rows]
+        scale = np.array([sum(work), 1, prompt + output, prompt, 5, 1, 1])[rows]
         np.testing.assert_allclose(found[:, i] / scale, np.array(expected)[rows] / scale, atol=3e-3)
 
 
+NAMES = (
+    "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step", "waiting of prompts",
+    "network for KV caches",
+)  # fmt: skip
 VARIANTS = {
+    "apart": {
+        "deployment": {"stages": ["both", "prefill", "decode"], "link": {"net_gbps": 20, "tensor_parallel": "equal"}},
+        "slo": {"ttft_s": 0.8}, "candidates": {"tp": [1, 2], "dp": [1, 2], "batch": [1, 8]},
+    },
+    "experts apart": {
+        "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
+        "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}},
+    },
     "two models": {},
     "chunks, limits, quantile": {
         "engine": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
@@ -147,6 +159,11 @@ VARIANTS = {
         "speculation": [{"model": "mistral-7b", "drafts": 2, "acceptance": 0.6, "head": 0.05},
                         {"model": "llama-3.2-3b", "drafts": 4, "accepted": 1.25, "draft": "qwen3-0.6b"}],
     }},
+    "a model that nobody asks for": {
+        "requests": {"duration_s": 60, "classes": [
+            {"model": "mistral-7b", "output_tokens": 400, "prompt_tokens": 90, "slo_factor": 1.5, "requests_per_s": 2},
+        ]},
+    },
     "waits": {"engine": {"waits": [1, 4], "bursts": "trace", "quantile": 0.9}},
     "rates": {
         "requests": {"duration_s": 60, "classes": [
@@ -190,25 +207,35 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
     for i, c in enumerate(usable):
         e = t.configurations[i].engine
         assert (c.level.step_s, c.level.fixed_s, c.level.token_s) == pytest.approx((e.step_s, e.fixed_s, e.token_s))
-        found = [c.level.limits.get(x, np.inf) for x in (
-            "time", "running requests", "KV tokens", "prompt tokens of a step", "chunks of a step",
-            "waiting of prompts")]  # fmt: skip
-        np.testing.assert_allclose(found, e.capacity, rtol=1e-9)
+        found = [c.level.limits.get(x, np.inf) for x in NAMES]
+        expected = np.where(e.capacity == np.inf, np.inf, e.capacity)
+        left_out = {"both": [6], "prefill": [], "decode": [3, 4, 5]}[e.stage]  # that nothing takes anything of
+        expected[left_out] = np.inf
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    for r, (a, b) in enumerate(t.legs.tolist()):
+        way = usable[a], usable[b]
         for k, q in enumerate(true.groups):
-            if c.model != q.model:
+            if way[0].model != q.model:
                 continue
-            share, wait = true.in_time(q, c)
-            assert share == pytest.approx(t.share[k, i], abs=1e-12)
-            assert wait == pytest.approx(t.wait_s[k, i]) if share > 0 else t.wait_s[k, i] < 0
-            assert (first_s(q, c), service_s(q, c)) == pytest.approx((t.first_s[k, i], t.service_s[k, i]))
+            share, wait = true.in_time(q, way)
+            assert share == pytest.approx(t.share[k, r], abs=1e-12)
+            assert wait == pytest.approx(t.wait_s[k, r]) if share > 0 else t.wait_s[k, r] < 0
+            if a == b and way[0].stage != "both":
+                continue
+            whole = sum(service_s(q, c) for c in legs(way))
+            assert (first_s(q, way), whole) == pytest.approx((t.first_s[k, r], t.service_s[k, r]))
             x = np.zeros(t.bins)
             x[0] = 1.0  # what one start takes in each bin, from the curve of starts
-            curve = taken(c.level, q.prompt, q.output, x, t.bin_s)
-            curve["waiting of prompts"] = curve.pop("waiting of prompts")  # the last
-            curve = np.array(list(curve.values())) / np.array(found)[:, None]
-            shares = np.zeros((len(RESOURCES), max(t.bins + 2, t.busy(k, i).shape[1])))
-            shares[:, : t.busy(k, i).shape[1]] = t.busy(k, i) * c.dp
-            np.testing.assert_allclose(curve, shares[:, : t.bins + 2], rtol=1e-6, atol=1e-9)
+            since = 0.0
+            for c, (_, busy) in zip(legs(way), t.uses(k, r), strict=True):
+                curve = taken(c.level, q.prompt, q.output, x, t.bin_s, since)
+                amount = np.array([
+                    curve.get(name, np.zeros(t.bins + 2)) / c.level.limits.get(name, np.inf) for name in NAMES
+                ])  # fmt: skip
+                shares = np.zeros((len(RESOURCES), max(t.bins + 2, busy.shape[1])))
+                shares[:, : busy.shape[1]] = busy * c.dp
+                np.testing.assert_allclose(amount, shares[:, : t.bins + 2], rtol=1e-6, atol=1e-9)
+                since += service_s(q, c)
 
 
 def test_each_instance_is_planned_for_the_wait_that_suits_its_requests():

@@ -109,7 +109,7 @@ def test_recomputed_from_the_instance_as_in_the_tables(document):
     for k, q in enumerate(true.groups):
         for i, c in enumerate(usable):
             if c.model == q.model:
-                share, wait = true.in_time(q, c)
+                share, wait = true.in_time(q, (c, c))
                 assert share == pytest.approx(t.share[k, i], abs=1e-12)
                 assert wait == pytest.approx(t.wait_s[k, i]) if share > 0 else t.wait_s[k, i] < 0
                 assert service_s(q, c) == pytest.approx(t.service_s[k, i])

@@ -90,15 +90,25 @@ def on_engines(**changes):
     return replace(t, configurations=configurations, taken=tuple(Shares(c) for c in range(4)))
 
 
+def apart():
+    """The same where the first prefills and the second and third decode, the second of both models' classes."""
+    t = on_engines()
+    routes = np.array([[0, 1], [0, 2]])
+    more = {"first_s": 0.5, "service_s": 30.0, "share": np.array([[1.0, 0.5]]), "wait_s": np.array([[0.0, 4.0]])}
+    wider = {k: np.hstack((getattr(t, k), np.ones((3, 2)) * v)) for k, v in more.items()}
+    taken = tuple(Shares(c, link=2.0**-c) for c in range(4))
+    return replace(t, apart=routes, taken=taken, **wider)
+
+
 class Shares:
-    """What a start of class k takes on configuration c, in three bins: six resources, none implied by another."""
+    """What a start of class k takes on configuration c, in three bins: resources, none implied by another."""
 
-    def __init__(self, c):
-        self.c = c
+    def __init__(self, c, link=0.0):
+        self.c, self.link, self.service_s = c, link, np.array([10.0, 20.0, 30.0])
 
-    def shares(self, engine, k, bin_s):
-        first = 2.0 ** -np.arange(1, 7) * (k + 1) / 8
-        later = first[::-1] / (self.c + 1)
+    def shares(self, engine, k, bin_s, since_s=0.0):
+        first = np.append(2.0 ** -np.arange(1, 7) * (k + 1) / 8, self.link * (1 + since_s))
+        later = np.append(first[-2::-1], self.link / 4) / (self.c + 1)
         return np.column_stack((first, later, later / 2))
 
 
@@ -121,6 +131,7 @@ CASES = {
     "pooled, with limits": FlowModel(tables(share=CLOSE_SHARE, wait_s=CLOSE_WAIT_S, **LIMITED)),
     "exact": FlowModel(tables((0.04, 0.0, 0.01, 0.0), **ATTAINED), pooled=False),
     "engines": FlowModel(on_engines()),
+    "stages apart": FlowModel(apart()),
     "exact, instances given": FlowModel(
         tables((0.0, 0.0, 0.0, 0.0), share=ALL_BUT_NONE, **LIMITED), np.array([1, 0, 2, 1])
     ),
@@ -136,9 +147,9 @@ EQUIVALENT = {
     "_requests": {
         "line 21: end[None, None] → end[None, None]": "the same text",
         "line 23: True → False": "lengths are equal",
-        "line 24: 1 → -1": "the last of two dimensions",
-        "line 25: 0 → 1": "a table larger than needed",
         "line 27: 1 → -1": "the last of two dimensions",
+        "line 28: 0 → 1": "a table larger than needed",
+        "line 30: 1 → -1": "the last of two dimensions",
     },
     "_arrived": {"line 6: True → False": "lengths are equal"},
     "_scores": {"line 14: 0.0 → 1.0": "without a penalty there is no shortfall to multiply"},

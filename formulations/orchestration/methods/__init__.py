@@ -10,6 +10,8 @@ from formulations.orchestration.methods.relaxed import config_tree, lp_rounding
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.pruning import together
+from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.simulation.certification import Certifier, certified
@@ -28,13 +30,28 @@ def _rounds(problem: Orchestration, tables: OrchestrationTables) -> Certifier[Or
     return AttainmentRounds(problem, tables)
 
 
-_METHODS: dict[str, Method] = {
-    "exact": exact.exact, "literal": literal, "greedy_dp": greedy_dp,
-    "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star, "maaso_printed": maaso_printed,
-    "config_tree": partial(config_tree, exact=exact.exact), "lp_rounding": lp_rounding, "alpaserve": alpaserve,
-    "selective_replication": selective_replication, "round_robin": round_robin,
+def _whole(method: Method) -> Method:
+    """A heuristic that knows no stages: on the configurations that do both."""
+
+    def run(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+        stages = list(problem.deployment.stages)
+        if "both" not in stages:
+            raise InputError(Mistake(None, "deployment.stages", stages, "both among them, or --method exact"))
+        return method(problem, together(tables), options)
+
+    return run
+
+
+_WHOLE: dict[str, Method] = {
+    "literal": literal, "greedy_dp": greedy_dp, "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star,
+    "maaso_printed": maaso_printed, "alpaserve": alpaserve, "selective_replication": selective_replication,
+    "round_robin": round_robin,
 }  # fmt: skip
-METHODS: dict[str, Method] = {name: certified(method, _rounds) for name, method in _METHODS.items()}
+_METHODS: dict[str, Method] = {name: _whole(method) for name, method in _WHOLE.items()} | {
+    "exact": exact.exact,
+    "config_tree": partial(config_tree, exact=exact.exact),
+    "lp_rounding": lp_rounding,
+}
 TITLES = {
     "exact": "column form with waiting by HiGHS",
     "literal": "every request and every GPU by itself, by HiGHS",
@@ -48,3 +65,4 @@ TITLES = {
     "selective_replication": "replicas of the smallest instance that fits, where simulation gains most",
     "round_robin": "equal shares of the GPUs, requests in turn",
 }
+METHODS: dict[str, Method] = {name: certified(_METHODS[name], _rounds) for name in TITLES}

@@ -42,7 +42,8 @@ def reserve(
 class _Reservations:
     def __init__(self, t: OrchestrationTables, counts: Ints, goal: Goal) -> None:
         self.t, self.counts = t, counts
-        allowed = t.admissible & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]
+        # On configurations that serve requests whole: reservations of two engines at a time are not made.
+        allowed = t.admissible[:, : len(counts)] & (counts > 0)[None, :] & (t.classes.count > 0)[:, None]
         self.k, self.c = k, c = np.ascontiguousarray(np.nonzero(allowed))  # one layout: `_reserve` is compiled once
         self.here = np.unique(k)
         shares = [t.busy(a, b) for a, b in zip(k.tolist(), c.tolist(), strict=True)]

@@ -49,7 +49,7 @@ TREE = {"mip_heuristic_effort": 0.01, "mip_lp_solver": "ipm"} | dict.fromkeys(SU
 def separable(t: OrchestrationTables) -> bool:
     """Whether models couple through a number of GPUs only: one type, sizes that divide one another and the servers."""
     o = t.case.problem.objective
-    if len(t.case.gpu_types) != 1 or o.kind != "score" or weights(t).capped:
+    if len(t.apart) or len(t.case.gpu_types) != 1 or o.kind != "score" or weights(t).capped:
         return False
     room = rooms_of(t)[0]
     return room.gpus <= MOST_GPUS and room.divisible and all(v >= room.gpus for v in room.capacity.values())

@@ -45,6 +45,7 @@ from formulations.orchestration.place import rooms_of, running_counts
 from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
+from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import dispatched
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Method, Options
@@ -150,7 +151,7 @@ class _Search:
             if method in self.ran:
                 continue
             self.ran.append(method)
-            plan = method(self.problem, self.t, limit.given()).plan
+            plan = method(self.problem, self.t if method is lp_rounding else together(self.t), limit.given()).plan
             if plan is None:
                 continue
             if self.heuristic is None or plan.score.total > self.heuristic.score.total:

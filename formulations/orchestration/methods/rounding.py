@@ -166,13 +166,16 @@ def improved(t: OrchestrationTables, start: Scheduled, bound: float, clock: Cloc
 
 def without_idle(t: OrchestrationTables, a: Assignment) -> Assignment:
     """The same schedule without instances that no request is meant for, but for running ones and models' minimum."""
-    served = np.bincount(a.configuration, a.admitted.sum(axis=1), len(a.counts))
+    served = np.zeros(len(a.counts))
+    first, last = t.legs[a.configuration].T
+    np.add.at(served, first, a.admitted.sum(axis=1))
+    np.add.at(served, last, a.admitted.sum(axis=1))
     counts, running = a.counts.copy(), running_counts(t)
     for c in np.flatnonzero((counts > 0) & (served <= IDLE * t.classes.count.sum())):
         m = t.model_of[c]
         spare = int(counts[t.model_of == m].sum()) - t.case.problem.models[m].minimum_instances
         counts[c] -= max(0, min(int(counts[c] - running[c]), spare))
-    used = counts[a.configuration] > 0
+    used = t.open(counts)[a.configuration]
     return Assignment(
         counts, a.request_class[used], a.configuration[used], a.admitted[used], a.started[used], a.waiting[used]
     )

@@ -1,0 +1,209 @@
+"""Prefill and decode apart: by brute force, by hand, against plans without stages, in the check, replay and export."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from orchestration_cases import two_models
+from tampering import replaced
+
+import optmodels
+from formulations.orchestration.check import check
+from formulations.orchestration.deploy import deployments
+from formulations.orchestration.engines import LINK, REQUESTS
+from formulations.orchestration.methods.exact import exact
+from formulations.orchestration.model import dispatch
+from formulations.orchestration.plan import Dispatcher
+from formulations.orchestration.points import build_tables
+from formulations.orchestration.pruning import together
+from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
+from optmodels.errors import InputError
+from optmodels.formulation import Options
+from optmodels.loading import load
+from optmodels.simulation.options import ReplayOptions
+
+GB = 131072e-9  # of KV a token of llama-3.1-8b: 32 layers, 8 heads of 128, keys and values in two bytes
+
+
+def document(stages=("both", "prefill", "decode"), net_gbps=400, **changes):
+    """Long prompts and a deadline that steps beside others' prompts hardly meet; two GPU types."""
+    link = {"net_gbps": net_gbps, "latency_s": 0.01, "most_used": 0.5}
+    return two_models(**{
+        "cluster": {"servers": [{"server": s, "gpu": gpu, "gpus": 2} for s, gpu in (("s", "h100"), ("a", "a100-80g"))]},
+        "models": [{"model": "llama-3.1-8b"}], "candidates": {"tp": [1], "batch": [1, 4]},
+        "latency": {"model": "roofline"}, "serving": "continuous",
+        "deployment": {"stages": list(stages), "link": link},
+        "requests": {"duration_s": 20, "classes": [
+            {"model": "llama-3.1-8b", "prompt_tokens": 3000, "output_tokens": 200, "slo_factor": 1.7,
+             "requests_per_s": 9},
+            {"model": "llama-3.1-8b", "prompt_tokens": 300, "output_tokens": 100, "slo_factor": 1.5,
+             "requests_per_s": 4}]},
+        "bins": {"seconds": 5.0},
+    } | changes)  # fmt: skip
+
+
+def solved(data, **options):
+    problem = load(data)
+    t = build_tables(problem)
+    return problem, t, exact(problem, t, Options(**options))
+
+
+@pytest.fixture(scope="module")
+def apart():
+    return solved(document(("prefill", "decode")))
+
+
+@pytest.mark.parametrize("changes", [
+    {"candidates": {"tp": [1], "batch": [1]}}, {"stages": ("prefill", "decode")},
+    {"stages": ("prefill", "decode"), "net_gbps": 30, "slo": {"ttft_s": 0.9}},
+], ids=str)  # fmt: skip
+def test_equals_every_choice_of_instances_tried(changes):
+    """The best schedule of all numbers of instances that fit the four GPUs."""
+    _, t, found = solved(document(**changes))
+    assert found.status == "optimal"
+    of = [[c for c in range(len(t.configurations)) if t.gpu_of[c] == g] for g in range(2)]
+    every = [[picked for n in range(3) for picked in itertools.combinations_with_replacement(mine, n)] for mine in of]
+    best = -np.inf
+    for chosen in itertools.product(*every):
+        counts = np.bincount(np.array([c for part in chosen for c in part], dtype=np.int64),
+                             minlength=len(t.configurations))  # fmt: skip
+        if counts.sum() < 4 or not t.open(counts).any():
+            continue  # fewer serve no more
+        flow, report = dispatch(t, counts)
+        if flow is not None and report.objective is not None:
+            best = max(best, report.objective)
+    assert found.plan.score.total == pytest.approx(best, abs=1e-6)
+
+
+def test_stages_both_is_the_instance_without_the_key():
+    plain = document(("both",))
+    (_, t, found), (_, u, other) = solved(plain), solved({k: v for k, v in plain.items() if k != "deployment"})
+    for name in ("service_s", "first_s", "share", "wait_s"):
+        np.testing.assert_array_equal(getattr(t, name), getattr(u, name))
+    assert found.plan == other.plan
+    assert found.plan.apart == [] == found.plan.shares.decode
+    # Among configurations that do one stage, those that do both have what they had.
+    v = together(build_tables(load(document())))
+    np.testing.assert_array_equal(v.wait_s, t.wait_s)
+    assert len(v.apart) == 0
+
+
+def test_a_route_by_hand(apart):
+    """At 400 Gbit/s for two GPUs, half of it planned, one sends 3,000 tokens in 31 ms and receives them so."""
+    _, t, _ = apart
+    r = next(r for r, (a, b) in enumerate(t.legs.tolist()) if a != b and t.admissible[0, r])
+    a, b = (t.configurations[c].engine for c in t.legs[r])
+    prompt, output = np.array([3000.0]), np.array([200.0])
+    moved = 3000 * GB / (25 * 0.5)
+    assert a.after_s(prompt, output)[0] == pytest.approx(moved + 0.01)
+    assert t.first_s[0, r] == pytest.approx(a.first_s(prompt)[0] + moved + 0.01)
+    joins = moved + b.step_s + b.costs.request_s
+    assert t.service_s[0, r] == pytest.approx(t.first_s[0, r] + joins + b.rest_s(output)[0])
+    due = t.classes.deadline_s[0]
+    assert t.wait_s[0, r] == pytest.approx(due - t.service_s[0, r])
+    (_, begun), (_, rest) = t.uses(0, r)
+    # Over all its bins each takes the network for 3,000 tokens of the planned half, and runs as long as it stays.
+    assert begun[LINK].sum() * t.bin_s == pytest.approx(3000 * GB / (25 * 0.5))
+    assert rest[LINK].sum() * t.bin_s == pytest.approx(3000 * GB / (25 * 0.5))
+    assert begun[REQUESTS].sum() * t.bin_s * a.capacity[REQUESTS] == pytest.approx(t.first_s[0, r])
+    assert rest[REQUESTS].sum() * t.bin_s * b.capacity[REQUESTS] == pytest.approx(joins + b.rest_s(output)[0])
+    assert not rest[3:6].any()  # nothing of prompts
+
+
+def test_the_network_limits_what_is_sent(apart):
+    """A network of 3 Gbit/s lets at most its planned half of caches a second through, which binds."""
+    *_, found = solved(
+        document(
+            ("prefill", "decode"),
+            net_gbps=3,
+            slo={},
+            requests={
+                "duration_s": 20,
+                "classes": [
+                    {
+                        "model": "llama-3.1-8b",
+                        "prompt_tokens": 3000,
+                        "output_tokens": 200,
+                        "slo_factor": 30,
+                        "requests_per_s": 9,
+                    }
+                ],
+            },
+        )
+    )
+    plan = found.plan
+    prefills = sum(c.instances for c in plan.configurations if c.stage == "prefill")
+    sent = sum(line.kv_gb for line in plan.apart)
+    assert sent > 0
+    assert sent <= prefills * 3 / 8 / 2 * 0.5 * (20 + 2 * 5)  # each of two GPUs has half; the last bins' go on later
+    more = apart[2].plan
+    assert more.prediction.in_time > plan.prediction.in_time
+
+
+def test_the_check_recomputes_stages(apart):
+    problem, _, found = apart
+    plan = found.plan.model_dump(mode="json")
+    assert check(problem, plan).ok
+    assert {c["stage"] for c in plan["configurations"]} == {"prefill", "decode"}
+    assert plan["apart"][0]["kv_gb"] == pytest.approx(plan["apart"][0]["requests"] * 3000 * GB)
+    stated = plan["apart"][0]
+    for path, value in (
+        (("apart", 0, "ttft_s"), stated["ttft_s"] * 0.9), (("apart", 0, "tpot_s"), stated["tpot_s"] * 1.1),
+        (("apart", 0, "kv_gb"), stated["kv_gb"] * 1.1), (("apart", 0, "requests"), stated["requests"] * 0.9),
+        (("apart",), []), (("shares", "decode"), []), (("shares", "decode"), plan["shares"]["configuration"]),
+        (("configurations", 0, "stage"), "both"),
+        (("shares", "configuration"), plan["shares"]["decode"]),
+    ):  # fmt: skip
+        assert not check(problem, replaced(plan, path, value)).ok, path
+
+
+def test_replayed_on_prefill_and_decode_engines(apart):
+    """Who is alone waits for nobody: first token after its prompt's steps and the cache, the last one decodes later."""
+    problem, t, found = apart
+    plan = found.plan
+    seen = replay(problem, plan.model_dump(mode="json"), tables=t)
+    assert seen["policies"][seen["policy"]]["attainment"] >= plan.prediction.attainment - 0.02
+    requests = requests_of(t, None).take(np.arange(len(requests_of(t, None))) < 1)
+    for policy in ("planned_shares", "earliest_finish", "least_kv", "shortest_queue"):
+        way = Dispatcher(policy=policy, queue="deadline")
+        out = sent(t, plan, requests, cluster_of(t, plan), shares_of(t, plan), way, ReplayOptions())
+        assert out.instance[0] >= 0
+        stage = plan.configurations[plan.instances[out.instance[0]].configuration].stage
+        assert stage == "prefill"
+        prompt, output = float(requests.prompt_tokens[0]), float(requests.output_tokens[0])
+        moved = prompt * GB / (25 * 0.5)
+        first = float(out.first_token_s[0] - requests.arrival_s[0])
+        took = float(out.finish_s[0] - out.first_token_s[0])
+        engines = [t.configurations[c].engine.costs for c in range(len(t.configurations))]
+        least = min(c.fixed_s + c.prompt_token_s * prompt for c in engines)
+        assert least + moved + 0.01 <= first <= t.first_s[0].max()
+        fastest = min(c.fixed_s + c.decode_request_s for c in engines)
+        assert moved + (output - 1) * fastest <= took
+
+
+def test_exported_with_their_roles(apart):
+    problem, _, found = apart
+    made = deployments(problem, found.plan.model_dump(mode="json"))
+    assert {d.stage for d in made.deployments} == {"prefill", "decode"}
+    assert all(d.notes for d in made.deployments)
+
+
+@pytest.mark.parametrize(("changes", "path"), [
+    ({"serving": "slots", "engine": None}, "deployment.stages"),
+    ({"deployment": {"stages": ["prefill", "decode"]}}, "deployment.link.net_gbps"),
+    ({"certify": "replay"}, "certify"),
+    ({"change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
+     "change.running"),
+])  # fmt: skip
+def test_what_is_refused_says_where_and_why(changes, path):
+    with pytest.raises(InputError) as error:
+        build_tables(load(document(**changes)))
+    assert [m.path for m in error.value.mistakes] == [path]
+
+
+def test_heuristics_without_stages_say_so(apart):
+    problem, *_ = apart
+    with pytest.raises(InputError, match="both among them"):
+        optmodels.solve(problem, "greedy_dp")
