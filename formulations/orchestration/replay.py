@@ -53,7 +53,7 @@ ENGINES_ONLINE = tuple(
     Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
     for caution in (1.0, 1.5, 2.0)
     for policy, rest in (
-        ("planned_shares", True), ("planned_shares", False), ("earliest_finish", False), ("least_kv", False),
+        ("earliest_finish", False), ("planned_shares", True), ("planned_shares", False), ("least_kv", False),
     )
 )  # fmt: skip
 
@@ -218,7 +218,9 @@ def dispatched(
 def _judged(
     t: OrchestrationTables, p: OrchestrationPlan, seed: int, over: Callable[[], bool]
 ) -> tuple[float, OrchestrationPlan]:
-    """MS(6) in simulation, and the plan with its dispatcher; by its shares where it is too large to simulate.
+    """MS(6) in simulation, and the plan with its dispatcher; where it is too large to simulate, by its shares.
+
+    Engines then send to whichever finishes first: on MaaSO's traces that was 7 points better than shares.
 
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
@@ -226,7 +228,8 @@ def _judged(
     """
     # These dispatchers know no sub-clusters, which a heuristic's own may have had.
     instances = [x if x.subcluster == -1 else x.model_copy(update={"subcluster": -1}) for x in p.instances]
-    first = p = p.model_copy(update={"dispatcher": FOLLOWED, "instances": instances})
+    ways = ONLINE if t.taken is None else ENGINES_ONLINE  # the first without a simulation
+    first = p = p.model_copy(update={"dispatcher": ways[0], "instances": instances})
     if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances or over():
         return 0.0, first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
@@ -236,7 +239,6 @@ def _judged(
     def score(way: Dispatcher, named: Named | None = None) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
 
-    ways = ONLINE if t.taken is None else ENGINES_ONLINE
     scores = [score(ways[0])]
     scores += [score(way) for way in ways[1:] if not over()]
     online = ways[int(np.argmax(scores))]
