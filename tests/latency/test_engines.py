@@ -11,7 +11,7 @@ import pytest
 
 from optmodels import catalog
 from optmodels.errors import InputError
-from optmodels.latency.engines.document import OwnRows, deployed, deployment, read_engine_model
+from optmodels.latency.engines.document import EngineModel, OwnRows, deployed, deployment, read_engine_model
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
 from optmodels.latency.engines.own import Served, with_own_rows
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
@@ -359,3 +359,15 @@ def test_a_file_of_coefficients_says_how_wrong_they_were_of_whatever_was_left_ou
     document["residual_quantiles"] = {k: v for k, v in document["residual_quantiles"].items() if k != "gpu"}
     with pytest.raises(ValueError, match="gpu is missing"):
         type(target).model_validate(document)
+
+
+@pytest.mark.parametrize("part", ["coefficients", "trends"])
+def test_a_term_that_nobody_knows_is_refused(part):
+    given = read_engine_model().model_dump(by_alias=True)
+    target = given["targets"]["ttft_s"]
+    if part == "coefficients":
+        target["coefficients"]["kind"] = 1.0
+    else:
+        target["trends"] = {"engine": {"vllm": {"kind": 1.0}}}
+    with pytest.raises(ValueError, match="'kind'"):
+        EngineModel.model_validate(given)

@@ -13,13 +13,22 @@ from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
 from optmodels.latency.engines.fit import Fitted
-from optmodels.latency.engines.terms import MEASURED_AS, Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.engines.terms import (
+    FIRST_TOKEN,
+    MEASURED_AS,
+    STEP,
+    TRENDS,
+    Deployment,
+    Loads,
+    first_token_terms,
+    step_terms,
+)
 from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.work import Precision
@@ -101,6 +110,17 @@ class EngineModel(Entry):
     domain: dict[str, tuple[float, float]]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
+
+    @field_validator("targets")
+    @classmethod
+    def _known_terms(cls, targets: dict[str, EngineTarget]) -> dict[str, EngineTarget]:
+        for name, known in (("tpot_s", STEP), ("ttft_s", FIRST_TOKEN)):
+            if name in targets:
+                found = targets[name]
+                trends = {t for levels in found.trends.values() for each in levels.values() for t in each}
+                if unknown := sorted({*found.coefficients} - {*known}) + sorted(trends - {*TRENDS}):
+                    raise ValueError(f"{name}: terms and trends by their names, not {unknown[0]!r}")
+        return targets
 
     @property
     def own_deployment(self) -> dict[str, str]:
