@@ -47,8 +47,10 @@ LEFT_OUT = {
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     **dict.fromkeys(
-        ("Orchestration.deployment", *(f"Deployment.{f}" for f in ("stages", "link")),
-         *(f"Link.{f}" for f in ("net_gbps", "latency_s", "most_used", "tensor_parallel"))),
+        ("Orchestration.deployment", "Deployment.link",
+         *(f"Deployment.stages{s}" for s in ("", "=both", "=prefill", "=decode")),
+         *(f"Link.{f}" for f in ("net_gbps", "latency_s", "most_used")),
+         *(f"Link.tensor_parallel{s}" for s in ("", "=any", "=equal"))),
         "prefill and decode apart: tests/orchestration/test_apart.py tries every choice of instances",
     ),
     "Latency.fitted": _FITTED,
