@@ -210,8 +210,14 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             ]
     if report.get("families"):
         table = titled("By family", "family", "best candidate, or what killed the nearest")
+        without: dict[str, list[str]] = {}  # a candidate, by reason
         for f in report["families"]:
-            table.add_row(f["title"], _short(f["plan"]) if f["plan"] else _killed(f))
+            if f["candidates"]:
+                table.add_row(f["title"], _short(f["plan"]) if f["plan"] else _killed(f))
+            else:
+                without.setdefault(f["reason"], []).append(f["title"])
+        for reason, titles in without.items():
+            table.add_row(titles[0] if len(titles) == 1 else f"{len(titles)} others", f"[dim]{plain(reason)}[/dim]")
         out += ["", table]
     missing = report.get("unmodelled") or []
     if missing:
