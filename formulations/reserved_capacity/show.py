@@ -296,7 +296,7 @@ def _value_lines(found: Mapping[str, Any]) -> list[str]:
         return []
     lines = []
     for x in [x for x in found["machines"] if x["usd_per_month"] > 0][:4]:
-        net = ", ".join(f"{t.replace('reserved_', '')} {v:+,.0f}" for t, v in x["net_usd_per_month"].items())
+        net = ", ".join(f"{t.replace('reserved_', '')} {round(v):+,}" for t, v in x["net_usd_per_month"].items())
         after = f" (less its price: {net})" if net else ""
         lines.append(f"  {plain(x['machine'])} in {plain(x['region'])}: {x['usd_per_month']:,.0f} USD/month{after}")
     if found["machines"] and not lines:
