@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.__main__ import run, summary
 from tests.fuzz.corpus import SECOND
 
-COUNT = 60  # of each half of the corpus
+COUNT = 45  # of each half of the corpus
 
 
 @pytest.mark.slow
