@@ -117,8 +117,12 @@ class UnattainableError(InputError):
 
 
 def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6, most: int = 1) -> str | None:
-    """A hint with the `most` known names most like `value`; None when none is alike (`cutoff` as in difflib)."""
-    near = difflib.get_close_matches(str(value), list(known), n=most, cutoff=cutoff)
+    """A hint with the `most` known names most like `value`, in capitals or not; None when none is alike.
+
+    `cutoff` is difflib's.
+    """
+    names = {str(name).casefold(): name for name in known}
+    near = [names[x] for x in difflib.get_close_matches(str(value).casefold(), names, n=most, cutoff=cutoff)]
     return f"did you mean {' or '.join(near)}?" if near else None
 
 

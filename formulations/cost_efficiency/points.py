@@ -55,7 +55,7 @@ class Engines:
         return replace(self, row=self.row[rows], pair=self.pair[rows])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CostTables(StaticTables):
     """Everything a method may look at."""
 

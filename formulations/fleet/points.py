@@ -99,7 +99,7 @@ class Latencies:
         return Latencies(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FleetTables:
     """Everything a method may look at."""
 
@@ -119,6 +119,9 @@ class FleetTables:
     spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
+
+    def __repr__(self) -> str:
+        return f"<FleetTables {self.case.problem.name}: {len(self.points)} points, {len(self.demands)} demands>"
 
     @cached_property
     def quality(self) -> Array | None:

@@ -844,7 +844,7 @@ def _resolve(p: Fleet) -> FleetCase:
     if points is None:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
-                wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus:", gpus)
+                wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus", gpus)
     for i, line in enumerate((*p.stock, *p.quota)):
         where = f"stock[{i}]" if i < len(p.stock) else f"quota[{i - len(p.stock)}]"
         if line.unit == "vcpus" and any(m.vcpu is None for m in machines):

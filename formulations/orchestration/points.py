@@ -162,7 +162,7 @@ class RequestClasses:
         return counts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OrchestrationTables:
     """What formulations and heuristics choose from.
 
@@ -206,6 +206,10 @@ class OrchestrationTables:
     def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
         """Codes of the models asked for, −1 where no candidate can hold so many tokens."""
         return np.where(np.asarray(tokens) > self.most_tokens[model] * HELD, -1, model)
+
+    def __repr__(self) -> str:
+        size = f"{len(self.configurations)} configurations, {len(self.classes)} classes"
+        return f"<OrchestrationTables {self.case.problem.name}: {size}>"
 
     @cached_property
     def admissible(self) -> Mask:

@@ -627,7 +627,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
     types: dict[str, tuple[Gpu, float]] = {}
     for i, s in enumerate(p.cluster.servers):
         if s.gpu not in known:
-            wrong.unknown(f"cluster.servers[{i}].gpu", s.gpu, "a GPU of the catalogue or of gpus:", known)
+            wrong.unknown(f"cluster.servers[{i}].gpu", s.gpu, "a GPU of the catalogue or of gpus", known)
             continue
         vram = s.vram_gib or known[s.gpu].vram_gib
         if s.gpu in types and types[s.gpu][1] != vram:

@@ -67,7 +67,7 @@ class Guard:
         return after
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ReservedTables:
     """See the module's docstring. I sources, J sinks, H rows, C columns, O hourly options, Q quarters."""
 
@@ -103,6 +103,9 @@ class ReservedTables:
     guards: tuple[Guard, ...]
     unit: float = 1.0  # requests/s that one unit of demand is
     dispatched: dict[bytes, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # the last one
+
+    def __repr__(self) -> str:
+        return f"<ReservedTables {self.case.problem.name}: {len(self.column_sink)} columns, {len(self.demand)} rows>"
 
     @property
     def shortfall(self) -> float:

@@ -88,7 +88,7 @@ class Optimum:
     feasible: Mask
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StaticTables:
     """Everything a method may look at."""
 
@@ -97,6 +97,9 @@ class StaticTables:
     curves: Curves
     candidates: Candidates
     measured: tuple[OperatingPoint, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.case.problem.name}: {len(self.candidates)} candidates>"
 
     @property
     def limits(self) -> Limits:

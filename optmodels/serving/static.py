@@ -406,9 +406,9 @@ def _resolve(p: StaticBatch) -> Case:
             continue
         if m.gpu is None and not measured:
             hint = f"machine {m.machine}"
-            wrong.add(f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus:", hint=hint)
+            wrong.add(f"pool.machines[{i}].gpu", None, "a GPU of the catalogue or of gpus", hint=hint)
         elif m.gpu is not None and m.gpu not in gpus:
-            wrong.unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus:", gpus)
+            wrong.unknown(f"pool.machines[{i}].gpu", m.gpu, "a GPU of the catalogue or of gpus", gpus)
 
     calibration = None
     if isinstance(p.latency.calibration, Calibration):

@@ -5,11 +5,13 @@ import json
 
 import pytest
 import yaml
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from optmodels.errors import InputError, Mistake, Mistakes, one_of, shorten
+import optmodels
+from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean, one_of, shorten
 from optmodels.loading import load
 from optmodels.units import COMMON, convert
 
@@ -632,3 +634,21 @@ def test_one_of_names_the_choices_and_on_demand_the_nearest():
         one_of("queue", "fif", ("fifo", "deadline"))
     with pytest.raises(InputError, match=r"\(did you mean fifo\?\)$"):
         one_of("queue", "fif", ("fifo", "deadline"), hint=True)
+
+
+def test_the_nearest_name_is_near_in_capitals_too():
+    assert did_you_mean("H100", ["v100", "h100"]) == "did you mean h100?"
+    assert did_you_mean("h100", ["V100", "H100"]) == "did you mean H100?"
+    assert did_you_mean("zebra", ["h100"]) is None
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("cost_efficiency/present_day/llama-3.1-70b-chat-aws", "candidates"), ("fleet/agent-stages", "points"),
+        ("orchestration/continuous-chat-and-code", "classes"), ("reserved_capacity/textbook-two-regions", "rows"),
+    ],
+)  # fmt: skip
+def test_tables_are_shown_in_a_line(file, shown):
+    text = repr(optmodels.tables(ROOT / "instances" / f"{file}.yaml"))
+    assert len(text) < 120 and shown in text and file.rpartition("/")[2] in text
