@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import yaml
+from conftest import ROOT
 from fleet_cases import BUSY, brute_force
 
 import optmodels
@@ -62,14 +63,14 @@ def test_the_optimum_is_that_of_brute_force_over_counts(busy, seed):
     assert relaxation(busy, kept).bound <= expected * (1 + 1e-9)
 
 
-def test_capacities_of_one_deployment_are_shared_by_what_it_serves(solved):
-    """Its use of each capacity is at most 1, and no more than if each bucket's scarcest one were the engine's."""
-    lines = solved.plan["periods"][0]["deployments"]
+def test_capacities_of_one_deployment_are_shared_by_what_it_serves():
+    """Its use of each capacity is at most 1, and less in all than if each bucket's scarcest one were the engine's."""
+    lines = optmodels.solve(ROOT / "instances/fleet/aws-continuous.yaml").plan["periods"][0]["deployments"]
     for line in lines:
         assert max(line["engine"]["capacities"].values()) <= 1 + 1e-9
         assert line["utilisation"] == pytest.approx(max(line["engine"]["capacities"].values()))
     alone = sum(s["load"] for line in lines for s in line["serves"])
-    assert alone >= sum(line["utilisation"] * line["count"] for line in lines) * (1 - 1e-9)
+    assert alone > sum(line["utilisation"] * line["count"] for line in lines) * (1 + 1e-6)
 
 
 def test_loads_are_of_each_capacity(busy):

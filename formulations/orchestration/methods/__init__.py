@@ -1,5 +1,6 @@
 """Every way to find a plan, by its stable name."""
 
+from dataclasses import replace
 from functools import partial
 
 from formulations.orchestration.methods import exact
@@ -31,13 +32,16 @@ def _rounds(problem: Orchestration, tables: OrchestrationTables) -> Certifier[Or
 
 
 def _whole(method: Method) -> Method:
-    """A heuristic that knows no stages: on the configurations that do both."""
+    """A method that knows no stages: on the configurations that do both, so that it proves nothing of the others."""
 
     def run(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
         stages = list(problem.deployment.stages)
         if "both" not in stages:
             raise InputError(Mistake(None, "deployment.stages", stages, "both among them, or --method exact"))
-        return method(problem, together(tables), options)
+        found = method(problem, together(tables), options)
+        if not problem.deployment.apart:
+            return found
+        return replace(found, status="no_solution_found" if found.plan is None else "feasible", bound=None)
 
     return run
 
