@@ -91,6 +91,7 @@ def place(t: OrchestrationTables, counts: Ints) -> Placements | None:
         gpu = f"-{t.case.gpu_types[x.gpu]}" if len(t.case.gpu_types) > 1 else ""
         name = f"{t.case.models[x.model]}{gpu}-{x.parallelism.replace(' ', '-').replace('-', '')}-b{x.batch}"
         name += "" if x.waits is None else f"-w{x.waits:g}".replace(".", "-")
+        name += "" if x.stage == "both" else f"-{x.stage}"
         instances += [Placed(f"{name}-{n}", c, placement, kept) for n, (placement, kept) in enumerate(of[c], 1)]
     return Placements(tuple(instances), moved)
 

@@ -207,3 +207,12 @@ def test_heuristics_without_stages_say_so(apart):
     problem, *_ = apart
     with pytest.raises(InputError, match="both among them"):
         optmodels.solve(problem, "greedy_dp")
+
+
+def test_instances_of_several_stages_have_names_of_their_own():
+    result = optmodels.solve(document())
+    assert result.check.ok and result.status == "optimal"
+    assert {c["stage"] for c in result.plan["configurations"]} >= {"prefill", "decode"}
+    # What knows no stages has no proof where they are allowed.
+    found = optmodels.solve(document(), "greedy_dp")
+    assert found.status == "feasible" and found.bound is None and found.objective <= result.objective
