@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from commands import python
 
 from optmodels.errors import InputError
 from optmodels.latency.fit import read_measurements
@@ -470,16 +471,15 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
     out = tmp_path / "served.parquet"
 
     def run(*arguments):
-        words = [sys.executable, "-m", "optmodels", *map(str, arguments)]
-        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
     words = ["measure", "--from", *runs]
     done = run(*words, "--out", out, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["kind"] == "served" and len(json.loads(done.stdout)["rows"]) == 12
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["kind"] == "served" and len(json.loads(done.out)["rows"]) == 12
     fitted = run("calibrate", out, "--model", "additive", "--json")
-    assert fitted.returncode == 0, fitted.stderr
-    assert json.loads(fitted.stdout)["targets"]["tpot_s"]["in_sample"]["mape"] < 0.02
+    assert fitted.status == 0, fitted.err
+    assert json.loads(fitted.out)["targets"]["tpot_s"]["in_sample"]["mape"] < 0.02
     for arguments, said in (
         ([*words, "--out", out], "existing file"),
         (["measure"], "--model, --from"),
@@ -490,7 +490,7 @@ def test_the_command_line_reads_benchmarks_and_says_what_is_wrong(tmp_path):
         (["measure", "--model", "llama-3.1-8b", "--set", "tp=1"], "only with --from"),
     ):
         done = run(*arguments)
-        assert done.returncode == 2 and said in done.stderr, (arguments, done.stderr)
+        assert done.status == 2 and said in done.err, (arguments, done.err)
 
 
 def test_without_pytorch_the_command_says_what_to_install(tmp_path):
