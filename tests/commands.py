@@ -47,7 +47,7 @@ def _become(words: list[str], cwd: str, environment: dict[str, str], out: str, e
         raw = open(number, "wb", closefd=False)  # noqa: SIM115
         encoding = environment.get("PYTHONIOENCODING", "utf-8")
         setattr(sys, name, io.TextIOWrapper(raw, encoding, line_buffering=number == 2))
-    sys.path[0] = cwd
+    sys.path[:1] = [cwd, *environment.get("PYTHONPATH", "").split(os.pathsep)]
     match words:
         case ["-c", code, *rest]:
             sys.argv = ["-c", *rest]
