@@ -102,7 +102,8 @@ def _deep():
 
 
 def test_messages_are_bounded():
-    many = InputError(Mistake("f", f"x[{i}]", "v" * 690_000, "e" * 10_000) for i in range(3000))
+    value, expected = "v" * 690_000, "e" * 10_000
+    many = InputError(Mistake("f", f"x[{i}]", value, expected) for i in range(3000))
     said = str(many)
     assert len(said) < LONGEST + 100
     shown = said.count("\n")
