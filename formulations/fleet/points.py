@@ -503,7 +503,8 @@ def _engine_rows(
     apart = case.problem.deployment.apart
     if apart:
         with np.errstate(divide="ignore", invalid="ignore"):
-            sent = transfer_bytes(case, demands)[:, None] / (link.most_used * net[configuration] * GBPS * full)
+            sent = transfer_bytes(case, [case.demands[i] for i in demands])[:, None]
+            sent = sent / (link.most_used * net[configuration] * GBPS * full)
         sent = np.where(np.isfinite(capacities[0]), np.where(stage_of == BOTH, 0.0, sent), np.inf)
         capacities = np.concatenate([capacities, sent[None]])
     dollars = np.array([0.0 if (s := case.workload(case.demands[i].workload).soft) is None
