@@ -3,12 +3,13 @@
     python benchmarks/short_limits.py                   shipped instances at 1, 2 and 5 s, then the large ones
     python benchmarks/short_limits.py shipped           instances of every formulation that take longer than that
     python benchmarks/short_limits.py orchestration     50 LLMs on 1,008 GPUs of three types, 60 s
-    python benchmarks/short_limits.py reserved          40 regions × 8,760 hours, forwarded work 1.2 × local, two sizes,
-                                                        on-demand beside reservations, 100 s
-    python benchmarks/short_limits.py spot              12 workloads of 40 buckets on AWS's list, at most half on spot, 60 s
+    python benchmarks/short_limits.py reserved          40 regions x 8,760 hours, forwarded work 1.2 times local, two
+                                                        sizes, on-demand beside reservations, 100 s
+    python benchmarks/short_limits.py spot              12 workloads of 40 buckets on AWS's list, at most half on spot,
+                                                        60 s
 
-Every method gets the limit; a row is `exact`'s plan and bound beside the best plan of all the others. Exit status 1 where
-`exact` has less. What each of these once was: `no_solution_found` where a heuristic had a plan.
+Every method gets the limit; a row is `exact`'s plan and bound beside the best plan of all the others. Exit status 1
+where `exact` has less. What each of these once was: `no_solution_found` where a heuristic had a plan.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ SHIPPED = (
     "orchestration/scale-1000-gpus.yaml", "reserved_capacity/year-40-gcp.yaml",
 )  # fmt: skip
 SLIGHT = 1e-5  # the tolerance of feasibility of a mixed-integer plan, relative
-LLMS = (
-    "opt-6.7b opt-13b opt-30b llama-2-7b llama-2-13b llama-2-70b llama-3-8b llama-3-70b llama-3.1-8b llama-3.1-70b "
-    "llama-3.2-3b qwen2.5-7b qwen2.5-14b qwen2.5-32b qwen2.5-72b qwen3-8b qwen3-32b qwen3-30b-a3b mistral-7b "
-    "mixtral-8x7b deepseek-moe-16b deepseek-v2-lite llama-3.3-70b qwen3-0.6b qwen3-1.7b qwen3-4b qwen3-14b "
-    "qwen3.5-27b qwen3.5-35b-a3b gemma-3-4b gemma-3-12b gemma-3-27b mistral-small-24b gpt-oss-20b gpt-oss-120b"
-).split()
+LLMS = [
+    "opt-6.7b", "opt-13b", "opt-30b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3-8b", "llama-3-70b",
+    "llama-3.1-8b", "llama-3.1-70b", "llama-3.2-3b", "qwen2.5-7b", "qwen2.5-14b", "qwen2.5-32b", "qwen2.5-72b",
+    "qwen3-8b", "qwen3-32b", "qwen3-30b-a3b", "mistral-7b", "mixtral-8x7b", "deepseek-moe-16b", "deepseek-v2-lite",
+    "llama-3.3-70b", "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-14b", "qwen3.5-27b", "qwen3.5-35b-a3b",
+    "gemma-3-4b", "gemma-3-12b", "gemma-3-27b", "mistral-small-24b", "gpt-oss-20b", "gpt-oss-120b",
+]  # fmt: skip
 
 
 def orchestration() -> dict[str, Any]:
@@ -71,8 +73,8 @@ def spot() -> dict[str, Any]:
     """More than 40,000 pairs of bucket and operating point, with a limit that links a workload's buckets."""
     rng = np.random.default_rng(0)
     buckets = [
-        [{"input_tokens": int(i), "output_tokens": int(o), "requests_per_s": float(r)}
-         for i, o, r in zip(rng.integers(64, 4096, 40), rng.integers(16, 512, 40), rng.uniform(0.05, 0.5, 40), strict=True)]
+        [{"input_tokens": int(i), "output_tokens": int(o), "requests_per_s": float(r)} for i, o, r in
+         zip(rng.integers(64, 4096, 40), rng.integers(16, 512, 40), rng.uniform(0.05, 0.5, 40), strict=True)]
         for _ in range(12)
     ]  # fmt: skip
     return {
@@ -99,8 +101,9 @@ def compared(name: str, problem: Any, limit_s: float) -> bool:
             best, of = sign * found.objective, method
     kept = mine >= best - SLIGHT * abs(best)
     gap = "" if exact.gap is None else f"{100 * exact.gap:.2f} %"
-    print(f"| {name} | {limit_s:g} | {exact.status} | {exact.objective or math.nan:.6g} | {gap} | {sign * best:.6g} | {of} "
-          f"| {seconds:.1f} | {cpu:.1f} | {'yes' if kept else 'NO'} |", flush=True)  # fmt: skip
+    cells = (name, f"{limit_s:g}", exact.status, f"{exact.objective or math.nan:.6g}", gap, f"{sign * best:.6g}", of,
+             f"{seconds:.1f}", f"{cpu:.1f}", "yes" if kept else "NO")  # fmt: skip
+    print("| " + " | ".join(cells) + " |", flush=True)
     return kept
 
 
