@@ -49,7 +49,6 @@ SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
-MOST_REPLICAS = 16  # engines of a machine
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
@@ -464,7 +463,8 @@ def _engine_rows(
 ) -> _Rows | None:
     """Every machine and tensor parallelism of one model in one region, at every level of its engines."""
     first = case.demands[demands[0]]
-    one = case.single(case.workload(first.workload), first, region, MOST_REPLICAS)
+    engines = max((m.gpu_count for m in case.machines), default=1)  # of a machine, at most
+    one = case.single(case.workload(first.workload), first, region, engines)
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
     c = tables.configurations
