@@ -28,9 +28,11 @@ from optmodels.loading import load
 
 INSTANCES = Path(__file__).parents[1] / "instances"
 SHIPPED = (
-    "cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml", "fleet/aws-stages.yaml", "fleet/spot-heavy.yaml",
-    "fleet/week-32-aws.yaml", "orchestration/maaso-trace-4-gpus-64.yaml", "orchestration/maaso-trace-6.yaml",
-    "orchestration/scale-1000-gpus.yaml", "reserved_capacity/year-40-gcp.yaml",
+    "cost_efficiency/present_day/llama-3.1-70b-chat-aws.yaml", "fleet/agent-stages.yaml", "fleet/aws-continuous.yaml",
+    "fleet/deepseek-r1-stages.yaml", "fleet/gcp-three-regions.yaml", "orchestration/continuous-chat-and-code.yaml",
+    "orchestration/maaso-trace-4-gpus-64.yaml", "orchestration/maaso-trace-6.yaml",
+    "orchestration/scale-100000-gpus.yaml", "reserved_capacity/gcp-prices-1y-3y.yaml",
+    "reserved_capacity/year-40-gcp.yaml",
 )  # fmt: skip
 SLIGHT = 1e-5  # the tolerance of feasibility of a mixed-integer plan, relative
 LLMS = [
