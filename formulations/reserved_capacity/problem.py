@@ -20,7 +20,7 @@ from optmodels.catalog.types import MARKETS, Entry, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import Limit
+from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import check_speculation, written_out
@@ -492,7 +492,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
-    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices) + doubtful(p)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
