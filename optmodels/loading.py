@@ -35,7 +35,9 @@ def load(
         try:
             data, line = read_document(path)
         except InputError as error:
-            raise InputError(replace(m, hint=m.hint or _shipped(path)) for m in error.mistakes) from None
+            raise InputError(
+                replace(m, hint=_shipped(path)) if m.value == "no such file" else m for m in error.mistakes
+            ) from None
         file, folder = str(path), path.parent
     else:
         refuse_strange(source)
@@ -68,12 +70,10 @@ def _shipped(path: Path) -> str | None:
     """How to get the instance that comes with optmodels under the name of a file that is not there."""
     from optmodels import formulation, shipped
 
-    if path.exists() or path.suffix not in ("", ".yaml"):
-        return None
     of = [shipped.root() / form for form in formulation.names()]
-    for folder, file in ((f, p) for f in of for p in f.rglob("*.yaml") if p.stem == path.stem):
+    for folder, file in ((f, p) for f in of for p in f.rglob("*.yaml") if p.name in (path.name, f"{path.name}.yaml")):
         name = file.relative_to(folder).with_suffix("").as_posix()
-        return f"one comes with optmodels: optmodels new {folder.name} --from {name}, then solve {path.stem}.yaml"
+        return f"one comes with optmodels: optmodels new {folder.name} --from {name}, then solve {file.name}"
     return None
 
 

@@ -131,7 +131,7 @@ def seconds(value: float | None) -> str:
     """A latency for people: ms below a second."""
     if value is None:
         return "not measured"
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.4g} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.4g} s"
 
 
 def _number(value: float | None, unit: str) -> str:

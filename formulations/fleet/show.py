@@ -267,7 +267,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:

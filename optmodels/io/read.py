@@ -396,7 +396,9 @@ def _mistake(
 
 def _in_a_section(section: type[BaseModel] | None, value: object) -> str | None:
     """The key of a section, all others left out, that a value alone would be right for."""
-    for name in () if section is None else _keys(section):
+    if section is None:
+        return None
+    for name in _keys(section):
         try:
             section.model_validate({name: value})
         except ValidationError:
