@@ -79,6 +79,8 @@ def of_result(document: Mapping[str, Any]) -> Article:
         lead.append(Paragraph([Span(cut(str(reason), 2000))]))
     while words and isinstance(words[0], Paragraph):
         lead.append(words.pop(0))
+    if plan is not None and words:
+        lead.append(words.pop(0))  # the table that a formulation shows first: what was promised, or what to rent
     article.sections.append(Section("The plan" if plan is not None else "The answer", lead, lead=True))
     if plan is not None:
         figures = _objective_figure(document) + key_figures(plan)
