@@ -78,21 +78,28 @@ def _variable(v: Variable, block: Any) -> list[Any]:
 
 def _constraint(name: str, rows: Rows, columns: list[Any], block: Any, doc: str | None) -> None:
     import pyomo.environ as pyo
-    from pyomo.core.expr.numeric_expr import LinearExpression
+    from pyomo.core.expr.numeric_expr import LinearExpression, MonomialTermExpression
+    from pyomo.core.expr.relational_expr import EqualityExpression, InequalityExpression, RangedExpression
 
     A = rows.matrix(len(columns))
-    starts, indices, data = A.indptr.tolist(), A.indices.tolist(), A.data.tolist()
-    bounds = zip(_finite(rows.lower), _finite(rows.upper), strict=True)
-    labels = _labels(rows.labels)
-    made = {}
-    for r, (low, high) in enumerate(bounds):
-        part = slice(starts[r], starts[r + 1])
-        body = LinearExpression(constant=0.0, linear_coefs=data[part], linear_vars=[columns[j] for j in indices[part]])
-        made[labels[r] if rows.labels else None] = (low, body) if low == high else (low, body, high)
+    pairs = zip(A.data.tolist(), map(columns.__getitem__, A.indices.tolist()), strict=True)
+    starts, terms = A.indptr.tolist(), list(map(MonomialTermExpression, pairs))
+    made: list[Any] = []
+    for first, last, low, high in zip(starts[:-1], starts[1:], _finite(rows.lower), _finite(rows.upper), strict=True):
+        body = LinearExpression(terms[first:last])
+        if low is None:
+            made.append(InequalityExpression((body, high), False))
+        elif high is None:
+            made.append(InequalityExpression((low, body), False))
+        elif low == high:
+            made.append(EqualityExpression((body, low)))
+        else:
+            made.append(RangedExpression((low, body, high), (False, False)))
     if rows.labels:
-        block.add_component(name, pyo.Constraint(labels, rule=lambda _, *label: made[_key(label)], doc=doc))
+        in_order = iter(made)  # as Pyomo asks for them; by index it would look each one up in its set again
+        block.add_component(name, pyo.Constraint(_labels(rows.labels), rule=lambda *_: next(in_order), doc=doc))
     else:
-        block.add_component(name, pyo.Constraint(expr=made[None], doc=doc))
+        block.add_component(name, pyo.Constraint(expr=made[0], doc=doc))
 
 
 def _expression(of: Expression, columns: list[Any]) -> Any:
@@ -110,10 +117,6 @@ def _labels(labels: Labels) -> list[Any]:
     if len(labels) == 1:
         return labels[0].tolist()
     return list(zip(*(part.tolist() for part in labels), strict=True))
-
-
-def _key(label: tuple[int, ...]) -> Any:
-    return label if len(label) > 1 else label[0]
 
 
 def _finite(values: Array) -> list[float | None]:
