@@ -120,4 +120,4 @@ def _labels(labels: Labels) -> list[Any]:
 
 
 def _finite(values: Array) -> list[float | None]:
-    return [v if np.isfinite(v) else None for v in values.tolist()]
+    return [v if known else None for v, known in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)]
