@@ -194,6 +194,8 @@ class LatencyModel(Entry):
                     raise ValueError(f"terms of {self.model} that {self.measured} rows have, not {strange[:40]!r}")
                 if known == DECAY and sorted(given) != sorted(DECAY):
                     raise ValueError(f"{', '.join(DECAY)} once each in every segment of {name}")
+                if known == DECAY and min(c.value for c in segment.terms if c.name == DECAY[0]) <= 0:
+                    raise ValueError(f"a {DECAY[0]} > 0 in every segment of {name}")
         return self
 
     @property
