@@ -451,8 +451,8 @@ def best_of_all(
 ) -> tuple[ReservedPlan, str] | None:
     """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
 
-    Quick and good ones first, each in most of what is left of the limit. Past it they go on with `GRACE` each until there
-    is a plan at all, on a small instance to the end.
+    Quick and good ones first, each in most of what is left of the limit. Past it they go on with `GRACE` each until
+    there is a plan at all, on a small instance to the end.
     """
     until, best, most = _until(options, began), None, below
     small = flow_variables(t) <= SMALL
