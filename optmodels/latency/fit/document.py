@@ -78,7 +78,7 @@ class Segment(Entry):
     """Coefficients that apply to rows of one sort: a kind of step, a tensor-parallel degree, or all."""
 
     when: str = Field(default="all", pattern=r"^(all|prefill|decode|mixed|prefilling|tp=\d+(\.\d+)?)$")
-    terms: tuple[Coefficient, ...]
+    terms: tuple[Coefficient, ...] = Field(min_length=1)
 
 
 class Target(Entry):
