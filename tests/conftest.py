@@ -9,11 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from commands import Run
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,20 +77,6 @@ def tiny_problem(**changes):
     }
     problem |= changes
     return copy.deepcopy({k: v for k, v in problem.items() if v is not None})
-
-
-@dataclass(frozen=True)
-class Run:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-    def assert_clean(self) -> None:
-        """No traceback, no `fault of the program`."""
-        assert "Traceback" not in self.err + self.out, self.err
-        assert "a fault of the program" not in self.err, self.err
 
 
 def run_here(*arguments) -> Run:

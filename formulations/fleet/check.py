@@ -37,6 +37,7 @@ TRUSTED = {
     " promises and the objective of the plan's round are checked",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.promises[].seen_s": "as rounds",
+    "report.not_out_of_sample": "why a replay is missing: requests of a long trace are not in the document",
     "plan.shadow_prices": "solving again shows what one more unit gains; sign, unit, limit and a ceiling are checked",
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
+from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.problem import FleetCase
@@ -44,7 +45,14 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
 
 
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
-    """The replay out of sample of a plan made for a trace, if there is time."""
+    """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
+    traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
+    if traced and case.trace is None:
+        long = [name for name in traced if name not in case.requests]
+        rates = [w.name for w in case.workloads if w.name not in traced]
+        why = f"more than {MOST_REQUESTS:,} requests in the trace of {', '.join(long)}" if long else (
+            f"{', '.join(rates)} given as rates, without a trace")  # fmt: skip
+        return {"not_out_of_sample": why}
     if case.trace is None or len(case.trace) < 2 or not case.trace.duration_s > 0:
         return {}
     if not seconds_for(OUT_OF_SAMPLE, np.inf):
@@ -100,6 +108,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     other = (result.get("report") or {}).get("out_of_sample")
     if other:
         out += ["", _shares(other)]
+    if why := (result.get("report") or {}).get("not_out_of_sample"):
+        out.append(f"  Not replayed out of sample: {plain(why)}.")
     latency = (result.get("report") or {}).get("latency")
     if latency:
         out += ["", *source_lines(latency["sources"])]

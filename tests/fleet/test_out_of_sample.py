@@ -106,3 +106,23 @@ def test_requests_that_are_not_those_of_the_buckets(requests: dict[str, Any], ex
     data["workloads"][0] |= {"trace": None, "buckets": [bucket], "requests": requests}
     with pytest.raises(InputError, match=expected):
         optmodels.solve(data)
+
+
+def test_without_a_replay_out_of_sample_the_result_says_why(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partly = document()
+    partly["workloads"].append({
+        "name": "rest", "model": "llama-3.1-8b", "slo": {"ttft_s": 2.0},
+        "buckets": [{"input_tokens": 100, "output_tokens": 20, "requests_per_s": 1.0}],
+    })  # fmt: skip
+    (file.parent / "partly.yaml").write_text(json.dumps(partly))
+    result = optmodels.solve(file.parent / "partly.yaml", time_limit=20)
+    assert result.report["not_out_of_sample"] == "rest given as rates, without a trace"
+    monkeypatch.setattr("formulations.fleet.files.MOST_REQUESTS", 299)
+    monkeypatch.setattr("formulations.fleet.show.MOST_REQUESTS", 299)
+    result = optmodels.solve(file, time_limit=20, out=tmp_path)
+    assert result.report["not_out_of_sample"] == "more than 299 requests in the trace of chat"
+    assert any("Not replayed out of sample: more than 299" in str(x) for x in summary(result.document()))
+    [written] = tmp_path.glob("*/plan.json")
+    assert optmodels.check(written).ok
