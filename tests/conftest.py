@@ -93,7 +93,8 @@ def run_command(*arguments, cwd, module="optmodels", **environment) -> Run:
     """The command line as users run it."""
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=cwd, env=os.environ | {"COLUMNS": "160"} | environment, capture_output=True, timeout=120, check=False,
+        env=os.environ | {"TERMINAL_WIDTH": "160"} | environment, cwd=cwd, capture_output=True, timeout=120,
+        check=False,
     )  # fmt: skip
     return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
 
