@@ -1,9 +1,9 @@
 """The benchmark library: shipped instances with their best known values and proved bounds, for others to compare with.
 
-``instances/library.yaml`` lists every instance with a digest of what it says, files beside it and shipped latency models
-included, so that a value belongs to the problem it was found for; whether prices of a catalogue changed shows when it is
-solved again. A value gets in only with a plan that the independent checker accepts; a bound only from a method that
-proves one.
+``instances/library.yaml`` lists every instance with a digest of what it says, files beside it and shipped latency
+models included, so that a value belongs to the problem it was found for; whether prices of a catalogue changed shows
+when it is solved again. A value gets in only with a plan that the independent checker accepts; a bound only from a
+method that proves one.
 
     python -m optmodels.cli.library check [--solve]        consistent? with --solve: found again?
     python -m optmodels.cli.library update [INSTANCE …]    solve, and keep what is better
