@@ -6,8 +6,9 @@
 
 FOLDER holds the public traces `AzureLLMInferenceTrace_code.csv`, `AzureLLMInferenceTrace_conv.csv` (Azure 2023) and
 `mooncake_synthetic.jsonl[.gz]`; MaaSO's six are generated. `run` solves what LOG (a JSON document a line) does not have
-yet, so a run that was stopped goes on. Every trace has two parts that share no request: settings are chosen on the first
-and judged on the second. `replayed` is with the dispatcher that the plan names, which sees no request before it comes.
+yet, so a run that was stopped goes on. Every trace has two parts that share no request: settings are chosen on the
+first and judged on the second. `replayed` is with the dispatcher that the plan names, which sees no request before it
+comes.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ BATCHES = {"tp": [1, 2, 4], "batch": [1, 2, 4, 8, 16, 32, 64, 128]}
 
 def documents(name: str, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Instances of one part of a trace, by the number of GPUs."""
-    engines = {"serving": "continuous", "latency": {"model": "default"}, "objective": {"alpha": 1.0}, "candidates": BATCHES}
+    engines = {
+        "serving": "continuous", "latency": {"model": "default"}, "objective": {"alpha": 1.0}, "candidates": BATCHES,
+    }  # fmt: skip
     if name in FILES:
         s = FILES[name]
         skip = 0.0 if part == "first" else s.part_s
@@ -169,7 +172,8 @@ def table(a: argparse.Namespace) -> None:
             shown += [f"{100 * best['replayed']:.1f}", best["method"], f"{100 * behind[-1]:.1f}"]
         print("| " + " | ".join([*map(str, key), *shown]) + " |")
     if above:
-        print(f"\npredicted − replayed where 95 % and more are predicted ({len(above)} plans): at most {100 * max(above):.1f}")
+        print(f"\npredicted − replayed where 95 % and more are predicted ({len(above)} plans):"
+              f" at most {100 * max(above):.1f}")  # fmt: skip
     if behind:
         print(f"exact − best heuristic in replay ({len(behind)} cases): at least {100 * min(behind):.1f},"
               f" in the mean {100 * np.mean(behind):.1f}")  # fmt: skip

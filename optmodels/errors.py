@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 MOST_SHOWN = 50  # mistakes that are written out; the others are counted
@@ -68,8 +69,11 @@ class _Short(reprlib.Repr):
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """`repr` of a value, cut to `limit` characters and free of control characters."""
-    return printable(_Short().repr(value), limit)
+    """`repr` of a value, cut to `limit` characters and free of control characters; a long section by its keys."""
+    text = _Short().repr(value)
+    if isinstance(value, Mapping) and len(text) > limit:
+        text = f"a section with {', '.join(map(str, islice(value, MOST_SHOWN)))}"
+    return printable(text, limit)
 
 
 class OptmodelsError(Exception):

@@ -32,7 +32,12 @@ def load(
     line: Any = lambda _: None  # noqa: E731
     if not isinstance(source, Mapping):
         path = Path(source)
-        data, line = read_document(path)
+        try:
+            data, line = read_document(path)
+        except InputError as error:
+            raise InputError(
+                replace(m, hint=_shipped(path)) if m.value == "no such file" else m for m in error.mistakes
+            ) from None
         file, folder = str(path), path.parent
     else:
         refuse_strange(source)
@@ -46,10 +51,9 @@ def load(
     except InputError as error:
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
     problem: Problem = validate(schema, dict(data), file, line)
-    problem._folder = folder
+    problem._file, problem._folder = file, folder
     if not problem.name and file is not None:
         problem = problem.model_copy(update={"name": Path(file).stem})
-        problem._folder = folder
     try:
         problem.resolve()
     except InputError as error:
@@ -59,6 +63,17 @@ def load(
             m if m.file else replace(m, file=file, line=line(_location(m.path))) for m in error.mistakes
         ) from None
     return problem
+
+
+def _shipped(path: Path) -> str | None:
+    """How to get the instance that comes with optmodels under the name of a file that is not there."""
+    from optmodels import formulation, shipped
+
+    of = [shipped.root() / form for form in formulation.names()]
+    for folder, file in ((f, p) for f in of for p in f.rglob("*.yaml") if p.name in (path.name, f"{path.name}.yaml")):
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        return f"one comes with optmodels: optmodels new {folder.name} --from {name}, then solve {file.name}"
+    return None
 
 
 def _location(path: str) -> tuple[int | str, ...]:

@@ -8,6 +8,7 @@ and compared value by value; the rest is listed as taken on trust.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +25,7 @@ PLAN_ONLY = {"plan", "problem"}  # a mapping with no other key claims nothing bu
 MOST_SHOWN = 20
 
 
+@functools.cache
 def version() -> str:
     """The installed version."""
     from importlib.metadata import version as installed

@@ -9,11 +9,11 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from commands import Run
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,20 +79,6 @@ def tiny_problem(**changes):
     return copy.deepcopy({k: v for k, v in problem.items() if v is not None})
 
 
-@dataclass(frozen=True)
-class Run:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-    def assert_clean(self) -> None:
-        """No traceback, no `fault of the program`."""
-        assert "Traceback" not in self.err + self.out, self.err
-        assert "a fault of the program" not in self.err, self.err
-
-
 def run_here(*arguments) -> Run:
     """The command line in this process: the same code path as the command but for starting Python."""
     from optmodels.cli import run
@@ -107,7 +93,8 @@ def run_command(*arguments, cwd, module="optmodels", **environment) -> Run:
     """The command line as users run it."""
     done = subprocess.run(
         [sys.executable, "-m", module, *map(str, arguments)],
-        cwd=cwd, env=os.environ | {"COLUMNS": "160"} | environment, capture_output=True, timeout=120, check=False,
+        env=os.environ | {"TERMINAL_WIDTH": "160"} | environment, cwd=cwd, capture_output=True, timeout=120,
+        check=False,
     )  # fmt: skip
     return Run(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -1,6 +1,7 @@
 """False values for every scalar of a plan."""
 
 import copy
+import operator
 
 from optmodels.latency.strategies import FAMILIES
 
@@ -19,14 +20,19 @@ def leaves(data, path=()):
         yield path
 
 
-def replaced(data, path, value):
-    """A copy of the document with one scalar replaced."""
-    data = copy.deepcopy(data)
-    inner = data
+def changed_at(data, path, change):
+    """A copy of the document on the way to a place, the rest shared, with `change` made to what holds the place."""
+    outer = inner = copy.copy(data)
     for part in path[:-1]:
+        inner[part] = copy.copy(inner[part])
         inner = inner[part]
-    inner[path[-1]] = value
-    return data
+    change(inner, path[-1])
+    return outer
+
+
+def replaced(data, path, value):
+    """The document with one value replaced."""
+    return changed_at(data, path, lambda inner, key: operator.setitem(inner, key, value))
 
 
 def value_at(data, path):
@@ -77,11 +83,8 @@ def lies(path, value):
 
 
 def without(data, path):
-    """A copy of the document without one key or entry."""
-    data = copy.deepcopy(data)
-    inner = value_at(data, path[:-1])
-    del inner[path[-1]]
-    return data
+    """The document without one key or entry."""
+    return changed_at(data, path, operator.delitem)
 
 
 def containers(data, path=()):

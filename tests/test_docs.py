@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from commands import python
 from typer.main import get_group
 
 from optmodels import load, tables
@@ -56,10 +54,10 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "instances").symlink_to(ROOT / "instances")
     for name, text in files(page).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for words, expected in commands(page):
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == expected, f"{words}: {done.stdout}{done.stderr}"
+        program, *rest = words
+        done = python(*(["-m", program, *rest] if program == "optmodels" else rest), cwd=tmp_path, timeout_s=600)
+        assert done.status == expected, f"{words}: {done.out}{done.err}"
 
 
 @pytest.mark.slow
@@ -67,8 +65,8 @@ def test_commands_of_the_page_run(page: Path, tmp_path: Path) -> None:
 def test_python_of_the_page_runs(page: Path) -> None:
     """In a process of its own, as a reader runs it."""
     for text in scripts(page):
-        done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = python("-c", text, cwd=ROOT, timeout_s=600)
+        assert done.status == 0, done.out + done.err
 
 
 def test_costs_of_the_comparison_are_current() -> None:

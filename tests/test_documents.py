@@ -19,6 +19,7 @@ from orchestration_cases import two_models
 from tampering import containers, leaves, mutants, pattern, table_mutants, value_at
 
 import optmodels
+from formulations.orchestration import check as orchestration_check
 from optmodels import formulation
 from optmodels.errors import InputError
 from optmodels.loading import load
@@ -59,6 +60,18 @@ def remembering(form):
     return dataclasses.replace(form, **{name: once(name) for name in ("tables", "report", "frames")})
 
 
+def once_each(function):
+    """The function of an instance, called once for each: here only plans are changed."""
+    made = {}
+
+    def call(problem):
+        if id(problem) not in made:
+            made[id(problem)] = problem, function(problem)  # the instance is kept, so that no other has its id
+        return made[id(problem)][1]
+
+    return call
+
+
 @functools.cache
 def places_of_the_first(name):
     """Patterns of the scalars of a formulation's first document."""
@@ -76,7 +89,9 @@ def solved(request, tmp_path_factory):
     folder = Path(result.log["folder"])
     document = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     elsewhere = frozenset() if case == next(iter(CASES[name])) else places_of_the_first(name)
-    return Solved(remembering(formulation.get(name)), load(document["problem"]), document, folder, elsewhere)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(orchestration_check, "recompute", once_each(orchestration_check.recompute))
+        yield Solved(remembering(formulation.get(name)), load(document["problem"]), document, folder, elsewhere)
 
 
 def test_the_document_as_written_passes(solved):

@@ -12,6 +12,7 @@ from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
+from optmodels.limits import doubtful
 from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.points import NONE
@@ -63,6 +64,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "unmodelled": _unmodelled(tables),
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
+        "notes": doubtful(tables.case.problem),
     }
 
 
@@ -129,7 +131,7 @@ def seconds(value: float | None) -> str:
     """A latency for people: ms below a second."""
     if value is None:
         return "not measured"
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.4g} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.4g} s"
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -223,7 +225,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if missing:
         out += ["", f"[dim]{len(missing)} machines took no part: {plain('; '.join(missing[:4]))}"
                     f"{' …' if len(missing) > 4 else ''}[/dim]"]  # fmt: skip
-    return out
+    return out + [f"[dim]note: {plain(n)}[/dim]" for n in report.get("notes", [])]
 
 
 def _stage_lines(found: Mapping[str, Any]) -> list[str]:

@@ -7,14 +7,14 @@ the least counts, so that the best ω is always one bucket's: `WAITS` of them ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.fleet.plan import DeploymentLine
-from formulations.fleet.problem import FleetCase, FleetWorkload
+from formulations.fleet.problem import Demand, FleetCase, FleetWorkload
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
@@ -173,12 +173,11 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     )  # fmt: skip
 
 
-def transfer_bytes(case: FleetCase, demands: Sequence[int]) -> Array:
+def transfer_bytes(case: FleetCase, demands: Iterable[Demand]) -> Array:
     """Bytes of the KV cache of a bucket's prompt, (D,): what goes from its prefill to its decode engine."""
     found = []
-    for i in demands:
-        w = case.workload(case.demands[i].workload)
-        prompt = float(case.demands[i].input_tokens or 1)
+    for d in demands:
+        w, prompt = case.workload(d.workload), float(d.input_tokens or 1)
         found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
     return np.array(found)
 
@@ -229,7 +228,7 @@ def levels(
     if stage != "both":
         link = case.problem.deployment.link
         each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
-        held = transfer_bytes(case, demands)[None, None, :] / each[:, None, None]
+        held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
     points = operating_points(costs, runs, case.problem.engine, classes, levels_of_loads(costs, LOADS), stage, held)
     if stage == "decode":

@@ -276,7 +276,7 @@ def _transfers(tables: FleetTables, choice: Choice, t: int) -> list[TransferLine
             loads=loads, model=_model_name(model, loads), region=next(tables.machines_of(p))[0][1],
             tensor_parallel=int(block.configurations.tp[x.configuration[p]]) if equal else None,
             requests_per_s=float(sent.sum()),
-            gb_per_s=float(sent[demands] @ transfer_bytes(model, demands.tolist())) / 1e9,
+            gb_per_s=float(sent[demands] @ transfer_bytes(model, [tables.demands[w] for w in demands])) / 1e9,
             demands={tables.demands[w].name: float(shares[w]) for w in demands},
         ))  # fmt: skip
     return lines

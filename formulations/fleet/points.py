@@ -49,7 +49,6 @@ SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
 BOTH, PREFILL, DECODE = range(len(STAGES))
 CAPACITIES = (*ROWS, "transfer")  # of engines where some do one stage
-MOST_REPLICAS = 16  # engines of a machine
 MOST_DEPLOYMENTS = 1_000_000  # of one point in a period; numbers of them stay exact beside shares
 
 
@@ -285,8 +284,9 @@ def build_case(case: FleetCase) -> FleetTables:
     total = float(least[np.isfinite(least)].sum())
     if total > MOST_DEPLOYMENTS:
         busiest = case.demands[int(np.where(np.isfinite(least), least, 0.0).argmax())]
+        where = f"workloads[{[w.name for w in case.workloads].index(busiest.workload)}]"
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
-        raise InputError(Mistake(None, "workloads", value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
+        raise InputError(Mistake(None, where, value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
 
 
@@ -464,7 +464,8 @@ def _engine_rows(
 ) -> _Rows | None:
     """Every machine and tensor parallelism of one model in one region, at every level of its engines."""
     first = case.demands[demands[0]]
-    one = case.single(case.workload(first.workload), first, region, MOST_REPLICAS)
+    engines = max((m.gpu_count for m in case.machines), default=1)  # of a machine, at most
+    one = case.single(case.workload(first.workload), first, region, engines)
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
     c = tables.configurations
@@ -503,7 +504,8 @@ def _engine_rows(
     apart = case.problem.deployment.apart
     if apart:
         with np.errstate(divide="ignore", invalid="ignore"):
-            sent = transfer_bytes(case, demands)[:, None] / (link.most_used * net[configuration] * GBPS * full)
+            sent = transfer_bytes(case, [case.demands[i] for i in demands])[:, None]
+            sent = sent / (link.most_used * net[configuration] * GBPS * full)
         sent = np.where(np.isfinite(capacities[0]), np.where(stage_of == BOTH, 0.0, sent), np.inf)
         capacities = np.concatenate([capacities, sent[None]])
     dollars = np.array([0.0 if (s := case.workload(case.demands[i].workload).soft) is None

@@ -17,13 +17,14 @@ from pydantic import Field, model_validator
 
 from formulations.fleet.files import BucketRequests, MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
+from optmodels.catalog import geography
 from optmodels.catalog.types import Architecture, Entry, Gpu, Machine, Market
 from optmodels.errors import Mistake, Mistakes
 from optmodels.io.read import read_document, read_model, validate
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import Engine, ModelChoice, Source, llm_name, read_source
 from optmodels.latency.strategies import FAMILIES, Family, Variant
-from optmodels.limits import ELEMENT, Limit, Price
+from optmodels.limits import ELEMENT, Limit, Price, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit
 from optmodels.serving.continuous import Percentile as Percentile
@@ -628,6 +629,7 @@ class FleetCase:
     source: Source | None = None  # of engines' step latencies, with serving: continuous
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
     requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
+    notes: tuple[str, ...] = ()  # what is allowed and seldom meant
 
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:
@@ -845,12 +847,7 @@ def _resolve(p: Fleet) -> FleetCase:
         for m in machines:
             if m.gpu is None or m.gpu not in gpus:
                 wrong.unknown(f"pool ({m.machine}).gpu", str(m.gpu), "a GPU of the catalogue or of gpus", gpus)
-    for i, line in enumerate((*p.stock, *p.quota)):
-        where = f"stock[{i}]" if i < len(p.stock) else f"quota[{i - len(p.stock)}]"
-        if line.unit == "vcpus" and any(m.vcpu is None for m in machines):
-            wrong.add(f"{where}.unit", "vcpus", "machines with known vcpu in the pool")
-        if line.gpu != "*" and not any(fnmatch.fnmatchcase(m.gpu or "", line.gpu) for m in machines):
-            wrong.unknown(f"{where}.gpu", line.gpu, "a GPU of the pool's machines", {m.gpu for m in machines if m.gpu})
+    notes = [*_unmatched(p, machines, points, gpus, wrong), *_unlimited(p, workloads, points), *doubtful(p)]
     for i, r in enumerate(p.running or ()):
         known = {m.machine for m in machines} | {q.machine or q.name for q in points or ()}
         if r.machine not in known:
@@ -867,8 +864,62 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor, source, hits, requests,
+        calibration, points, periods, slice_factor, source, hits, requests, tuple(notes),
     )  # fmt: skip
+
+
+def _unmatched(
+    p: Fleet, machines: tuple[Machine, ...], points: tuple[FleetPoint, ...] | None, gpus: Mapping[str, Gpu],
+    wrong: Mistakes,
+) -> list[str]:  # fmt: skip
+    """Lines of stock, quota and interruptions whose patterns match nothing here: those that the catalogue knows.
+
+    A pattern that matches nothing anywhere is a mistake; one that does elsewhere may be in a list kept for many pools.
+    """
+    there = [{"machine": m.machine, "region": m.region, "gpu": m.gpu or ""} for m in machines]
+    there += [{"machine": q.machine or q.name, "region": q.region, "gpu": ""} for q in points or ()]
+    notes: list[str] = []
+    for kind, lines in (("stock", p.stock), ("quota", p.quota), ("interruptions", p.interruptions)):
+        for i, line in enumerate(lines):
+            where = f"{kind}[{i}]"
+            if isinstance(line, StockLine) and line.unit == "vcpus" and any(m.vcpu is None for m in machines):
+                wrong.add(f"{where}.unit", "vcpus", "machines with known vcpu in the pool")
+            patterns = {k: v for k in ("machine", "gpu", "region") if (v := getattr(line, k, "*")) != "*"}
+            if not there or any(all(fnmatch.fnmatchcase(x[k], v) for k, v in patterns.items()) for x in there):
+                continue
+            for key, pattern in patterns.items():
+                here, called = {x[key] for x in there} - {""}, {"gpu": "GPU"}.get(key, key)
+                if fnmatch.filter(here, pattern):
+                    continue
+                if points is None and not fnmatch.filter(_known(key, gpus), pattern):
+                    what = f"a {called} of the pool's machines, or one that the catalogue knows"
+                    wrong.unknown(f"{where}.{key}", pattern, what, here)
+                    break
+            else:
+                said = ", ".join(f"{k} {v}" for k, v in patterns.items())
+                notes.append(f"{where} is about nothing here: no machine of the pool has {said}")
+    return notes
+
+
+def _known(key: str, gpus: Mapping[str, Gpu]) -> set[str]:
+    """Every name of a machine, region or GPU that the catalogue has, in whichever list."""
+    if key == "gpu":
+        return set(gpus)
+    places = set(geography.places()) if key == "region" else set()
+    return places | {getattr(m, key) for pool in catalog.pools() for m in catalog.machines(pool)}
+
+
+def _unlimited(
+    p: Fleet, workloads: tuple[FleetWorkload, ...], points: tuple[FleetPoint, ...] | None
+) -> list[str]:  # fmt: skip
+    """What is allowed and seldom meant: nothing promised, or nothing that keeps a plan from growing."""
+    notes = [
+        f"{w.name}: nothing is promised to its requests (slo has no limit)"
+        for w in workloads if points is None and w.slo == FleetSlo()
+    ]  # fmt: skip
+    if p.objective == "max_served" and p.budget_usd_per_hour is None and not (p.stock or p.quota):
+        notes.append("objective: max_served without budget_usd_per_hour, stock or quota serves at any price")
+    return notes
 
 
 def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[HitRow, ...]:

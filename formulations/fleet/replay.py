@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -246,9 +247,10 @@ def _simulate(
         link = case.problem.deployment.link
         net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) or np.inf
         loaded = case.loading(d.loads, d.model)
-        mine = [k for k, x in enumerate(case.demands) if x.workload in loaded.accepted]
-        receives.append(np.zeros(len(case.demands)))
-        receives[-1][mine] = transfer_bytes(loaded, mine) / (net * GBPS * (1 - link.most_used))
+        mine = np.array([x.workload in loaded.accepted for x in case.demands])
+        sent = transfer_bytes(loaded, compress(case.demands, mine))
+        receives.append(np.zeros(len(mine)))
+        receives[-1][mine] = sent / (net * GBPS * (1 - link.most_used))
         sends.append((receives[-1] + link.latency_s) * (d.stage == "prefill"))
         engines += [one] * (d.count * (d.replicas_per_machine or 1))
     whole = [[(j, s) for j, s in lines if period.deployments[j].stage != "decode"] for lines in planned]

@@ -39,6 +39,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         },
         **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
+        "notes": list(tables.case.notes),
         **({} if plan is None or tables.case.source is None else {"latency": _latency(tables.case, plan)}),
         **({} if plan is None else _other_requests(tables.case, plan)),
     }  # fmt: skip
@@ -127,7 +128,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if blocked and not conflict:
         why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
         out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
-    return out
+    return out + _first([f"[dim]note: {plain(n)}[/dim]" for n in result.get("report", {}).get("notes", [])])
 
 
 def _shares(found: Mapping[str, Any]) -> Table:
@@ -266,7 +267,7 @@ def _certification(c: CertificationLine) -> list[Any]:
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:

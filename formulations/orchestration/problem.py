@@ -19,7 +19,7 @@ from optmodels.errors import Mistakes
 from optmodels.latency.resolve import Engine, ModelChoice, read_source
 from optmodels.latency.strategies import Variant
 from optmodels.latency.work import KvPrecision, Precision
-from optmodels.limits import Limit
+from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import EngineLimits
 from optmodels.serving.engine import check_speculation, written_out
@@ -664,7 +664,7 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
         problem=p, gpu_types=tuple(types), gpus=tuple(g for g, _ in types.values()),
         vram_gib=tuple(v for _, v in types.values()), servers=servers,
         architectures=tuple(known_models),
-        trace=trace, request_model=request_model, slo_factor=factor, notes=tuple(notes),
+        trace=trace, request_model=request_model, slo_factor=factor, notes=(*notes, *doubtful(p)),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from optmodels.reporting.text import plain, titled
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 ROWS_SHOWN = 40
+CLASSES_NAMED = 3
 MOST_REPLAYED = 200_000  # requests simulated with every solve
 MOST_OUT_OF_SAMPLE = 50_000  # a second's simulation, or more
 MAX_ROWS = 100_000
@@ -135,9 +136,12 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         if (share := known["in_time_at_the_pessimistic_end"]) is not None:
             out.append(f"  at the pessimistic end of these {share:.1%} of the requests planned in time are so, if they"
                        " start as soon as they come")  # fmt: skip
-    for row in extra.get("never_in_time", [])[:ROWS_SHOWN]:
-        out.append(f"[yellow]never in time: {row['requests']:,.0f} × {plain(row['class'])}: no candidate decodes fast"
-                   " enough or holds as many tokens[/yellow]")  # fmt: skip
+    if late := extra.get("never_in_time"):
+        largest = sorted(late, key=lambda row: -row["requests"])[:CLASSES_NAMED]
+        named = ", ".join(f"{row['requests']:,.0f} × {plain(row['class'])}" for row in largest)
+        more = f" and {len(late) - len(largest)} more classes" if len(late) > len(largest) else ""
+        out.append(f"[yellow]never in time: {sum(row['requests'] for row in late):,.0f} requests, to which no candidate"
+                   f" answers fast enough or holds as many tokens: {named}{more}[/yellow]")  # fmt: skip
     if plan is None or not plan.get("instances"):
         out += [f"[dim]cannot be used: {plain(r['what'])}[/dim]" for r in extra.get("unusable", [])[:ROWS_SHOWN]]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in extra.get("notes", [])]

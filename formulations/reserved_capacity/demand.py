@@ -17,7 +17,7 @@ from pydantic import Field
 
 from optmodels.catalog import geography
 from optmodels.catalog.types import Entry
-from optmodels.errors import InputError, Mistake, Mistakes
+from optmodels.errors import InputError, Mistake, Mistakes, did_you_mean
 from optmodels.io.tables import numbers, read_frame
 from optmodels.problem import Problem
 from optmodels.units import Fraction
@@ -222,6 +222,7 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
         unit = d.unit
     if d.unit is not None and d.unit != unit:
         raise mistake("header", unit, f"the unit that the instance states, {d.unit}")
+    strangers = [str(n) for n in long["region"].unique() if n not in names]
     long = long[long["region"].isin(names)]
     try:
         stamp = pd.to_datetime(long[hour], format="ISO8601", utc=hour == "hour_start_utc")
@@ -233,14 +234,18 @@ def _file(p: Problem, d: FileDemand, where: str, clocks: Sequence[Clock]) -> Hou
     wrong = ~np.isfinite(value) | (value < 0)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
-        at, got = f"{long['region'].iloc[row]} at {long[hour].iloc[row]}", value[row]
+        at = f"{long['region'].iloc[row]} at {long[hour].iloc[row]}"
         cells = f" ({int(wrong.sum())} such cells)" if wrong.sum() > 1 else ""
-        raise mistake(at, float(got) if np.isfinite(got) else "no number", f"demand in {unit}, ≥ 0{cells}")
+        cell = long["value"].iloc[row]
+        got = cell if isinstance(cell, str) else float(cell) if np.isfinite(value[row]) else "no number"
+        raise mistake(at, got, f"demand in {unit}, ≥ 0{cells}")
     series = {}
     for c in clocks:
         mine = (long["region"] == c.region).to_numpy()
         if not mine.any():
-            raise mistake("region", None, f"rows of {c.region} (zeros if it has no users)")
+            hint = did_you_mean(c.region, strangers)
+            others = f"; it has {', '.join(strangers[:6])}" if strangers else ""
+            raise mistake("region", None, f"rows of {c.region} (zeros if it has no users){others}", hint)
         times = stamp[mine]
         if hour == "hour_start_local":
             times = _local_to_utc(times, c, mistake)
@@ -361,7 +366,8 @@ def _diurnal(d: DiurnalDemand, where: str, clocks: Sequence[Clock]) -> Hourly:
     shape = np.empty((d.hours, len(clocks)))
     for r, c in enumerate(clocks):
         if c.zone is None and c.offset_h is None:
-            raise InputError(Mistake(None, f"regions ({c.region}).time_zone", None, "a time_zone or utc_offset_h"))
+            expected = "a time zone such as Europe/Berlin, or utc_offset_h: the catalogue has no region of that name"
+            raise InputError(Mistake(None, f"regions[{r}].time_zone", None, expected))
         local = t + monday + c.offset_hours(start, d.hours)
         if d.curve == "cosine":
             wave = 1 + (d.peak_to_mean - 1) * np.cos(2 * np.pi * (local - d.peak_local_hour) / 24)

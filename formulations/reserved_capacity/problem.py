@@ -13,14 +13,14 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateA
 from pydantic_core import core_schema
 
 from formulations.reserved_capacity.demand import Demand, demand_of
-from formulations.reserved_capacity.throughput import Choice, Level, Workload, choice_of, serving_of
+from formulations.reserved_capacity.throughput import UNLIMITED_S, Choice, Level, Workload, choice_of, serving_of
 from optmodels import catalog
 from optmodels.catalog import geography
 from optmodels.catalog.types import MARKETS, Entry, Market, Prices
 from optmodels.errors import InputError, Mistake, Mistakes, UnattainableError
 from optmodels.io.tables import csv_lines
 from optmodels.latency.resolve import StepLatency, read_source
-from optmodels.limits import Limit
+from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
 from optmodels.serving.continuous import OF_REQUESTS, EngineLimits, LatencyLimit, Percentile, seconds_and_quantile
 from optmodels.serving.engine import check_speculation, written_out
@@ -460,9 +460,12 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         if not rate[:, k].any() and not wrong and limited and needless:
             unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
         elif not rate[:, k].any() and not wrong:
-            mistakes = unattainable if limited else wrong
-            mistakes.add(f"services[{k}].service", s.service, "a machine that serves it within its TBT and memory",
-                      "give machines[].serves, or services[].workload and a machine with a gpu")  # fmt: skip
+            alone = _impossible(p, s, level) if limited else None
+            mistakes, where, value = unattainable if limited else wrong, f"services[{k}].service", s.service
+            said = IMPOSSIBLE[alone]
+            if alone is not None:
+                where, value = f"services[{k}].slo.{alone}", getattr(s.slo, alone)
+            mistakes.add(where, value, *said)
         for origin, servers in s.residency.items():
             for name in (origin, *servers):
                 if name not in names:
@@ -492,7 +495,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     demand = np.stack([d.rps for d in parts], axis=2)
     allowed = _allowed(p, names, rtt, rate, prefill, offered)
     _reachable(p, names, rtt, rate, prefill, demand, allowed, offered)
-    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices)
+    notes = unserved + [n for d in parts for n in d.notes] + _price_notes(p, names, prices) + doubtful(p)
     return ReservedCase(
         problem=p, start=next(iter(starts)), demand_rps=demand, rtt_ms=rtt, usd_per_hour=prices, offered=offered,
         requests_per_second=rate, prefill_s=prefill, reservable=caps["reservable"],
@@ -501,6 +504,24 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
         places=tuple(_place(r) for r in p.regions), utc_offset_h=np.array([c.offset_h for c in clocks]),
         notes=tuple(notes),
     )  # fmt: skip
+
+
+IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where nothing serves a service for one limit
+    "ttft_s": ("a TTFT that some machine can meet for some users",
+               "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
+    "tbt_s": ("a TBT that some machine can meet", "without this limit machines serve it"),
+    None: ("a machine that serves it within its TTFT, TBT and memory",
+           "give machines[].serves, or services[].workload and a machine with a gpu"),
+}  # fmt: skip
+
+
+def _impossible(p: ReservedCapacity, service: Service, level: Level | None) -> str | None:
+    """The one latency limit without which some machine would serve users beside it; None: it is not one alone."""
+    for name in ("ttft_s", "tbt_s"):
+        without = service.model_copy(update={"slo": service.slo.model_copy(update={name: UNLIMITED_S})})
+        if any(serving_of(m, without, "", "", level, np.zeros(1)) is not None for m in p.machines):
+            return name
+    return None
 
 
 def nearest_s(names: list[str], service: Service, demand_rps: Array, rtt_ms: Array, offered: Mask) -> Array:
@@ -642,17 +663,27 @@ def _round_trips(p: ReservedCapacity, names: list[str]) -> Array:
             table = _matrix_file(p, net.file)
         else:
             where, table = "network.rtt_ms", net.rtt_ms or {}
+        absent = [a for a in names if a not in table and R > 1 and net.catalog is not None]
+        for a in absent:
+            expected = f"round trips of your own (network.rtt_ms, file or estimate), or a region of {net.catalog}"
+            wrong.unknown(f"regions[{names.index(a)}].region", a, expected, table)
         for i, a in enumerate(names):
+            without: list[str] = []
             for j, b in enumerate(names):
                 value = table.get(a, {}).get(b, table.get(b, {}).get(a))
                 if value is None and i == j:
                     value = net.local_rtt_ms if net.local_rtt_ms is not None else 0.0
-                if value is None or not np.isfinite(value) or value < 0:
+                if value is None:
+                    without += [b] if i < j and not {a, b} & set(absent) else []
+                    continue
+                if not np.isfinite(value) or value < 0:
                     wrong.add(f"{where}: {a} → {b}", value, "a round trip in ms ≥ 0")
                     continue
                 rtt[i, j] = value
                 if value > 2000:
                     wrong.add(f"{where}: {a} → {b}", value, "a round trip in ms below 2,000", "are these µs?")
+            if without:
+                wrong.add(f"{where}: {a} → {', '.join(without)}", None, "a round trip in ms ≥ 0, one way or the other")
     if net.local_rtt_ms is not None:
         np.fill_diagonal(rtt, net.local_rtt_ms)
     wrong.raise_any(20)

@@ -10,6 +10,8 @@ import sys
 from typing import Any
 
 import typer
+from typer.main import get_command_name
+from typer.models import CommandInfo
 
 from optmodels.cli import (
     asking,
@@ -27,23 +29,45 @@ from optmodels.cli.console import ready, report_mistakes
 from optmodels.errors import InputError, printable
 from optmodels.formulation import Formulation, register
 
-app = typer.Typer(
-    help="Plan LLM serving by mathematical optimisation, with a certificate.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+def _empty() -> typer.Typer:
+    return typer.Typer(
+        help="Plan LLM serving by mathematical optimisation, with a certificate.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help: importing rich for it costs half the start-up
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _empty()
 for verbs in (planning, asking, explaining, evaluating, replay, simulate, sweeping, reporting, latency, measure):
     verbs.register(app)
+
+
+def _asked_for(arguments: list[str]) -> typer.Typer:
+    """The command line with the one verb that is asked for, where one is: reading the options of all takes a while."""
+    mine = [c for c in app.registered_commands if arguments and _name(c) == arguments[0]]
+    if not mine:
+        return app
+    small = _empty()
+    small.callback()(lambda: None)  # so that one verb is a verb
+    small.registered_commands = mine
+    return small
+
+
+def _name(command: CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or get_command_name(command.callback.__name__)
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status of the contract."""
     ready()
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        status: Any = app(args=arguments, standalone_mode=False)
+        status: Any = _asked_for(arguments)(args=arguments, standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
         report_mistakes(error)

@@ -75,10 +75,12 @@ def plan(
     result = solved(made, out, as_json, time_limit=time_limit)
     if not as_json:
         from optmodels.cli.console import show
+        from optmodels.errors import printable
         from optmodels.reporting.text import plain
 
         if write is None:
-            show(["", "[bold]The instance it stands for[/bold] (--write FILE)", plain(text.rstrip())])
+            show(["", "[bold]The instance it stands for[/bold] (--write FILE)"])
+            sys.stdout.write(printable(text.rstrip()) + "\n")  # to be copied: as it is, however wide
         show(["", "[bold]Next[/bold]", *(f"  {plain(line)}" for line in _next(asked, result, write))])
     return int(result.exit_status)
 

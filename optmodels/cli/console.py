@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import threading
@@ -17,6 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from optmodels.errors import InputError, NotWrittenError
     from optmodels.solver.highs import Event
 
@@ -56,16 +61,63 @@ def attempted(call: Callable[[], T]) -> tuple[T, NotWrittenError | None]:
 
 
 def show(items: list[Any]) -> None:
-    """Rich renderables or markup on stdout; wide enough for tables when piped."""
+    """Rich renderables or markup on stdout: wrapped to a terminal or to COLUMNS, else each text in one line."""
     from rich.console import Console
+    from rich.table import Table
 
     from optmodels.errors import printable
 
     console = Console(highlight=False, soft_wrap=True, emoji=False)
-    if not console.is_terminal:
+    wrap = console.is_terminal or os.environ.get("COLUMNS", "").isdecimal()
+    if not wrap:
         console = Console(highlight=False, width=160, soft_wrap=True, emoji=False)
     for item in items:
-        console.print(printable(item) if isinstance(item, str) else item)
+        if isinstance(item, str):
+            text = printable(item)
+            for line in _wrapped(text, console.width) if wrap else [text]:
+                console.print(line)
+        else:
+            if isinstance(item, Table):
+                _fit(item, console)
+            console.print(item, soft_wrap=not wrap)
+
+
+def _wrapped(markup: str, width: int) -> Iterator[Text]:
+    """Its lines broken between words, each as far in as it begins; a word that is longer (a path) stays whole."""
+    from rich.text import Text
+
+    for line in Text.from_markup(markup, emoji=False).split(allow_blank=True):
+        words = [m.span() for m in re.finditer(r"\S+", line.plain)]
+        start = indent = words[0][0] if words else 0
+        breaks = []
+        for first, last in words:
+            if last - start > width - indent and first > start:
+                breaks.append(first)
+                start = first
+        for i, row in enumerate(line.divide(breaks)):
+            row.rstrip()
+            yield Text(" " * indent).append_text(row) if i else row
+
+
+def _fit(table: Table, console: Console) -> None:
+    """Make a table that is too wide narrower: no lines between columns, and of each at least its longest word."""
+    from rich.box import SIMPLE_HEAD
+    from rich.text import Text
+
+    if console.measure(table).maximum < console.width or not table.columns:
+        return
+    cells = [[Text.from_markup(str(x)).plain for x in (c.header, *c.cells)] for c in table.columns]
+    least = [max(len(word) for x in column for word in (x.split() or [""])) for column in cells]
+    most = [max(len(row) for x in column for row in (x.splitlines() or [""])) for column in cells]
+    if table.box is not None:
+        table.box, table.show_edge, table.pad_edge, table.collapse_padding = SIMPLE_HEAD, False, False, True
+    room = console.width - 2 * len(cells)
+    while sum(least) > max(room, len(least)):  # the longest words are broken
+        least[least.index(max(least))] -= 1
+    spare, wanted = room - sum(least), sum(most) - sum(least)
+    for column, low, high in zip(table.columns, least, most, strict=True):
+        column.overflow = "fold"
+        column.width = low + (high - low) * min(spare, wanted) // max(1, wanted)
 
 
 class Progress:
@@ -91,8 +143,10 @@ class Progress:
     def _tick(self) -> None:
         wait = self.AFTER_S
         while not self._done.wait(wait):
-            text = f"{time.perf_counter() - self._began:.0f} s  {self._last}  (Ctrl-C: the best so far)"
-            sys.stderr.write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            text = f"{time.perf_counter() - self._began:.0f} s  {self._last}"
+            room = shutil.get_terminal_size().columns - 1
+            hint = "  (Ctrl-C: the best so far)"
+            sys.stderr.write(f"\r{(text + hint if len(text + hint) <= room else text)[:room]}\x1b[K")
             sys.stderr.flush()
             wait = self.EVERY_S
 

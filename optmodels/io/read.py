@@ -358,6 +358,8 @@ def _mistake(
             sign = {"greater_than": ">", "greater_than_equal": "≥", "less_than": "<", "less_than_equal": "≤"}[e["type"]]
             bound = next(iter(context.values()))
             expected = f"a number {sign} {bound:g}{f' {unit}' if unit else ''}"
+            if bound == 1 and sign in "<≤" and isinstance(value, int | float) and 1 < value <= 100:
+                hint = f"a share, not per cent: did you mean {value / 100:g}?" if value < 100 or sign == "≤" else None
         case "finite_number":
             expected = f"a finite number{f' in {unit}' if unit else ''}"
         case "int_type" | "int_parsing" | "int_from_float":
@@ -380,7 +382,10 @@ def _mistake(
         case "too_short":
             expected = f"at least {context.get('min_length', 1)} entry"
         case "model_type" | "dict_type" | "model_attributes_type":
-            expected = "a section (key: value lines)"
+            known = _known_keys(model, location)
+            expected = "a section (key: value lines)" + (f" with some of {', '.join(known)}" if known else "")
+            if isinstance(value, str | int | float):
+                hint = _in_a_section(_section(model, location), value)
         case "tuple_type" | "list_type":
             expected = "a list"
         case "string_type":
@@ -389,8 +394,31 @@ def _mistake(
     return Mistake(file, full, value, expected, line(location), hint)
 
 
+def _in_a_section(section: type[BaseModel] | None, value: object) -> str | None:
+    """The key of a section, all others left out, that a value alone would be right for."""
+    if section is None:
+        return None
+    for name in _keys(section):
+        try:
+            section.model_validate({name: value})
+        except ValidationError:
+            continue
+        return f"did you mean {{{name}: {value}}}?"
+    return None
+
+
 def _known_keys(model: Any, location: Location) -> list[str]:
     """Keys of the section at `location` of a pydantic model; best effort."""
+    section = _section(model, location)
+    return [] if section is None else _keys(section)
+
+
+def _keys(section: type[BaseModel]) -> list[str]:
+    return [f.alias or name for name, f in section.model_fields.items()]
+
+
+def _section(model: Any, location: Location) -> type[BaseModel] | None:
+    """The section at `location` of a pydantic model; best effort."""
     import typing
 
     for part in location:
@@ -408,9 +436,7 @@ def _known_keys(model: Any, location: Location) -> list[str]:
             candidates.extend(typing.get_args(c))
         tagged = [m for m in models if any(part == p for p in location for part in _tags(m))]
         model = (tagged or models or [None])[0]
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return [f.alias or name for name, f in model.model_fields.items()]
-    return []
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
 
 
 def _tags(model: type[BaseModel]) -> tuple[Any, ...]:

@@ -140,14 +140,14 @@ SeveralCounts = tuple[Annotated[int, Field(strict=True, ge=2, le=MOST_PARTS)], .
 
 
 class Splits(Entry):
-    """Into how many parts a batch may be split, family by family; without a list, into any number of parts."""
+    """Into how many parts a batch may be split, family by family; without a list, into any number up to 1,024."""
 
     replicas: Annotated[Counts, Field(min_length=1)] | None = Field(
-        default=None, description="machines that share the batch, without or with KV offload; default: any number"
+        default=None, description="machines that share the batch, without or with KV offload; default: any up to 1,024"
     )
-    multi_pass: SeveralCounts | None = Field(default=None, description="k passes; default: any number")
-    parallel: SeveralCounts | None = Field(default=None, description="K pairs; default: any number")
-    shared: SeveralCounts | None = Field(default=None, description="N machines that share one; default: any number")
+    multi_pass: SeveralCounts | None = Field(default=None, description="k passes; default: any up to 1,024")
+    parallel: SeveralCounts | None = Field(default=None, description="K pairs; default: any up to 1,024")
+    shared: SeveralCounts | None = Field(default=None, description="N machines that share one; default: up to 1,024")
 
     def allowed(self, family: Family) -> Sequence[int]:
         """The counts k, K, N or of replicas that the instance allows a family: as listed, or all up to `MOST_PARTS`."""

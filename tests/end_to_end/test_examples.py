@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from runpy import run_path
 
 import pytest
+from commands import python
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -44,12 +44,9 @@ def third_party(tmp_path_factory):
     )  # fmt: skip
 
     def run(*arguments: str, status: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "optmodels", *arguments], capture_output=True, text=True, cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(folder / "site")},
-        )  # fmt: skip
-        assert done.returncode == status, done.stderr + done.stdout
-        return done.stdout
+        done = python("-m", "optmodels", *arguments, cwd=folder, PYTHONPATH=str(folder / "site"))
+        assert done.status == status, done.err + done.out
+        return done.out
 
     run("new", "prefill_decode", "split.yaml")
     return run

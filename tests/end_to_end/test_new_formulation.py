@@ -6,10 +6,10 @@ import json
 import os
 import re
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import commands
 import pytest
 
 import optmodels
@@ -27,12 +27,9 @@ def beside(tmp_path):
     """A folder with a new formulation my_counts, and Python started in it."""
     assert optmodels.new_formulation("my_counts", tmp_path) == tmp_path / "my_counts"
 
-    def python(*arguments: str, site: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def python(*arguments: str, site: str = "", **environment: str) -> commands.Run:
         path = os.pathsep.join(p for p in (site, str(ROOT)) if p)
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-            env=os.environ | {"PYTHONPATH": path} | environment,
-        )  # fmt: skip
+        return commands.python(*arguments, cwd=tmp_path, timeout_s=300, PYTHONPATH=path, **environment)
 
     return tmp_path, python
 
@@ -51,11 +48,11 @@ def test_it_has_the_files_of_the_example_under_its_own_name(beside):
 def test_it_runs_without_being_installed(beside):
     _, python = beside
     done = python("-m", "my_counts", "my_counts/template.yaml", "--out", "results")
-    assert done.returncode == 0 and "Independent check: passed" in done.stdout, done.stderr
-    assert python("-m", "my_counts", "check", "results/template-exact").returncode == 0
+    assert done.status == 0 and "Independent check: passed" in done.out, done.err
+    assert python("-m", "my_counts", "check", "results/template-exact").status == 0
     done = python("-m", "my_counts", "report", "results/template-exact", "--out", "page.html")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(python("-m", "my_counts", "compare", "my_counts/template.yaml", "--json").stdout)
+    assert done.status == 0, done.err
+    rows = json.loads(python("-m", "my_counts", "compare", "my_counts/template.yaml", "--json").out)
     assert [(r["method"], r["status"], r["check"]["ok"]) for r in rows] == [
         ("exact", "optimal", True), ("greedy", "feasible", True)
     ]  # fmt: skip
@@ -65,16 +62,16 @@ def test_it_runs_without_being_installed(beside):
 def test_its_script_refuses_instances_of_another_formulation(beside):
     _, python = beside
     done = python("-m", "my_counts", str(ROOT / "instances" / "fleet" / "day-and-night.yaml"))
-    assert done.returncode == 2 and "expected my_counts" in done.stderr
+    assert done.status == 2 and "expected my_counts" in done.err
 
 
 def test_before_it_is_installed_the_command_says_how(beside):
     folder, python = beside
     done = python("-m", "optmodels", "solve", "my_counts/template.yaml")
-    assert done.returncode == 2 and done.stderr.strip().endswith("pip install -e my_counts")
+    assert done.status == 2 and done.err.strip().endswith("pip install -e my_counts")
     (folder / "my_counts" / "pyproject.toml").write_text("[project", encoding="utf-8")
     done = python("-m", "optmodels", "solve", "my_counts/template.yaml")
-    assert done.returncode == 2 and "expected one of cost_efficiency" in done.stderr
+    assert done.status == 2 and "expected one of cost_efficiency" in done.err
 
 
 @pytest.mark.slow
@@ -82,13 +79,13 @@ def test_installed_it_is_known_to_every_verb(beside):
     folder, python = beside
     done = python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-index",
                   "--no-build-isolation", "--target", "site", "./my_counts")  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
     (folder / "my_counts").rename(folder / "away")  # what runs now is what was installed
 
     def verb(*arguments: str) -> str:
         done = python("-m", "optmodels", *arguments, site=str(folder / "site"))
-        assert done.returncode == 0, done.stderr + done.stdout
-        return done.stdout
+        assert done.status == 0, done.err + done.out
+        return done.out
 
     assert "my_counts" in verb("list", "formulations") and "my_counts" in verb("list", "methods")
     verb("new", "my_counts", "mine.yaml")
@@ -111,7 +108,7 @@ def test_installed_it_is_known_to_every_verb(beside):
 def test_it_passes_its_own_test(beside):
     _, python = beside
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_counts")
-    assert done.returncode == 0, done.stdout
+    assert done.status == 0, done.out
 
 
 @pytest.mark.slow
@@ -123,18 +120,18 @@ def test_the_walk_through_adds_a_constraint(beside):
     assert change is not None
     subprocess.run(["git", "apply", "-"], cwd=folder, input=change[1], text=True, check=True)
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_counts")
-    failed = set(re.findall(r"^FAILED \S+::(\w+)", done.stdout, flags=re.M))
-    assert failed == {"test_rows_are_those_reviewed", "test_readme_has_the_families"}, done.stdout
-    assert python("-m", "optmodels.model.document", "my_counts.model", "my_counts/README.md").returncode == 0
+    failed = set(re.findall(r"^FAILED \S+::(\w+)", done.out, flags=re.M))
+    assert failed == {"test_rows_are_those_reviewed", "test_readme_has_the_families"}, done.out
+    assert python("-m", "optmodels.model.document", "my_counts.model", "my_counts/README.md").status == 0
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "my_counts", OPTMODELS_REGENERATE="1")
-    assert done.returncode == 0, done.stdout
+    assert done.status == 0, done.out
     golden = parse((folder / "my_counts" / "golden.txt").read_text(encoding="utf-8"))
     printed = parse("\n".join(re.findall(r"^\+(spot_share\[\d\]: .*)$", page, flags=re.M)))
     assert len(printed.rows) == 2
     assert {name: row for name, row in golden.rows.items() if name.startswith("spot_share")} == printed.rows
     done = python("-m", "my_counts", "explain", "my_counts/template.yaml")
     [said] = re.findall(r"^  • spot share at most 20 %: .*?, at 20\.2 % nothing changes;", page, flags=re.M)
-    assert said in done.stdout
+    assert said in done.out
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,28 @@ def few(tables, seed, points=3):
     return tables.restricted(np.sort(chosen))
 
 
+def test_every_engine_of_a_machine_counts():
+    def capacities(gpus):
+        machine = {
+            "machine": "rack",
+            "gpu": "l4",
+            "gpu_count": gpus,
+            "vram_gib": 24 * gpus,
+            "prices": {"on_demand": 1.0},
+        }
+        tables = build_tables(optmodels.load({
+            "formulation": "fleet", "schema": 1, "name": "rack", "serving": "continuous",
+            "workloads": [{"name": "chat", "model": "llama-3.1-8b", "buckets": [
+                {"input_tokens": 500, "output_tokens": 100, "requests_per_s": 1.0}], "slo": {"tbt_s": 0.2}}],
+            "pool": {"machines": [machine]}, "markets": {"main": ["on_demand"]}, "latency": {"model": "roofline"},
+            "strategies": {"tensor_parallel": [1]},
+        }))  # fmt: skip
+        return tables.capacities
+
+    assert capacities(1).size > 0
+    np.testing.assert_allclose(72 * capacities(72), capacities(1), rtol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_optimum_is_that_of_brute_force_over_counts(busy, seed):
     tables = build_tables(busy)

@@ -124,6 +124,20 @@ def test_the_relaxation_bounds_every_fleet_and_its_points_make_one():
     assert fleets >= 20
 
 
+def test_transfers_of_a_part_are_of_its_own_demands():
+    """Workloads of two models share nothing and are planned apart: rows of the second alone are not rows of both."""
+    chat = APART["workloads"][0]
+    both = [chat | {"name": "first", "model": "llama-3.1-8b"}, chat | {"name": "second"}]
+    problem = optmodels.load(APART | {"workloads": both, "deployment": {"stages": ["prefill", "decode"]}})
+    tables = build_tables(problem)
+    part = tables.of_demands(np.array([i for i, d in enumerate(tables.demands) if d.workload == "second"]))
+    plan = making.make_plan(part, exact._one_part(problem, part, Options(), {}, {}, plain=True).plan)
+    (line,) = plan.periods[0].transfers
+    assert set(line.demands) == {d.name for d in part.demands} and len(line.demands) == 2
+    bytes_per_s = 5.0 * (4096 + 1024) * 80 * 2 * 8 * 128 * 2  # 80 layers, keys and values of 8 heads of 128, fp16
+    assert line.gb_per_s == pytest.approx(bytes_per_s / 1e9)
+
+
 def test_a_hundred_thousand_tokens_of_cache_by_hand():
     """Llama-3.1-8B: 32 layers × 2 × 8 heads × 128 × 2 bytes = 131,072 bytes a token; 12,000 of them 1.572864 GB.
 
@@ -131,7 +145,7 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
     """
     case = optmodels.load(BUSY | {"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}}).resolve()
     at = next(i for i, d in enumerate(case.demands) if d.input_tokens == 12000)
-    assert transfer_bytes(case, [at]) == pytest.approx([12000 * 131072])
+    assert transfer_bytes(case, [case.demands[at]]) == pytest.approx([12000 * 131072])
     tables, other = (
         build_case(case),
         build_tables(

@@ -173,7 +173,7 @@ def items(folder: Path) -> list[Item]:
 
 def _second(folder: Path) -> list[Item]:
     """Files of what came later: engines that batch continuously, simulators, importers, models of engines."""
-    from tests.measure.test_importers import GOOD
+    from tests.measure.tool_files import GOOD
 
     solve = ("solve", "{}", "--json", "--time-limit", str(LIMIT_S))
     on = ("--llm", "llama-3.1-8b", "--gpu", "h100")

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from commands import python
 
 from optmodels import catalog
 from optmodels.errors import InputError
@@ -305,21 +306,20 @@ def test_calibrate_default_writes_a_file_that_operating_points_reads(tmp_path, c
     of = ["--engine", "vllm", "--gpu", "h100", "--llm", "qwen2.5-72b", "--precision", "fp8"]
 
     def run(*arguments):
-        command = [sys.executable, "-m", "optmodels", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
     done = run("calibrate", "rows.csv", "--model", "default", *of, "--out", "own.yaml")
-    assert done.returncode == 0, done.stderr
-    assert "workloads: 4" in done.stdout and "before" in done.stdout
+    assert done.status == 0, done.err
+    assert "workloads: 4" in done.out and "before" in done.out
     point = ["--machine", "box", "--tp", "4", "--batch", "16", "--input-tokens", "1024", "--output-tokens", "512"]
     found = [run("operating-points", model, *point, *of, "--json") for model in ("default", "own.yaml")]
-    assert [f.returncode for f in found] == [0, 0], found[1].stderr
-    before, after = (json.loads(f.stdout)["operating_points"][0]["tbt_s"] for f in found)
+    assert [f.status for f in found] == [0, 0], found[1].err
+    before, after = (json.loads(f.out)["operating_points"][0]["tbt_s"] for f in found)
     assert 1.2 < after / before < 1.5
     as_the_rows = cli("operating-points", "own.yaml", *point, "--json")  # engine, GPU, LLM, precision: the file's
-    assert json.loads(as_the_rows.out) == json.loads(found[1].stdout), as_the_rows.err
+    assert json.loads(as_the_rows.out) == json.loads(found[1].out), as_the_rows.err
     wrong = run("calibrate", "rows.csv", "--model", "default", "--gpu", "h100", "--llm", "qwen2.5-72b")
-    assert wrong.returncode == 2 and "--engine" in wrong.stderr
+    assert wrong.status == 2 and "--engine" in wrong.err
 
 
 def test_operating_points_ask_for_what_rows_of_several_deployments_do_not_say(tmp_path, cli):

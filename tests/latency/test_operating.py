@@ -1,12 +1,11 @@
 """Operating points from fitted models, against the models' own arithmetic, and an instance that reads them."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import yaml
+from commands import python
 
 from optmodels.errors import InputError
 from optmodels.latency.fit.calibrate import calibrate_measurements
@@ -254,9 +253,9 @@ def test_an_instance_is_solved_on_a_served_model(tmp_path):
     (tmp_path / "model.json").write_text(text)
 
     def run(*words):
-        done = subprocess.run([sys.executable, "-m", "optmodels", *words], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        done = python("-m", "optmodels", *words, cwd=tmp_path)
+        assert done.status == 0, done.err
+        return done.out
 
     run("operating-points", "model.json", "--machine", "box", "--batch", "32", "--input-tokens", "256",
         "--output-tokens", "64", "--replicas", "1,2,4", "--out", "points.csv")  # fmt: skip

@@ -1,11 +1,10 @@
 """The measured step computes what a transformer computes, wherever its KV and attention are."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from commands import python
 
 torch = pytest.importorskip("torch")
 
@@ -328,8 +327,8 @@ def test_from_box_to_plan(tmp_path):
     """measure → calibrate → solve, as a user types them."""
 
     def run(*words):
-        done = subprocess.run([sys.executable, "-m", "optmodels", *words], capture_output=True, text=True, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = python("-m", "optmodels", *words, cwd=tmp_path)
+        assert done.status == 0, done.err
         return done
 
     (tmp_path / "tiny.yaml").write_text(json.dumps(TINY.model_dump(exclude_none=True)))
@@ -337,8 +336,8 @@ def test_from_box_to_plan(tmp_path):
         "measure", "--model", "tiny.yaml", "--grid", "batch=1,4 prompt=16,64 context=16,512 chunk=16",
         "--offload", "ram", "--alpha", "0.5,1", "--repeats", "3", "--threads", "1", "--out", "steps.parquet", "--json",
     )  # fmt: skip
-    document = json.loads(done.stdout)
-    assert "measure: [1/" in done.stderr and not list(tmp_path.glob("*.journal"))
+    document = json.loads(done.out)
+    assert "measure: [1/" in done.err and not list(tmp_path.glob("*.journal"))
     assert {r["family"] for r in document["rows"]} == {"high_end", "kvo_ram"}
     assert document["device"]["torch"] == torch.__version__ and document["leaves_out"]
 
@@ -360,7 +359,7 @@ def test_from_box_to_plan(tmp_path):
         "strategies": {"families": ["high_end"]},
     }  # fmt: skip
     (tmp_path / "box.yaml").write_text(json.dumps(instance))
-    solved = json.loads(run("solve", "box.yaml", "--json").stdout)
+    solved = json.loads(run("solve", "box.yaml", "--json").out)
     assert solved["status"] == "optimal" and solved["check"]["ok"]
     # The plan's latencies are those of LP(18) for the predictions of the same curves.
     machine = predict.Machine(Gpu.model_validate(document["probe"]["gpu"]))

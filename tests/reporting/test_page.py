@@ -93,7 +93,7 @@ def test_page_is_complete_without_a_network(written, visit, name):
     )
     assert all(drawn)
     assert len(drawn) >= (3 if name in ("cost", "fleet", "week") else 0)
-    assert path.stat().st_size < 2**20
+    assert path.stat().st_size < 700_000
 
 
 @pytest.mark.parametrize("name", ["cost", "fleet", "week", "compare"])

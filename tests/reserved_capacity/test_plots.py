@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import yaml
+from commands import python
 from reserved import service, two_regions
 
 from optmodels import api, formulation
@@ -84,20 +85,18 @@ def test_command_line_solves_checks_and_compares(tmp_path):
     path.write_text(yaml.safe_dump(two_regions()))
 
     def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "optmodels", *arguments], capture_output=True, text=True, cwd=tmp_path
-        )
+        return python("-m", "optmodels", *arguments, cwd=tmp_path)
 
     found = command("solve", str(path), "--json")
-    assert found.returncode == 0, found.stderr
-    result = json.loads(found.stdout)
+    assert found.status == 0, found.err
+    result = json.loads(found.out)
     assert result["objective"] == pytest.approx(8760)
     assert result["report"]["values"]["basis"] == "exact re-solve"
     assert result["report"]["comparisons"]["region_local"] == pytest.approx(14600)
     plan = tmp_path / "plan.json"
-    plan.write_text(found.stdout)
-    assert command("check", str(plan)).returncode == 0
-    rows = json.loads(command("compare", str(path), "--json").stdout)
+    plan.write_text(found.out)
+    assert command("check", str(plan)).status == 0
+    rows = json.loads(command("compare", str(path), "--json").out)
     rows = rows if isinstance(rows, list) else rows["rows"]
     assert {r["method"] for r in rows} == set(FORM.methods)
     assert {r["method"]: r["objective"] for r in rows}["region_local"] == pytest.approx(14600)

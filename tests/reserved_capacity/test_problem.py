@@ -13,7 +13,7 @@ from reserved import machine, service, two_regions
 import optmodels
 from optmodels import api
 from optmodels.catalog import geography
-from optmodels.errors import InputError
+from optmodels.errors import InputError, UnattainableError
 from optmodels.loading import load
 
 
@@ -345,3 +345,44 @@ def test_the_unit_of_requests_does_not_matter(factor):
     for a, b in zip(here.plan["flows"], there.plan["flows"], strict=True):
         assert b["mean_requests_per_second"] == pytest.approx(factor * a["mean_requests_per_second"])
     assert there.report["regions"][0]["peak_requests_per_second"] == pytest.approx(10.0 * factor)
+
+
+@pytest.mark.parametrize(
+    ("slo", "path"),
+    [
+        ({"ttft_s": 0.05, "tbt_s": 1.0, "queue_s": 0.02}, "services[0].slo.ttft_s"),
+        ({"ttft_s": 9.0, "tbt_s": 1e-4, "queue_s": 1.0}, "services[0].slo.tbt_s"),
+        ({"ttft_s": 0.05, "tbt_s": 1e-4, "queue_s": 0.02}, "services[0].service"),
+    ],
+)
+def test_the_limit_that_no_engine_meets_is_named(slo, path):
+    work = {"model": "llama-3.1-8b", "input_tokens": 512, "output_tokens": 128}
+    engines = machine(serves={}, gpu="l40s", vram_gib=48)
+    data = two_regions(
+        serving="continuous", latency={"model": "roofline"}, machines=engines, services=service(workload=work, slo=slo)
+    )
+    with pytest.raises(UnattainableError) as refused:
+        load(data)
+    assert [m.path for m in refused.value.mistakes] == [path]
+
+
+def test_regions_that_a_catalogue_does_not_have_are_named_once_each():
+    regions = [{"region": "us-east"}, {"region": "eu-west-1"}, {"region": "cellar", "time_zone": "Europe/Oslo"}]
+    with pytest.raises(InputError) as refused:
+        load(two_regions(regions=regions, network={"catalog": "aws"}))
+    told = {m.path: m for m in refused.value.mistakes}
+    assert {"regions[0].region", "regions[2].region"} <= told.keys() and "regions[1].region" not in told
+    assert told["regions[0].region"].hint == "did you mean us-east-2?"
+    assert "network.rtt_ms, file or estimate" in told["regions[2].region"].expected
+
+
+def test_round_trips_that_are_missing_are_one_line_a_region():
+    regions = [{"region": n} for n in ("west", "east", "north")]
+    with pytest.raises(InputError, match=r"rtt_ms: west → north: missing.*\n.*rtt_ms: east → north: missing"):
+        load(two_regions(regions=regions, network={"rtt_ms": {"west": {"east": 60.0}}}))
+
+
+def test_a_table_of_another_spelling_says_what_it_has(tmp_path):
+    frame = hourly(3).replace({"east": "eest"})
+    with pytest.raises(InputError, match=r"rows of east .*; it has eest \(did you mean eest\?\)"):
+        load(written(tmp_path, frame))

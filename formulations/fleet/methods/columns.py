@@ -37,6 +37,8 @@ Milp = Callable[
 MOST_PAIRS = 30_000  # of the model that proves; where it has more, bound and gap say how far the proof got
 MOST_PAIRS_OPEN = 300_000  # the same where the gap is not even `ENOUGH`
 ENOUGH = 2e-3  # gap at which the restricted model may stop if the user asked for none
+WIDE = 1e-2  # gap beyond which more points are looked at
+NEAREST = 60  # points, of least reduced cost
 
 
 @dataclass(frozen=True)
@@ -349,7 +351,16 @@ def solve(
         return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
     bound = relaxed.bound
     usd = report.objective if report.objective is not None else np.inf
-    answer = replace(choice, n=spread(choice.n, opened, len(tables.points)), p=opened[choice.p])
+    answer = _on_all(choice, opened, tables)
+    left = (options.time_limit or 25.0) - seconds["solve"]
+    if (usd - bound) > WIDE * usd and left > 1:  # few deployments, so that rounding costs much: those nearest in price
+        near = np.union1d(opened, np.argsort(relaxed.reduced, kind="stable")[:NEAREST])
+        restricted, at = _few_pairs(tables, near, relaxed), np.searchsorted(near, opened)
+        start = replace(choice, n=spread(choice.n, at, len(near)), p=at[choice.p])
+        again, better, phases, size = milp(problem, restricted, replace(settings, time_limit=left / 2), start)
+        seconds["solve"] += sum(phases.values())
+        if better is not None and again.objective is not None and again.objective < usd - 1e-9:
+            usd, answer = again.objective, _on_all(better, near, tables)
     clock = time.perf_counter()
     # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
     rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
@@ -358,7 +369,9 @@ def solve(
     left = (options.time_limit or 25.0) - seconds["solve"]
     pairs = int(np.isfinite(tables.load[:, rest]).sum())
     most = MOST_PAIRS if usd - bound <= ENOUGH * usd else MOST_PAIRS_OPEN
-    if (usd - bound) > goal * usd and pairs <= most and left > 1:
+    if pairs > most and (usd - bound) > goal * usd:
+        limit = limit if limit == "time" else "memory"  # a model of them all is too large
+    elif (usd - bound) > goal * usd and left > 1:
         whole = tables.restricted(rest)
         kept = replace(answer, n=answer.n[:, rest]) if not np.delete(answer.n, rest, axis=1).any() else None
         again, better, more, size = milp(problem, whole, replace(settings, gap=options.gap, time_limit=left), kept)
@@ -368,7 +381,7 @@ def solve(
             bound = usd
         if better is not None and again.objective is not None and again.objective < usd - 1e-9:
             usd = again.objective
-            answer = replace(better, n=spread(better.n, rest, len(tables.points)), p=rest[better.p])
+            answer = _on_all(better, rest, tables)
         seconds["proof"] = sum(more.values())
         limit = again.limit or limit
     gap = relative_gap(usd, bound)
@@ -377,6 +390,11 @@ def solve(
         "optimal" if done else "feasible", answer, bound, None if done else (limit or "gap"), seconds,
         size, log, report.events,
     )  # fmt: skip
+
+
+def _on_all(choice: Choice, points: Index, tables: FleetTables) -> Choice:
+    """A choice of some points as one of all."""
+    return replace(choice, n=spread(choice.n, points, len(tables.points)), p=points[choice.p])
 
 
 def _spot_is_limited(tables: FleetTables) -> bool:

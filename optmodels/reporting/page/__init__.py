@@ -56,15 +56,18 @@ def render(found: Sequence[Article], title: str | None = None) -> str:
 
     pictures: list[_Picture] = []
     shown = [_typed(a, pictures) for a in found]
-    scripts = [bundle.script(), _text("page.js")] if pictures else [_text("page.js")]
-    style = _text("style.css")
+    script, style = _text("page.js"), _text("style.css")
+    charting, allowed = "", [script]
+    if pictures:
+        charting, unpacked = bundle.packed()
+        allowed.append(unpacked)  # page.js puts it into the page
     single = found[0] if len(found) == 1 else None
     # What is marked as safe: this package's own files, the bundle out of vl-convert, and JSON without any `<`.
     return _template().render(
         articles=shown, title=title or (single.title if single else f"{len(found)} results"),
         kicker=single.kicker if single else "optmodels", badge=single.badge if single else None,
-        policy=_policy(scripts, style), style=Markup(style), version=_version(),  # noqa: S704
-        scripts=[Markup(s) for s in scripts],  # noqa: S704
+        policy=_policy(allowed, style), style=Markup(style), version=_version(),  # noqa: S704
+        script=Markup(script), charting=charting,  # noqa: S704
         data=Markup(_json({"config": CONFIG, "specs": [p.chart.spec for p in pictures]})),  # noqa: S704
     )  # fmt: skip
 

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import gzip
 import os
+import zlib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 from optmodels.errors import InputError
-from optmodels.io.write import write_text
+from optmodels.io.write import write_bytes
 
 
 @cache
-def script() -> str:
-    """The bundle; the first one made on a machine is kept in the user's cache folder, as making it takes seconds."""
-    import vl_convert
+def packed() -> tuple[str, str]:
+    """The bundle as a page carries it, gzip in base64 (less than half as long), and its text.
 
-    kept = _cache_folder() / f"vega-{version('vl-convert-python')}.js"
+    The first one made on a machine is kept in the user's cache folder, as making it takes seconds.
+    """
+    kept = _cache_folder() / f"vega-{version('vl-convert-python')}.js.gz"
     try:
-        text = kept.read_text(encoding="utf-8")
-        if text.endswith(_END):
-            return text
-    except (OSError, ValueError):
-        pass
-    bundled: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    bundled = bundled.replace("</script", "<\\/script") + _END
-    with contextlib.suppress(InputError):  # a home that cannot be written costs time, nothing else
-        write_text(kept, bundled, overwrite=True)
-    return bundled
+        data = kept.read_bytes()
+        text = gzip.decompress(data).decode("utf-8")
+    except (OSError, ValueError, EOFError, zlib.error):
+        text = ""
+    if not text.endswith(_END):
+        import vl_convert
+
+        text = f"{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}{_END}"
+        data = gzip.compress(text.encode("utf-8"), mtime=0)
+        with contextlib.suppress(InputError):  # a home that cannot be written costs time, nothing else
+            write_bytes(kept, data, overwrite=True)
+    return base64.b64encode(data).decode(), text
 
 
 _END = "\n/* end of bundle */\n"

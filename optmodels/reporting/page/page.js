@@ -18,6 +18,17 @@
     config: store.config,
   };
 
+  // The charting library lies in the page compressed; the content security policy knows it by its hash.
+  async function unpack() {
+    if (!window.DecompressionStream) throw new Error("this browser is from before 2023");
+    const packed = atob(document.getElementById("vega").textContent);
+    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  }
+
   const save = (href, name) => {
     const link = document.createElement("a");
     link.href = href;
@@ -63,10 +74,12 @@
     );
     places.forEach((place) => watch.observe(place));
     await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    const library = places.length ? unpack() : undefined;
     while (waiting.size) {
       const place = [...waiting].find((p) => near.has(p)) ?? [...waiting][0];
       waiting.delete(place);
       try {
+        await library;
         await draw(place);
       } catch (error) {
         place.textContent = `This chart could not be drawn: ${error.message}`;

@@ -1,0 +1,95 @@
+"""What a screen of 80 columns shows: whole words, nothing cut off, nothing beyond its edge."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from formulations.fleet.show import _seconds
+from optmodels import shipped
+from optmodels.cli.console import Progress, show
+from optmodels.solver.highs import Event
+
+INSTANCES = shipped.root()
+
+
+@pytest.mark.parametrize(
+    ("verb", "file"),
+    [
+        ("solve", "fleet/day-and-night.yaml"),
+        ("solve", "orchestration/textbook-two-servers.yaml"),
+        ("solve", "reserved_capacity/textbook-two-regions.yaml"),
+        ("solve", "cost_efficiency/textbook/hand-checkable.yaml"),
+        ("explain", "fleet/infeasible/deadline.yaml"),
+    ],
+)
+def test_nothing_is_wider_than_the_columns_asked_for(cli, monkeypatch, verb, file):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = cli(verb, INSTANCES / file, *(("--time-limit", "5") if verb == "solve" else ("--max-solves", "12")))
+    assert done.err == "" or verb == "explain"
+    wide = [line for line in done.out.splitlines() if len(line) > 80 and len(line.split()) > 1]
+    assert not wide
+    assert "…" not in done.out.replace("… and", "")
+
+
+def test_a_pipe_without_columns_keeps_every_text_in_a_line(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    done = cli("solve", INSTANCES / "reserved_capacity/textbook-two-regions.yaml")
+    assert max(map(len, done.out.splitlines())) > 80
+    assert any(line.startswith("Certificate: ") and line.endswith("divisible") for line in done.out.splitlines())
+
+
+def _shown(items, width, monkeypatch) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(width))
+    out = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        show(items)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_texts_break_between_words_and_keep_their_margin(monkeypatch):
+    path = "results/" + "x" * 40
+    assert _shown([f"  [bold]one[/bold] two three {path}  four", "", "\\[five]"], 20, monkeypatch) == [
+        "  one two three", f"  {path}", "  four", "", "[five]",
+    ]  # fmt: skip
+
+
+def test_a_table_gives_words_room_first_and_breaks_only_the_longest(monkeypatch):
+    def table() -> Table:
+        made = Table("machine", "what is said of it", "n")
+        made.add_row("g6e.12xlarge", "[green]several words that may go below one another[/green]", "1")
+        return made
+
+    assert Console(width=200).measure(table()).maximum > 40
+    lines = _shown([table()], 40, monkeypatch)
+    assert max(map(len, lines)) <= 40 and any(line.startswith("g6e.12xlarge  several") for line in lines)
+    words = " ".join(" ".join(lines).split())
+    assert all(word in words for word in ("machine", "several", "another"))
+    tiny = _shown([table()], 12, monkeypatch)
+    assert max(map(len, tiny)) <= 12
+    said = "machine what is said of it n g6e.12xlarge several words that may go below one another 1"
+    assert sorted("".join(tiny).replace("─", "").replace(" ", "")) == sorted(said.replace(" ", ""))  # nothing is lost
+
+
+def test_progress_drops_its_hint_before_its_gap(monkeypatch):
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.setattr(Progress, "AFTER_S", 0.03)
+    shown = Progress()
+    shown(Event(seconds=1.0, objective=104.4447, bound=104.2, nodes=123))
+    time.sleep(0.1)
+    shown.stop()
+    last = written.getvalue().split("\r")[1]
+    assert "gap 0.2" in last and "nodes 123" in last and "Ctrl-C" not in last
+
+
+def test_a_second_is_no_thousand_milliseconds():
+    assert [_seconds(x) for x in (0.9999, 0.9994, 0.0529, 1.0)] == ["1 s", "999 ms", "52.9 ms", "1 s"]
