@@ -181,7 +181,8 @@ def _evened(tables: FleetTables, choice: Choice) -> Choice:
     """The choice with deployments of a period that are alike but for region, market or price equally full.
 
     As feasible as before: such points have the same coefficients in every row but that of their own count, which has
-    room for its part. Those on spot are alike only within a pool, whose reserve is its own; stages apart stay as paired.
+    room for its part. Those on spot are alike only within a pool, whose reserve is its own; stages apart stay as they
+    are paired.
     """
     x, moved = tables.points, choice
     columns = [tables.load, *([] if tables.capacities is None else tables.capacities)]
