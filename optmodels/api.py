@@ -108,7 +108,7 @@ def solve(
     with problem.blamed():
         table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
-    left = None if time_limit is None else max(MOMENT_S, time_limit - phases["tables"])
+    left = None if options.time_limit is None else max(MOMENT_S, options.time_limit - phases["tables"])
     with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
         with otherwise(way), problem.blamed():
             outcome = run(problem, table, replace(options, time_limit=left))

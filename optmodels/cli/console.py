@@ -120,6 +120,11 @@ def _fit(table: Table, console: Console) -> None:
         column.width = low + (high - low) * min(spare, wanted) // max(1, wanted)
 
 
+def at_a_terminal() -> bool:
+    """Whether somebody may be waiting for what is printed."""
+    return sys.stdout.isatty() and sys.stderr.isatty()
+
+
 class Progress:
     """One live line on stderr: seconds, incumbent, bound and gap, from `AFTER_S` on and every `EVERY_S`."""
 

@@ -13,7 +13,8 @@ PlanFile = Annotated[
 ]
 Method = Annotated[str, typer.Option(help="exact, or a heuristic: optmodels list methods.")]
 TimeLimit = Annotated[
-    float | None, typer.Option("--time-limit", help="Seconds, tables included; the incumbent and bound so far count.")
+    float | None,
+    typer.Option("--time-limit", help="Seconds (or inf), tables included; the incumbent and bound so far count."),
 ]
 Gap = Annotated[float, typer.Option(help="Stop at this relative MIP gap.")]
 Seed = Annotated[int, typer.Option(help="Of the solver or heuristic.")]

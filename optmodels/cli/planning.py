@@ -11,6 +11,7 @@ import typer
 from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, Seed, Solver, TimeLimit
 
 VIOLATIONS_SHOWN = 20
+PATIENCE_S = 300.0  # of somebody at a terminal who set no limit
 
 
 def register(app: typer.Typer) -> None:
@@ -70,9 +71,12 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
         NotWrittenError: the result was shown and could not be written.
     """
     from optmodels import api, formulation
-    from optmodels.cli.console import attempted, progress, show
+    from optmodels.cli.console import at_a_terminal, attempted, progress, show
     from optmodels.reporting.text import plain
 
+    unlimited = how.get("time_limit") is None and not as_json and at_a_terminal()
+    if unlimited:
+        how["time_limit"] = PATIENCE_S
     with progress(not as_json) as on_event:
 
         def on_result(result: Any) -> None:
@@ -89,6 +93,8 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
         sys.stdout.write(result.to_json() + "\n")
     elif "folder" in result.log:
         show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
+    if unlimited and result.limit == "time":
+        show([f"Stopped after {PATIENCE_S:g} s, the limit at a terminal: --time-limit SECONDS or inf for another."])
     if result.status == "error" and not as_json:
         file = f"{result.log['folder']}/plan.json" if "folder" in result.log else "plan.json (--out writes it)"
         show([f"[red]Nothing is proved.[/red] Please report this with {plain(file)}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import time
@@ -76,6 +77,19 @@ def test_a_table_gives_words_room_first_and_breaks_only_the_longest(monkeypatch)
     assert max(map(len, tiny)) <= 12
     said = "machine what is said of it n g6e.12xlarge several words that may go below one another 1"
     assert sorted("".join(tiny).replace("─", "").replace(" ", "")) == sorted(said.replace(" ", ""))  # nothing is lost
+
+
+def test_somebody_at_a_terminal_waits_five_minutes_at_most_unless_told_otherwise(cli, folder, monkeypatch):
+    file = INSTANCES / "reserved_capacity/textbook-two-regions.yaml"
+
+    def limits() -> list[float | None]:
+        return [json.loads(p.read_text())["options"]["time_limit"] for p in sorted(folder.rglob("plan.json"))]
+
+    assert cli("solve", file, "--out", "piped").status == 0
+    monkeypatch.setattr("optmodels.cli.console.at_a_terminal", lambda: True)
+    for name, asked in (("q", []), ("r", ["--time-limit", "inf"]), ("s", ["--time-limit", "9"])):
+        assert cli("solve", file, "--out", name, *asked).status == 0
+    assert limits() == [None, 300.0, None, 9.0]
 
 
 def test_progress_drops_its_hint_before_its_gap(monkeypatch):
