@@ -60,8 +60,8 @@ class Source:
 FILES = {
     "code": Source("AzureLLMInferenceTrace_code.csv", 10, 8, 1700, (2, 4, 6, 8)),
     "conversation": Source("AzureLLMInferenceTrace_conv.csv", 3, 6, 1100, (2, 3, 4)),
-    "mooncake": Source("mooncake_synthetic.jsonl", 30, 4, 1022, (16, 24, 32)),
-    "mooncake-urgent": Source("mooncake_synthetic.jsonl", 6, 4, 1022, (16, 24)),
+    "mooncake": Source("mooncake_synthetic.jsonl", 30, 4, 511, (16, 24, 32)),
+    "mooncake-urgent": Source("mooncake_synthetic.jsonl", 6, 4, 511, (16, 24)),
 }
 MAASO_GPUS = (6, 8, 12)
 MAASO_SEED = {"first": 1, "second": 2}

@@ -47,13 +47,11 @@ LLMS = [
 def orchestration() -> dict[str, Any]:
     """50 models on 42 servers of eight GPUs of each of three types; some LLMs stand there twice, as fine-tunes do."""
     names = [*LLMS, *(f"{m}-tuned" for m in LLMS)][:50]
-    shapes = {n: optmodels.catalog.llms()[n.removesuffix("-tuned")] for n in names}
     share = 1.0 / np.arange(1, 51)
     return {
         "formulation": "orchestration", "schema": 1, "name": "50-llms-1008-gpus",
         "cluster": {"servers": [{"server": g, "count": 42, "gpu": g, "gpus": 8} for g in ("h100", "a100-80g", "l40s")]},
-        "models": [{"model": shapes[n].model_dump(exclude_none=True) | {"name": n}} if n.endswith("-tuned") else
-                   {"model": n} for n in names],
+        "models": [{"model": n, "architecture": n.removesuffix("-tuned")} for n in names],
         "latency": {"model": "roofline"}, "candidates": {"tp": [1, 2, 4, 8], "batch": [4, 16, 64]},
         "requests": {"trace": {"generated": {
             "maaso": 4, "requests": 40_000, "requests_per_s": 400.0, "cv": 2,

@@ -50,7 +50,8 @@ def _problem(source: Source) -> Problem:
 def tables(source: Source) -> Any:
     """The operating points of an instance, as its formulation's tables object."""
     problem = _problem(source)
-    return registry.get(problem.formulation).tables(problem)
+    with problem.blamed():
+        return registry.get(problem.formulation).tables(problem)
 
 
 def solve(
@@ -104,11 +105,12 @@ def solve(
     run = form.method(method)
     options = checked_options(seed, time_limit, gap, on_event)
     clock = time.perf_counter()
-    table = form.tables(problem)
+    with problem.blamed():
+        table = form.tables(problem)
     phases = {"load": clock - began, "tables": time.perf_counter() - clock}
     left = None if options.time_limit is None else max(MOMENT_S, options.time_limit - phases["tables"])
     with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
-        with otherwise(way):
+        with otherwise(way), problem.blamed():
             outcome = run(problem, table, replace(options, time_limit=left))
         result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
     if left_out:
@@ -260,7 +262,8 @@ def compare(
     for source, problem in problems:
         form = registry.get(problem.formulation)
         clock = time.perf_counter()
-        table = form.tables(problem)
+        with problem.blamed():
+            table = form.tables(problem)
         table_seconds = time.perf_counter() - clock
         mine: list[dict[str, Any]] = []
         names = [n for n in wanted if n in form.methods] if wanted else form.methods_for(problem)

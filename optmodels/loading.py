@@ -51,10 +51,9 @@ def load(
     except InputError as error:
         raise InputError(replace(m, file=file, line=line(("formulation",))) for m in error.mistakes) from None
     problem: Problem = validate(schema, dict(data), file, line)
-    problem._folder = folder
+    problem._file, problem._folder = file, folder
     if not problem.name and file is not None:
         problem = problem.model_copy(update={"name": Path(file).stem})
-        problem._folder = folder
     try:
         problem.resolve()
     except InputError as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +24,16 @@ class Problem(Entry):
     title: str = Field(default="", description="one line for people")
     notes: str = Field(default="", description="whatever else people should know")
 
+    _file: str | None = PrivateAttr(default=None)
     _folder: Path | None = PrivateAttr(default=None)
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Mistakes that the block raises without a file are in that of this instance, if it has one."""
+        try:
+            yield
+        except InputError as error:
+            raise type(error)(m if m.file else replace(m, file=self._file) for m in error.mistakes) from None
 
     def beside(self, file: str, path: str) -> Path:
         """A file named in the instance, which must lie in the instance's folder or below it.

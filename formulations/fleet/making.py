@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from formulations.fleet.plan import (
     TransferLine,
     UnservedLine,
 )
-from formulations.fleet.points import CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
+from formulations.fleet.points import BOTH, CAPACITIES, DECODE, PREFILL, STAGES, FleetTables, changes_matter
 from formulations.fleet.problem import FleetCase, FleetWorkload
 from optmodels.latency.strategies import FAMILIES, FAMILY_TITLES
 from optmodels.plan.lines import EngineLine, LimitLine, MachineLine
@@ -114,7 +114,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
-    choice = _without_noise(tables, choice)
+    choice = _evened(tables, _without_noise(tables, choice))
     used = choice.used_of_each(tables)
     served = np.minimum(choice.served(tables), 1.0)
     starts, stops = changes(tables, choice.n)
@@ -175,6 +175,37 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
         ratio = sums[PREFILL] / sums[DECODE]
     ratio = np.where(np.abs(ratio - 1) < NOISE, ratio, 1.0)[choice.t, choice.w, k]
     return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))
+
+
+def _evened(tables: FleetTables, choice: Choice) -> Choice:
+    """The choice with deployments of a period that are alike but for region, market or price equally full.
+
+    As feasible as before: such points have the same coefficients in every row but that of their own count, which has
+    room for its part. Those on spot are alike only within a pool, whose reserve is its own; stages apart stay as they
+    are paired.
+    """
+    x, moved = tables.points, choice
+    columns = [tables.load, *([] if tables.capacities is None else tables.capacities)]
+    columns += [] if tables.penalty is None else [tables.penalty]
+    if tables.latencies is not None:
+        columns += [getattr(tables.latencies, f.name) for f in fields(tables.latencies)]
+    for t in range(len(choice.n)):
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for p in np.flatnonzero((choice.n[t] > 0) & (x.stage == BOTH)):
+            own = x.model[p], x.slots[p], x.rho[p], x.service_cap_s[p], x.spot[p] and x.pool[p]
+            key = (*own, x.level[p].tobytes(), *(c[:, p].tobytes() for c in columns))
+            alike.setdefault(key, []).append(int(p))
+        for group in (np.array(g) for g in alike.values() if len(g) > 1):
+            mine = (moved.t == t) & np.isin(moved.p, group)
+            w = np.unique(moved.w[mine])
+            total = np.array([moved.value[mine & (moved.w == k)].sum() for k in w])
+            part = choice.n[t, group] / choice.n[t, group].sum()
+            moved = Choice(
+                choice.n, np.append(moved.t[~mine], np.full(len(w) * len(group), t)),
+                np.append(moved.w[~mine], np.repeat(w, len(group))), np.append(moved.p[~mine], np.tile(group, len(w))),
+                np.append(moved.value[~mine], np.outer(total, part).ravel()),
+            )  # fmt: skip
+    return moved
 
 
 def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:

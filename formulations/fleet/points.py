@@ -284,8 +284,9 @@ def build_case(case: FleetCase) -> FleetTables:
     total = float(least[np.isfinite(least)].sum())
     if total > MOST_DEPLOYMENTS:
         busiest = case.demands[int(np.where(np.isfinite(least), least, 0.0).argmax())]
+        where = f"workloads[{[w.name for w in case.workloads].index(busiest.workload)}]"
         value = f"{max(busiest.requests_per_s):.6g} requests/s of {busiest.name}"
-        raise InputError(Mistake(None, "workloads", value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
+        raise InputError(Mistake(None, where, value, f"a demand that {MOST_DEPLOYMENTS:,} deployments can carry"))
     return _paired(replace(tables, load=np.where(needed <= MOST_DEPLOYMENTS, tables.load, np.inf)))
 
 

@@ -118,9 +118,9 @@ def main() -> None:
     aws = [p.region for p in PLACES.values() if p.provider == "aws"]
     write(
         "week-32-aws",
-        "A week over 32 AWS regions with measured round trips (cloudping, 2025-10). Users by region, prices by region and\n"
-        "the requests a machine serves (static batches at the hardware's peaks, as the README's figures for this instance\n"
-        "have them) are stated assumptions; on-demand and the loss of any one region at 80 % of demand.",
+        "A week over 32 AWS regions with measured round trips (cloudping, 2025-10). Users by region and prices by region are\n"
+        "stated assumptions; the requests a machine serves (static batches) are vLLM's by the shipped coefficients, which\n"
+        "never saw an L4. On-demand, and the loss of any one region at 80 % of demand.",
         title="A week over 32 AWS regions, N-1, measured round trips",
         regions=[{"region": r, "weight": weight(r)} for r in aws], network={"catalog": "aws"},
         services=[{"service": "chat", "slo": {"ttft_s": 0.5, "queue_s": 0.05, "tbt_s": 0.1},
@@ -131,7 +131,7 @@ def main() -> None:
                    "prices_by_region": {r: {"on_demand": round(0.8048 * f, 4), "reserved_1y": round(0.5230 * f, 4),
                                             "reserved_3y": round(0.3455 * f, 4)}
                                         for r in aws for f in [1.25 if not r.startswith(("us-", "ca-")) else 1.0]}}],
-        terms=["reserved_1y", "reserved_3y", "on_demand"],
+        terms=["reserved_1y", "reserved_3y", "on_demand"], latency={"model": "default", "engine": "vllm"},
         resilience={"lose_any_region_keep": 0.8},
     )  # fmt: skip
     gcp = [p.region for p in PLACES.values() if p.provider == "gcp"]

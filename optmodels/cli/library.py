@@ -1,8 +1,9 @@
 """The benchmark library: shipped instances with their best known values and proved bounds, for others to compare with.
 
-``instances/library.yaml`` lists every instance with a digest of what it says, files beside it included, so that a value
-belongs to the problem it was found for; whether a catalogue it refers to changed shows when it is solved again. A value
-gets in only with a plan that the independent checker accepts; a bound only from a method that proves one.
+``instances/library.yaml`` lists every instance with a digest of what it says, files beside it and shipped latency
+models included, so that a value belongs to the problem it was found for; whether prices of a catalogue changed shows
+when it is solved again. A value gets in only with a plan that the independent checker accepts; a bound only from a
+method that proves one.
 
     python -m optmodels.cli.library check [--solve]        consistent? with --solve: found again?
     python -m optmodels.cli.library update [INSTANCE …]    solve, and keep what is better
@@ -12,6 +13,7 @@ gets in only with a plan that the independent checker accepts; a bound only from
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -29,7 +31,7 @@ from optmodels.io.write import safe_name, write_text
 from optmodels.loading import load
 from optmodels.plan.outcome import Document
 from optmodels.solver.highs import PROVED, relative_gap
-from optmodels.study.identity import instance_digest
+from optmodels.study.identity import canonical, instance_digest, written_out
 
 LIBRARY = Path("instances/library.yaml")
 TIME_LIMIT_S = 60.0
@@ -119,8 +121,8 @@ def _item_problems(item: Item, folder: Path) -> Iterable[str]:
     form = formulation.get(problem.formulation)
     if (item.formulation, item.sense, item.unit) != (form.name, *form.goal_of(problem)):
         yield "another formulation, sense or unit"
-    if item.digest != instance_digest(folder / item.file):
-        yield "changed since its values were found; update it"
+    if item.digest != _digest(folder / item.file):
+        yield "it, or a latency model it is planned with, changed since its values were found; update it"
     if item.best is not None and item.bound is not None:
         over = item.bound.value - item.best.value if item.sense == "min" else item.best.value - item.bound.value
         if over > SAME * max(abs(item.best.value), abs(item.bound.value)):
@@ -175,7 +177,7 @@ def updated(item: Item | None, file: str, folder: Path, methods: Sequence[str] |
         methods: to run; None: all.
         time_limit: seconds of each.
     """
-    digest = instance_digest(folder / file)
+    digest = _digest(folder / file)
     known = item if item is not None and item.digest == digest else None
     rows = api.compare([folder / file], methods, time_limit=time_limit)
     sense, unit = rows[0]["sense"], rows[0]["unit"]
@@ -198,6 +200,16 @@ def updated(item: Item | None, file: str, folder: Path, methods: Sequence[str] |
         status="infeasible" if infeasible else "optimal" if gap is not None and gap <= PROVED else "open",
         best=best, bound=None if infeasible else bound, seconds=round(seconds, 2),
     )  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    """Of an instance file and of the latency models it is planned with: where coefficients are fitted again, what was
+    proved with the old ones is of another problem."""
+    said = instance_digest(path)
+    models = (written_out(load(path)).get("latency") or {}).get("model")
+    if models is None or isinstance(models, str):
+        return said
+    return hashlib.sha256(said.encode() + canonical(models)).hexdigest()
 
 
 def _version() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 
 import highspy
@@ -9,8 +10,11 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from optmodels import catalog
 from optmodels.cli.library import Item, Library, export, main, problems, read, reproduced, update
 from optmodels.errors import InputError
+from optmodels.latency import resolve
+from optmodels.latency.engines.document import EngineModel
 
 FOLDER = ROOT / "instances"
 LIBRARY = read(FOLDER / "library.yaml")
@@ -82,6 +86,21 @@ def test_an_update_keeps_what_is_better_and_forgets_another_instances_values(sma
     file.write_text(file.read_text(encoding="utf-8").replace("title:", "title: another "), encoding="utf-8")
     fresh = update(path, methods=["greedy"]).instances[0]
     assert (fresh.bound, fresh.status) == (None, "open")
+
+
+def test_values_proved_with_other_coefficients_are_forgotten(tmp_path, monkeypatch):
+    """The file says the same when the shipped coefficients are fitted again; what it asks does not."""
+    (tmp_path / "reserved_capacity").mkdir()
+    name = "reserved_capacity/week-32-aws.yaml"
+    shutil.copy(FOLDER / name, tmp_path / name)
+    item = next(i for i in LIBRARY.instances if i.file == name)
+    known = Library(version=1, updated=item.best.date, instances=[item])
+    assert problems(known, tmp_path) == []
+    again = copy.deepcopy(catalog.engine_model_document("default"))
+    again["targets"]["tpot_s"]["coefficients"]["dense"] *= 1.01
+    monkeypatch.setattr(resolve, "_shipped", lambda: EngineModel.model_validate(again))
+    (wrong,) = problems(known, tmp_path)
+    assert wrong.startswith(f"{name}: ") and "latency model" in wrong
 
 
 def test_models_are_exported_beside_their_values(tmp_path):

@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 import optmodels
 from formulations.fleet.check import check
+from formulations.fleet.making import Choice, make_plan
 from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import exact as method
 from formulations.fleet.methods.exact import exact
@@ -470,3 +471,23 @@ def test_a_heuristic_buys_as_many_spare_deployments_as_it_takes():
     q = float(tables.points.unavailable[0])
     left = [n - int(binom.isf(1e-3, n, q)) for n in (bought - 1, bought)]
     assert left[0] < 30000 <= left[1]  # one fewer would not do
+
+
+def test_deployments_alike_are_equally_full():
+    """Three of a kind at two prices hold 1.5 deployments' load together; the third point is full and unlike them."""
+    problem = fleet([3.0, 1.0], [[2.0, 2.0, 1.0], [2.0, 2.0, 0.0]], [1.0, 1.2, 0.4])
+    tables = build_tables(problem)
+    kind = {name: k for k, name in enumerate(p.name for p in problem.points)}
+    uneven = {("w0/b", "p0"): 1 / 6, ("w0/b", "p1"): 1 / 2, ("w0/b", "p2"): 1 / 3, ("w1/b", "p1"): 1.0}
+    names = [d.name for d in tables.demands]
+    w, p = (np.array(x) for x in zip(*((names.index(a), kind[b]) for a, b in uneven), strict=True))
+    choice = Choice(np.array([[1, 2, 1]]), np.zeros(4, dtype=int), w, p, np.array(list(uneven.values())))
+    plan = make_plan(tables, choice)
+    lines = plan.periods[0].deployments
+    assert {d.point: d.utilisation for d in lines} == pytest.approx({"p0": 0.5, "p1": 0.5, "p2": 1.0})
+    shares = {(s.demand, d.point): s.share for d in lines for s in d.serves}
+    assert shares == pytest.approx({
+        ("w0/b", "p0"): 2 / 9, ("w0/b", "p1"): 4 / 9, ("w0/b", "p2"): 1 / 3,
+        ("w1/b", "p0"): 1 / 3, ("w1/b", "p1"): 2 / 3,
+    })  # fmt: skip
+    assert check(problem, plan.model_dump(mode="json")).ok

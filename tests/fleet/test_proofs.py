@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -116,9 +117,19 @@ def test_a_point_dearer_than_the_budget_hides_nothing():
 
 
 def test_a_demand_beyond_a_million_deployments_is_refused():
-    with pytest.raises(InputError, match=r"workloads: got '1e\+10 requests/s of w0/b'; .* 1,000,000 deployments"):
+    with pytest.raises(InputError, match=r"workloads\[0\]: got '1e\+10 requests/s of w0/b'; .* 1,000,000 deployments"):
         build_tables(fleet([1e10], [[1.0]], [1.0]))
     assert np.isinf(build_tables(fleet([1.0], [[1.0, 1e-7]], [1.0, 1e-9])).load[0, 1])
+
+
+def test_what_tables_find_wrong_is_said_of_the_file(tmp_path):
+    path = tmp_path / "many.yaml"
+    document = fleet([1e10], [[1.0]], [1.0]).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    path.write_text(json.dumps(document))
+    for ask in (optmodels.solve, optmodels.tables, lambda file: optmodels.compare([file])):
+        with pytest.raises(InputError) as found:
+            ask(path)
+        assert found.value.mistakes[0].file == str(path)
 
 
 @pytest.mark.parametrize("changes", [{"queueing": {"model": "mmc", "load_levels": [8e-7]}}, {"max_load": 8e-7}])

@@ -467,6 +467,9 @@ TERM = {"name": "delta", "value": 0.1}
 
 @pytest.mark.parametrize(("document", "said"), [
     (decay(segments=[{"terms": [TERM]}]), "base_tokens_per_s, delta, epsilon once each"),
+    (decay(segments=[{"terms": [TERM, TERM | {"name": "epsilon"}, TERM | {"name": "base_tokens_per_s", "value": 0}]}]),
+     "a base_tokens_per_s > 0"),
+    (decay(segments=[{"terms": []}]), r"segments\[0\]\.terms: got \[\]"),
     (decay(segments=[{"terms": [TERM | {"name": "x" * 99}]}]), "terms of decay that served rows have"),
     (decay(segments=[{"when": "tp=two", "terms": [TERM]}]), r"segments\[0\]\.when: got 'tp=two'"),
     (decay(segments=[{"terms": [TERM | {"value": float("nan")}]}]), r"terms\[0\]\.value: got nan"),

@@ -78,7 +78,7 @@ class Segment(Entry):
     """Coefficients that apply to rows of one sort: a kind of step, a tensor-parallel degree, or all."""
 
     when: str = Field(default="all", pattern=r"^(all|prefill|decode|mixed|prefilling|tp=\d+(\.\d+)?)$")
-    terms: tuple[Coefficient, ...]
+    terms: tuple[Coefficient, ...] = Field(min_length=1)
 
 
 class Target(Entry):
@@ -194,6 +194,8 @@ class LatencyModel(Entry):
                     raise ValueError(f"terms of {self.model} that {self.measured} rows have, not {strange[:40]!r}")
                 if known == DECAY and sorted(given) != sorted(DECAY):
                     raise ValueError(f"{', '.join(DECAY)} once each in every segment of {name}")
+                if known == DECAY and min(c.value for c in segment.terms if c.name == DECAY[0]) <= 0:
+                    raise ValueError(f"a {DECAY[0]} > 0 in every segment of {name}")
         return self
 
     @property
