@@ -88,7 +88,9 @@ def documents(name: str, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
             "requests": 5000, "requests_per_s": 26, "seed": MAASO_SEED[part],
         }  # fmt: skip
     for gpus in sizes:
-        servers = [{"server": "s", "count": max(gpus // 8, 1), "gpu": "h100", "gpus": min(gpus, 8)}]
+        whole, rest = divmod(gpus, 8)
+        servers = [{"server": "s", "count": whole, "gpu": "h100", "gpus": 8}] * (whole > 0)
+        servers += [{"server": "part", "count": 1, "gpu": "h100", "gpus": rest}] * (rest > 0)
         yield gpus, document | engines | {"name": f"{name}-{part}-{gpus}", "cluster": {"servers": servers}}
 
 

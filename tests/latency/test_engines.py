@@ -371,3 +371,16 @@ def test_a_term_that_nobody_knows_is_refused(part):
         target["trends"] = {"engine": {"vllm": {"kind": 1.0}}}
     with pytest.raises(ValueError, match="'kind'"):
         EngineModel.model_validate(given)
+
+
+@pytest.mark.parametrize(("part", "value", "said"), [
+    ("coefficients", {"dense": 0.0}, "greater than 0"),
+    ("adjustments", {"furlongs": {}}, "adjustments.furlongs"),
+    ("factors", {"gpu": {"h100": float("nan")}}, "factors.gpu.h100"),
+    ("factors", {"gpu": {"h100": 1e3}}, "less than or equal to 50"),
+])  # fmt: skip
+def test_numbers_and_groupings_that_no_prediction_can_be_made_of_are_refused(part, value, said):
+    given = read_engine_model().model_dump(by_alias=True)
+    given["targets"]["tpot_s"][part] |= value
+    with pytest.raises(ValueError, match=said):
+        EngineModel.model_validate(given)

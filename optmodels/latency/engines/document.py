@@ -9,11 +9,11 @@ one's own pull the coefficients (`engines.own`): where LLM, GPU and engine are t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
@@ -31,6 +31,7 @@ from optmodels.latency.engines.terms import (
 )
 from optmodels.latency.fit.document import Errors, quantile_factor
 from optmodels.latency.fit.loads import Values
+from optmodels.latency.fit.measurements import MOST
 from optmodels.latency.work import Precision
 
 Array = npt.NDArray[np.float64]
@@ -38,22 +39,36 @@ LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"
 LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
 OWN_WORKLOADS = 3
 SPREAD_BY = "engine|llm"
+GROUPINGS = (
+    "engine", "gpu", "llm", "precision", "engine|llm", "llm|precision", "llm|gpu", "version", "configuration",
+)  # fmt: skip
+
+
+def _grouping(name: str) -> str:
+    if name not in GROUPINGS:
+        raise ValueError(f"one of {', '.join(GROUPINGS)}")
+    return name
+
+
+Grouping = Annotated[str, AfterValidator(_grouping)]
+Positive = Annotated[float, Field(gt=0, le=MOST)]  # a coefficient, or a ratio measured/predicted
+Logarithm = Annotated[float, Field(ge=-50, le=50)]  # of a factor, or its slope
 
 
 class EngineTarget(Entry):
     """Coefficients of one target (`fit.Fitted`), and how wrong they were of what was left out of the fit."""
 
-    coefficients: dict[str, float]
-    adjustments: dict[str, dict[str, dict[str, float]]]
-    factors: dict[str, dict[str, float]]
-    trends: dict[str, dict[str, dict[str, float]]] = {}
+    coefficients: dict[str, Positive]
+    adjustments: dict[Grouping, dict[str, dict[str, Logarithm]]]
+    factors: dict[Grouping, dict[str, Logarithm]]
+    trends: dict[Grouping, dict[str, dict[str, Logarithm]]] = {}
     left_out: dict[LeftOut, Errors] = Field(
         description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
     )
-    residual_quantiles: dict[LeftOut, dict[str, float]] = Field(
+    residual_quantiles: dict[LeftOut, dict[str, Positive]] = Field(
         description="level → quantile of measured/predicted; of workloads to the power 1/`spread`"
     )
-    spread: dict[str, float] = Field(
+    spread: dict[str, Positive] = Field(
         default={}, description="engine|llm → how far its ratios of unseen workloads lie apart, in multiples of all"
     )
 
