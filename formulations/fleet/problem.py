@@ -888,12 +888,12 @@ def _unmatched(
             if not there or any(all(fnmatch.fnmatchcase(x[k], v) for k, v in patterns.items()) for x in there):
                 continue
             for key, pattern in patterns.items():
-                here, called = {x[key] for x in there} - {""}, {"gpu": "GPU"}.get(key, key)
+                here, called = {x[key] for x in there}, {"gpu": "GPU"}.get(key, key)
                 if fnmatch.filter(here, pattern):
                     continue
                 if points is None and not fnmatch.filter(_known(key, gpus), pattern):
                     what = f"a {called} of the pool's machines, or one that the catalogue knows"
-                    wrong.unknown(f"{where}.{key}", pattern, what, here)
+                    wrong.unknown(f"{where}.{key}", pattern, what, here - {""})
                     break
             else:
                 said = ", ".join(f"{k} {v}" for k, v in patterns.items())

@@ -72,13 +72,13 @@ def show(items: list[Any]) -> None:
     if not wrap:
         console = Console(highlight=False, width=160, soft_wrap=True, emoji=False)
     for item in items:
-        if isinstance(item, str):
-            text = printable(item)
+        texts = [printable(item)] if isinstance(item, str) else []
+        if isinstance(item, Table):
+            texts = _fit(item, console)
+        for text in texts:
             for line in _wrapped(text, console.width) if wrap else [text]:
                 console.print(line)
-        else:
-            if isinstance(item, Table):
-                _fit(item, console)
+        if not isinstance(item, str) and not texts:
             console.print(item, soft_wrap=not wrap)
 
 
@@ -99,25 +99,36 @@ def _wrapped(markup: str, width: int) -> Iterator[Text]:
             yield Text(" " * indent).append_text(row) if i else row
 
 
-def _fit(table: Table, console: Console) -> None:
-    """Make a table that is too wide narrower: no lines between columns, and of each at least its longest word."""
+def _fit(table: Table, console: Console) -> list[str]:
+    """Make a table that is too wide narrower: no lines between columns, and of each at least its longest word.
+
+    Returns:
+        Where not even the words fit: a text for every row, in place of the table; else nothing.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.text import Text
 
     if console.measure(table).maximum < console.width or not table.columns:
-        return
+        return []
     cells = [[Text.from_markup(str(x)).plain for x in (c.header, *c.cells)] for c in table.columns]
     least = [max(len(word) for x in column for word in (x.split() or [""])) for column in cells]
     most = [max(len(row) for x in column for row in (x.splitlines() or [""])) for column in cells]
+    if sum(least) + 2 * len(cells) > console.width:
+        return [*([f"[bold]{table.title}[/bold]"] if table.title else []), *_records(table)]
     if table.box is not None:
         table.box, table.show_edge, table.pad_edge, table.collapse_padding = SIMPLE_HEAD, False, False, True
-    room = console.width - 2 * len(cells)
-    while sum(least) > max(room, len(least)):  # the longest words are broken
-        least[least.index(max(least))] -= 1
-    spare, wanted = room - sum(least), sum(most) - sum(least)
+    spare, wanted = console.width - 2 * len(cells) - sum(least), sum(most) - sum(least)
     for column, low, high in zip(table.columns, least, most, strict=True):
-        column.overflow = "fold"
         column.width = low + (high - low) * min(spare, wanted) // max(1, wanted)
+    return []
+
+
+def _records(table: Table) -> Iterator[str]:
+    """Its rows as markup: the first cell, then every other that is not empty after the name of its column."""
+    heads = [" ".join(str(c.header).split()) for c in table.columns]
+    for first, *others in zip(*(c.cells for c in table.columns), strict=True):
+        said = [f"{head} {cell}".strip() for head, cell in zip(heads[1:], others, strict=True) if str(cell).strip()]
+        yield f"[bold]{first}[/bold]  {'; '.join(said)}"
 
 
 def at_a_terminal() -> bool:

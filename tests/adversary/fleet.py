@@ -1384,6 +1384,10 @@ def _limits(rng: Rng, data: Instance, kind: str) -> None:
         if maybe(rng):
             lines.insert(0, {"machine": pick(rng, names), "region": pick(rng, ["*", "here"]), "per_hour": 0.0})
         data["interruptions"] = lines
+    for line in (x for key in ("stock", "quota", "interruptions") for x in data.get(key, ()) if pooled):
+        for key, elsewhere in (("machine", "p5.*"), ("region", "us-east-1")):  # known to the catalogue: not refused
+            if not fnmatch.filter([m.get(key, "") for m in pooled], line.get(key, "*")):
+                line[key] = elsewhere
     if maybe(rng, 0.25):
         data["change"] = {k: between(rng, 0.01, 5) for k in some(rng, ["start_usd", "stop_usd", "horizon_hours"])}
         for key in ("max_starts", "max_stops"):
