@@ -355,9 +355,14 @@ def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
 
 def test_a_file_of_coefficients_says_how_wrong_they_were_of_whatever_was_left_out():
     target = read_engine_model().targets["tpot_s"]
+    for part, what in (("residual_quantiles", "gpu"), ("left_out", "own_5")):
+        document = target.model_dump(by_alias=True)
+        del document[part][what]
+        with pytest.raises(ValueError, match=f"{what} is missing"):
+            type(target).model_validate(document)
     document = target.model_dump(by_alias=True)
-    document["residual_quantiles"] = {k: v for k, v in document["residual_quantiles"].items() if k != "gpu"}
-    with pytest.raises(ValueError, match="gpu is missing"):
+    del document["residual_quantiles"]["llm"]["0.9"]
+    with pytest.raises(ValueError, match="a residual quantile of llm at 0.9"):
         type(target).model_validate(document)
 
 

@@ -74,9 +74,11 @@ class EngineTarget(Entry):
 
     @model_validator(mode="after")
     def _how_wrong_it_may_be(self) -> EngineTarget:
-        for what in ("workload", "llm", "gpu", "engine"):
-            if what not in self.residual_quantiles:
-                raise ValueError(f"residual_quantiles of every kind of row left out: {what} is missing")
+        for what in get_args(LeftOut):
+            if what not in self.residual_quantiles or what not in self.left_out:
+                raise ValueError(f"left_out and residual_quantiles of every kind of row left out: {what} is missing")
+            if "0.9" not in self.residual_quantiles[what]:
+                raise ValueError(f"a residual quantile of {what} at 0.9")
         return self
 
     def of(self, deployment: Deployment) -> EngineTarget:
