@@ -77,22 +77,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return 4
-    except BrokenPipeError:
-        return _nobody_reads()
-    except SystemExit as stop:  # what click and rich make of a broken pipe
-        if isinstance(stop.__context__, BrokenPipeError):
-            return _nobody_reads()
-        raise
     except Exception as error:
         return _fault(error)
     return _status(status or 0)
-
-
-def _nobody_reads() -> int:
-    """The reader of a pipe is gone (``| head``): nothing is amiss, and nothing more is said."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    return 0
 
 
 def _status(code: int) -> int:

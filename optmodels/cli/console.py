@@ -34,9 +34,25 @@ def ready() -> None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper):
         codecs.register_error("escaped", _escaped)
-        sys.stdout.reconfigure(errors="escaped")
+        if type(getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)) is io.FileIO and not sys.stdout.isatty():
+            sys.stdout.flush()
+            to = io.BufferedWriter(_Read(sys.stdout.fileno(), "wb", closefd=False))
+            sys.stdout = io.TextIOWrapper(to, sys.stdout.encoding, sys.stdout.errors)
+        if sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="escaped")
+
+
+class _Read(io.FileIO):
+    """A file, or a pipe whose reader may be gone (``| head``): nothing is amiss, and there are files to be written."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return super().write(data)
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:

@@ -109,6 +109,14 @@ def test_a_reader_that_goes_away_is_no_fault(folder):
         assert done.returncode == 0 and done.stderr == b"", done
 
 
+def test_files_are_written_though_the_reader_goes_away(folder):
+    command = f"'{sys.executable}' -m optmodels solve '{TEXTBOOK}' --out unread"
+    subprocess.run(["bash", "-c", f"{command} | head -c 1"], cwd=folder, capture_output=True, timeout=120, check=True)
+    (plan,) = (folder / "unread").rglob("plan.json")
+    assert json.loads(plan.read_text())["status"] == "optimal"
+    assert list((folder / "unread").rglob("report.html"))
+
+
 def test_closed_and_full_outputs(folder):
     command = f"'{sys.executable}' -m optmodels solve '{TEXTBOOK}' --json"
     for redirect, status in ((">&-", 0), (">&- 2>&-", 0), ("> /dev/full", 2)):
