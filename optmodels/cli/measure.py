@@ -38,7 +38,7 @@ def measure(
     alpha: Annotated[str, typer.Option(help="Offload ratios, comma-separated.")] = "0.25,0.5,0.75,1",
     schedule: Annotated[str, typer.Option(help="overlap, serial (transfers before computing) or both.")] = "overlap",
     tp: Annotated[str, typer.Option(help="Tensor-parallel degrees, comma-separated.")] = "1",
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; default: the GPU if there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N (experimental); by default a GPU.")] = None,
     gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue that this is; default: by its name.")] = None,
     dtype: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
     layers: Annotated[int | None, typer.Option(help="Run only so many layers, and scale to the model's.")] = None,
