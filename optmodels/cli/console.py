@@ -32,16 +32,15 @@ def ready() -> None:
     """Make stdout and stderr such that nothing written to them is a fault, closed or of an old terminal."""
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    elif type(getattr(sys.stdout, "buffer", None)) in (io.BufferedWriter, io.FileIO) and not sys.stdout.isatty():
+        sys.stdout.flush()
+        to = io.BufferedWriter(_Read(sys.stdout.fileno(), "wb", closefd=False))
+        sys.stdout = io.TextIOWrapper(to, sys.stdout.encoding, sys.stdout.errors)
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         codecs.register_error("escaped", _escaped)
-        if type(getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)) is io.FileIO and not sys.stdout.isatty():
-            sys.stdout.flush()
-            to = io.BufferedWriter(_Read(sys.stdout.fileno(), "wb", closefd=False))
-            sys.stdout = io.TextIOWrapper(to, sys.stdout.encoding, sys.stdout.errors)
-        if sys.stdout.errors == "strict":
-            sys.stdout.reconfigure(errors="escaped")
+        sys.stdout.reconfigure(errors="escaped")
 
 
 class _Read(io.FileIO):
