@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 INSTANCES = ROOT / "instances" / "cost_efficiency"
 sys.path.insert(0, str(ROOT / "tests"))  # so that tests can import `cases`
 
+os.environ.pop("COLUMNS", None)  # 80 where tests run in several processes: texts would wrap
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: its children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
