@@ -255,7 +255,8 @@ def _transferred(
         catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, model.engine or d.engine,
         MEASURED_AS.get(model.precision, model.precision), "fp16" if model.kv_precision == "fp16" else "fp8", int(tp),
     )  # fmt: skip
-    mine, _ = resolve(source, home, prompt_tokens)
+    key = (home, prompt_tokens)
+    mine, _ = source.known[key] = source.known.get(key) or _measured(model, home, prompt_tokens)
     theirs, _ = engine_costs(deployed.source.at(home), prompt_tokens)
     costs, _ = engine_costs(deployed, prompt_tokens)
     S, out = round(prompt_tokens), round(OUTPUT_TOKENS)

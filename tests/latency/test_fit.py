@@ -478,6 +478,7 @@ TERM = {"name": "delta", "value": 0.1}
     (decay() | {"measured": "step"}, "latency_s as targets of step measurements, not 'tpot_s'"),
     (decay() | {"measured": "pairs", "model": "scaled"}, "latency_s as targets of pairs measurements"),
     (decay() | {"batch_limit": 0}, "batch_limit: got 0"),
+    (decay() | {"domain": {"tp": [4, 1]}}, r"domain\.tp: .*the smaller bound first"),
 ])  # fmt: skip
 def test_a_model_file_holds_the_terms_that_its_model_has(document, said):
     LatencyModel.model_validate(decay())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from optmodels import catalog
 from optmodels.latency.engines.document import read_engine_model
 from optmodels.latency.engines.terms import CHUNK_TOKENS, Deployment
+from optmodels.latency.fit.document import read_latency_model
 from optmodels.latency.resolve import Source, llm_name, read_source, resolve
 from optmodels.problem import Problem
 
@@ -101,3 +104,10 @@ def test_roofline_is_the_time_at_peak() -> None:
 def test_an_llm_written_out_keeps_its_name() -> None:
     assert llm_name(catalog.llms()["llama-3.1-8b"]) == "llama-3.1-8b"
     assert llm_name(catalog.llms()["llama-3.1-8b"].model_copy(update={"layers": 3, "title": "mine"})) == "mine"
+
+
+def test_a_model_measured_at_no_whole_degree_is_carried_over() -> None:
+    model = read_latency_model(Path("h100-qwen3-32b-fp8-served")).model_copy(update={"domain": {"tp": (1.5, 1.7)}})
+    given = replace(source(), models=(model,), known={})
+    _, said = resolve(given, deployment("qwen3-32b", precision="fp8", kv_precision="fp8"))
+    assert "parallelism" in said.transfer

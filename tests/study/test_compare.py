@@ -125,6 +125,7 @@ def test_performance_ratios_by_hand():
     assert ratios(most, "quality")[1].tolist() == [[2.0, 1.0, math.inf]]
     two = [row("a", 1.0), row("b", 1.0, instance="j")]
     assert np.isnan(ratios(two, "quality")[1]).tolist() == [[False, True], [True, False]]
+    assert ratios([row("a", 1.0, 0.0), row("b", 1.0, 2.0)], "time")[1].tolist() == [[1.0, math.inf]]
 
 
 def event(seconds, objective, bound):

@@ -29,7 +29,7 @@ from optmodels.latency.engines.terms import (
     first_token_terms,
     step_terms,
 )
-from optmodels.latency.fit.document import Errors, quantile_factor
+from optmodels.latency.fit.document import Errors, Range, quantile_factor
 from optmodels.latency.fit.loads import Values
 from optmodels.latency.fit.measurements import MOST
 from optmodels.latency.work import Precision
@@ -124,7 +124,7 @@ class EngineModel(Entry):
     measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
     together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
     precisions: dict[str, tuple[str, ...]] = Field(description="LLM → precisions it was measured at")
-    domain: dict[str, tuple[float, float]]
+    domain: dict[str, Range]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
     own: tuple[OwnRows, ...] = ()
 

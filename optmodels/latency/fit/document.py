@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from optmodels import catalog
 from optmodels.catalog.types import Entry
@@ -62,6 +62,15 @@ class Errors(Entry):
     p90: float
     p99: float
     bias: float = Field(description="mean of predicted/measured − 1")
+
+
+def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
+    if bounds[0] > bounds[1]:
+        raise ValueError("the smaller bound first")
+    return bounds
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
 
 
 class Coefficient(Entry):
@@ -174,7 +183,7 @@ class LatencyModel(Entry):
         default=None, gt=0, le=MOST, description="MS(1): batch size beyond which throughput no longer decays"
     )
     targets: dict[str, Target] = Field(min_length=1)
-    domain: dict[str, tuple[float, float]] = Field(default={})
+    domain: dict[str, Range] = Field(default={})
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = Field(default=(), description="how --model auto chose")
     provenance: dict[str, str] = Field(default={})
