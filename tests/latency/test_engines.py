@@ -383,6 +383,7 @@ def test_a_term_that_nobody_knows_is_refused(part):
     ("adjustments", {"furlongs": {}}, "adjustments.furlongs"),
     ("factors", {"gpu": {"h100": float("nan")}}, "factors.gpu.h100"),
     ("factors", {"gpu": {"h100": 1e3}}, "less than or equal to 50"),
+    ("residual_quantiles", {"gpu": {"0.9": 1.2, "often": 1.0}}, "residual_quantiles.gpu.often"),
 ])  # fmt: skip
 def test_numbers_and_groupings_that_no_prediction_can_be_made_of_are_refused(part, value, said):
     given = read_engine_model().model_dump(by_alias=True)

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
+from optmodels.latency.calibration import Quantiles
 from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.terms import (
     FIRST_TOKEN,
@@ -65,7 +66,7 @@ class EngineTarget(Entry):
     left_out: dict[LeftOut, Errors] = Field(
         description="errors on rows of a workload, LLM, GPU or engine left out; own_n: of an LLM of which n were used"
     )
-    residual_quantiles: dict[LeftOut, dict[str, Positive]] = Field(
+    residual_quantiles: dict[LeftOut, Quantiles] = Field(
         description="level → quantile of measured/predicted; of workloads to the power 1/`spread`"
     )
     spread: dict[str, Positive] = Field(
