@@ -456,7 +456,9 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
     unattainable, unserved = Mistakes(), []
     for k, s in enumerate(p.services):
         limited, demand_of_it = s.workload is not None and s.slo.tbt_s is not None, parts[k]
-        needless = s.unserved_usd_per_request is not None or (demand_of_it is not None and not demand_of_it.rps.any())
+        needless = s.unserved_usd_per_request is not None or (
+            demand_of_it is not None and not demand_of_it.rps[:, _asking(p, names)].any()
+        )
         if not rate[:, k].any() and not wrong and limited and needless:
             unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
         elif not rate[:, k].any() and not wrong:
@@ -854,16 +856,23 @@ def _allowed(p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, pre
     return allowed
 
 
+def _asking(p: ReservedCapacity, names: list[str]) -> Mask:
+    """Regions whose demand is not multiplied by 0 in every scenario, (R,)."""
+    scenarios = p.uncertainty.scenarios
+    asking = [not scenarios or any(s.factor * s.by_region.get(n, 1.0) for s in scenarios) for n in names]
+    return np.array(asking, dtype=bool)
+
+
 def _reachable(
     p: ReservedCapacity, names: list[str], rtt: Array, rate: Array, prefill: Array, demand: Array, allowed: Mask,
     offered: Mask,
 ) -> None:  # fmt: skip
     """Every region with demand in some scenario has somewhere to be served (unless unserved demand has a price)."""
-    wrong, scenarios = Mistakes(), p.uncertainty.scenarios
-    none = [bool(scenarios) and not any(s.factor * s.by_region.get(n, 1.0) for s in scenarios) for n in names]
+    wrong, asking = Mistakes(), _asking(p, names)
     for k, s in enumerate(p.services):
         for r, name in enumerate(names):
-            if none[r] or not demand[:, r, k].any() or allowed[k, r].any() or s.unserved_usd_per_request is not None:
+            must = asking[r] and demand[:, r, k].any() and s.unserved_usd_per_request is None
+            if not must or allowed[k, r].any():
                 continue
             resident = np.isin(names, s.residency[name]) if name in s.residency else np.ones(len(names), dtype=bool)
             there = offered.T & (rate[:, k] > 0) & resident[:, None]  # (R, I)
