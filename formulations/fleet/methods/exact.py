@@ -34,7 +34,8 @@ from optmodels.study.explanation import named
 MANY_PAIRS = 40_000  # (w, p) pairs beyond which columns are generated
 ROUNDING = 1e-12  # of all requests/s: what sums of them are off by
 MOST_SHADOW_PRICES = 8  # limits solved again for theirs
-MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first
+MANY_PAIRS_APART = 5_000  # the same where stages are apart, beyond which the relaxation's points are solved on first,
+# and beyond which cuts on counts are worth their programs
 SOME_PAIRS = 150  # of points with several capacities, beyond which `pools` is quicker than HiGHS where it applies
 CARRIES = 1e-4  # deployments of a point that carries something in a relaxation by interior point
 WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before it is said to pay
@@ -343,7 +344,8 @@ def _one_part(
             clock = time.perf_counter()
             model = FleetModel(problem, tables)
             compiled = model.compiled()
-            report = benders.solve(model, compiled, settings, first) if by_pools else None
+            by_cuts = by_pools and pairs > MANY_PAIRS_APART
+            report = benders.solve(model, compiled, settings, first) if by_cuts else None
             if report is None:
                 found_first, all_points = _of_the_relaxation(model, compiled, replace(settings, on_event=None), log)
                 first = _cheaper(problem, tables, first, found_first)

@@ -256,7 +256,7 @@ class Tree:
         self.x: Array | None = None
         self.usd = math.inf
         self.heap: list[Node] = []
-        self.suggested: list[Bounds] = []  # where a dive may find something
+        self.suggested: list[Bounds] = []  # where a dive may find a fleet
         self.tie = count()
         self.closed = math.inf  # least bound of what is not searched any further
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
@@ -398,8 +398,8 @@ class Tree:
         self.take(x)
 
     def suggest(self, amounts: Array) -> None:
-        """Go down from these numbers of deployments of all groups first, (G,)."""
-        self.suggested.append({("N", g): (v, v) for g, v in enumerate(amounts.tolist())})
+        """Go down first where every group has so many deployments at most, (G,)."""
+        self.suggested.append({("N", g): (0.0, v) for g, v in enumerate(amounts.tolist())})
 
     def report(self, stopped: bool, message: str) -> Report:
         """What was found and proved."""
