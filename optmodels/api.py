@@ -596,7 +596,7 @@ def _replayed(form: Formulation, problem: Problem, plan: Mapping[str, Any], trac
     assert form.replay is not None
     try:
         found: dict[str, Any] = form.replay(problem, plan, trace, options)
-    except (ValueError, LookupError):
+    except (ArithmeticError, AssertionError, LookupError, StopIteration, TypeError, ValueError):
         verdict = form.check(problem, plan)
         if verdict.ok:
             raise

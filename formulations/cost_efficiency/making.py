@@ -181,7 +181,7 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
     rows = np.flatnonzero(mine)
     of, cost = s.configuration[rows], s.usd_per_hour[rows]
     curves = tables.curves
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         saturated = in_memory(curves)[of] & ~np.isfinite(o.tbt_s[of])
         every = np.ones(len(rows))
         load = np.where(saturated, curves.load(curves.alpha_lo)[of], 0.0)

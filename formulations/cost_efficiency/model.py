@@ -72,7 +72,7 @@ def model_data(problem: CostEfficiency, tables: CostTables, max_error: float = 1
     candidate = np.flatnonzero(position[compact.candidates.configuration] >= 0)
     configuration = compact.candidates.configuration[candidate]
     i = position[configuration]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         host_share = np.where(part.host > 0, part.kv_host / part.host, np.nan)
     vram = np.where(part.vram > 0, part.vram, 1.0)
     usd_per_hour = compact.candidates.usd_per_hour[candidate]

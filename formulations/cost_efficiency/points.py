@@ -255,7 +255,7 @@ def candidate_order(tables: CostTables, e2e_s: Array) -> Iterator[int]:
     s = tables.candidates
     e2e = e2e_s[s.configuration]
     value = tables.objective(e2e, s.usd_per_hour)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         key = np.nan_to_num(np.round(np.log(value), 10), nan=np.inf, posinf=np.inf, neginf=-np.inf)  # equal to 1e-10
     simple = tables.configurations.family[s.configuration]  # FAMILIES lists them by what there is to operate
     yield from map(int, np.lexsort((np.arange(len(s)), e2e, simple, key)))

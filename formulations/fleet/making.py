@@ -171,7 +171,7 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
         return choice
     sums = np.zeros((len(STAGES), *served.shape, int(k.max()) + 1))
     np.add.at(sums, (stage, choice.t, choice.w, k), choice.value)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = sums[PREFILL] / sums[DECODE]
     ratio = np.where(np.abs(ratio - 1) < NOISE, ratio, 1.0)[choice.t, choice.w, k]
     return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))

@@ -503,7 +503,7 @@ def _engine_rows(
     capacities = joined("capacities") / (c.dp[configuration] * full)
     apart = case.problem.deployment.apart
     if apart:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             sent = transfer_bytes(case, [case.demands[i] for i in demands])[:, None]
             sent = sent / (link.most_used * net[configuration] * GBPS * full)
         sent = np.where(np.isfinite(capacities[0]), np.where(stage_of == BOTH, 0.0, sent), np.inf)
@@ -635,7 +635,7 @@ def _remember(
             why[i] = (np.inf, "the model and its KV cache fit no deployment's memory")
         return
     tokens = batch * d.tokens
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratios = np.stack([o.ttft_s / limits.ttft_s, o.tbt_s / limits.tbt_s, o.e2e_s / limits.e2e_s])
     ratios[:, ~fits] = np.inf
     worst = ratios.max(axis=0)
@@ -844,7 +844,7 @@ def _measured(case: FleetCase) -> FleetTables:
         (((p.machine or p.name, p.region, p.market), p.count),) for p in case.points
     ]
     slots = np.array([p.slots for p in case.points], dtype=np.intp)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         busy = 1.0 / rate  # (W, n) deployment-seconds per request
     loads, caps, of, rhos = [], [], [], []
     for rho in levels:

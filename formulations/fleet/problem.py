@@ -339,10 +339,14 @@ class Queueing(Entry):
 
 
 class FleetStrategies(Splits):
-    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem, but few by default."""
+    """Strategies and batches that deployments may run; counts as in the cost-efficiency problem, but few by default.
+
+    No engine offloads a share of the KV cache at every step, or attention: LLM-Pilot's families are there to be asked
+    for.
+    """
 
     families: Annotated[tuple[Family, ...], Limit("strategies", "among", full=FAMILIES)] = Field(
-        default=("high_end", "kvo_ram", "ao"), min_length=1, description="ways to run a batch"
+        default=("high_end",), min_length=1, description="ways to run a batch (serving: static)"
     )
     batches: tuple[PositiveInt, ...] = Field(
         default=(1, 4, 16, 64), min_length=1, description="sizes to choose from (serving: static)"

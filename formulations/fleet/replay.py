@@ -283,7 +283,7 @@ def _simulate(
         )  # fmt: skip
         e2e = np.where(here, ttft, e2e)
         e2e[on] = arrival[on] - trace.arrival_s[on] + rest.e2e_s
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             tpot = np.where(here, (e2e - ttft) / (trace.output_tokens - 1), tpot)
         busy += float(rest.busy_s.sum())
     return _Seen(line, np.where(served, seen.queue_s, np.nan), ttft, e2e, busy, tpot)

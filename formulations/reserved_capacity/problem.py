@@ -579,7 +579,7 @@ def _trusted(p: ReservedCapacity, demand: Array, rate: Array, prices: Array, wro
     growth = max(1.0, p.growth.factor_per_quarter ** (p.growth.quarters - 1)) if p.growth else 1.0
     worst = 1.0 + (p.uncertainty.worst_case.deviation if p.uncertainty.worst_case else 0.0)
     peak = growth * worst * (demand * np.max(factors or [[1.0]], axis=0)[:, None]).sum(axis=1).max(axis=0)  # (K,)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         need = np.where(rate > 0, peak / (rate * p.utilisation), np.nan)  # (I, K)
     few = 0.0
     for k, s in enumerate(p.services):

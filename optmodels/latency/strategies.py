@@ -202,7 +202,7 @@ class Curves:
         if queued.any():
             service = self.service(alpha)
             busy = self.sharing * service
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 wait = busy * service / (2.0 * (decode - busy))  # = ρ/(2μ(1−ρ))
             decode = decode + np.where(queued, np.where(busy < decode, wait, np.inf), 0.0)
         tbt: Array = self.decode_slope * self.layers * decode + self.decode_intercept
@@ -224,7 +224,7 @@ class Curves:
         m = self.mean_context
         at_zero = self.line + self.line_per_token * m
         slope = self.line_alpha + self.line_per_token_alpha * m
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             crossing = (at_zero[:, LOCAL] - at_zero[:, REMOTE]) / (slope[:, REMOTE] - slope[:, LOCAL])
         return np.clip(np.nan_to_num(crossing, nan=0.0), self.alpha_lo, np.maximum(self.alpha_lo, self.alpha_hi))
 
@@ -276,7 +276,7 @@ class Curves:
             chord = np.maximum(hi - (hi - lo) * at_hi / (at_hi - at_lo), np.minimum(lo + near, hi))
             before, at_before = hi, at_hi
             lo, at_lo, hi, at_hi = _narrowed(lo, at_lo, hi, at_hi, chord, left(part, chord))
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 beyond = hi - (before - hi) * at_hi / (at_before - at_hi)
             middle = (lo + hi) / 2
             x = np.where(beyond > lo, np.minimum(beyond, hi - near), middle)  # on the light side in spite of rounding
@@ -324,7 +324,7 @@ class Curves:
 
     def prefill_kink(self) -> Array:
         """α where the prefill transfer overtakes the prefill work, clipped to the range."""
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             kink = self.prefill / self.prefill_transfer
         return np.clip(np.nan_to_num(kink, nan=0.0, posinf=1.0), self.alpha_lo, self.alpha_hi)
 

@@ -425,7 +425,7 @@ class Points:
         """
         turns = (self.turn_s**2, self.mean_turn_s)
         rows = np.concatenate([self.load, np.stack(turns)])
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = rows[:, :, :-1] / rows[:, :, 1:]
         known = self.exists[:, :-1] & self.exists[:, 1:]
         return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
@@ -555,7 +555,7 @@ def operating_points(
     alone = c.prefill_work_s(u, earlier, np.maximum(u, 1.0), 1.0) + decode_s(0.0)
     most_chunk = float(min(engine.max_num_batched_tokens, engine.chunk_tokens or engine.max_num_batched_tokens))
     few = np.ceil(u / most_chunk)
-    with np.errstate(divide="ignore", invalid="ignore"):  # of one output token nothing is decoded
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of one output token nothing is decoded
         x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
     phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
@@ -563,7 +563,7 @@ def operating_points(
         phi = np.ones_like(phi)
 
     # a₀ at the largest mean crowd of the level, by time and by slots.
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     a0 = c.step_fixed_s(crowd, phi)
@@ -572,7 +572,7 @@ def operating_points(
     room = np.zeros_like(a0) + most_room
     if stage != "decode":
         per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             room = np.minimum(BURST * (t - a0) / per_token, most_room)
     exists = (rho > 0) & (room >= LEAST_ROOM)
     rho, room = np.where(exists, rho, 0.5), np.where(exists, room, LEAST_ROOM)
@@ -584,7 +584,7 @@ def operating_points(
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
         load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight)
@@ -607,7 +607,7 @@ def operating_points(
     if stage != "decode":
         gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
         mean_turn += decoding * rho * prefill_share**2 / gamma
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
@@ -634,7 +634,7 @@ def _memory(
     typical = (weight * two).sum(axis=2, keepdims=True) / (weight * one).sum(axis=2, keepdims=True)
     slots = kv / typical
     mean = crowd_allowed(slots, rho)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         spread = np.sqrt(mean / (1.0 - rho))  # of the crowd
         z, sigma = (slots - mean) / spread, typical * spread
         share = t * (one + z * two / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)

@@ -126,7 +126,7 @@ def levels(
         able = points.exists & (each <= at_tpot) & (wait > 0)
         wait = np.where(able, wait, 1.0)
         loads = np.concatenate([points.load[..., 0], points.waiting(wait[..., None], most)[None, :, :, 0, 0]])
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             rate = 1.0 / loads.max(axis=0)
         e, level = np.nonzero(able & (rate > 0))
         e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + (moved if stage == "prefill" else 0.0)

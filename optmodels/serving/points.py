@@ -568,7 +568,7 @@ def interval_errors(x: Array, y: Array) -> Array:
     last = width.shape[1]
     after = np.minimum.accumulate(np.where(real, column, last)[:, ::-1], axis=1)[:, ::-1]
     after = np.concatenate([after[:, 1:], np.full((len(x), 1), last)], axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = np.diff(y, axis=1) / np.where(real, width, np.nan)
         rows = np.arange(len(x))[:, None]
         left = np.where(before >= 0, slope[rows, np.maximum(before, 0)], -np.inf)

@@ -74,7 +74,7 @@ def _excess(gap: Array, size: Array, bound: Array) -> Array:
     """Gaps relative to sizes and bounds; 0 where there is no bound, or nothing stands."""
     limited = np.isfinite(bound)
     size = np.maximum(size, np.where(limited, np.abs(bound), 0.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where(limited & (gap != 0), gap / size, 0.0)
 
 

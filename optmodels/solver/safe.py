@@ -91,7 +91,7 @@ def propagated(model: Compiled, lower: Array, upper: Array, rounds: int = ROUNDS
                 return None
             alone = np.isfinite(limit)[i] & (count[i] - open_ == 0)
             room = (limit + slack)[i] - (total[i] - finite)
-            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 most = np.where(alone, room / s, np.nan)
             up, down = alone & (s > 0) & np.isfinite(most), alone & (s < 0) & np.isfinite(most)
             np.minimum.at(upper, j[up], most[up])

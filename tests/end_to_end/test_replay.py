@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 
@@ -141,6 +142,21 @@ def test_an_instance_without_a_result(cli, write, plan, folder):
 def test_a_plan_of_another_instance_is_the_users_mistake(cli, plan):
     for other in ("fleet/melange-example.yaml", "reserved_capacity/textbook-two-regions.yaml"):
         found = cli("replay", plan, "--instance", ROOT / "instances" / other, "--json")
+        assert found.status == 2 and found.out == "" and "a plan made for this instance" in found.err, found.err
+
+
+def test_a_plan_that_its_own_instance_contradicts_is_the_users_mistake(cli, folder):
+    """What a document says of its points: one that is not there (a StopIteration), one that carries nothing (a 0)."""
+    assert cli("solve", ROOT / "instances/fleet/melange-example.yaml", "--out", folder).status == 0
+    document = json.loads((folder / "melange-example-exact/plan.json").read_text(encoding="utf-8"))
+    renamed, idle = copy.deepcopy(document), copy.deepcopy(document)
+    renamed["plan"]["periods"][0]["deployments"][0]["point"] = "H9000"
+    line = idle["plan"]["periods"][0]["deployments"][0]
+    point = next(q for q in idle["problem"]["points"] if q["name"] == line["point"])
+    point["requests_per_s"][line["serves"][0]["demand"]] = 0
+    for wrong in (renamed, idle):
+        (folder / "wrong.json").write_text(json.dumps(wrong), encoding="utf-8")
+        found = cli("replay", folder / "wrong.json", "--json")
         assert found.status == 2 and found.out == "" and "a plan made for this instance" in found.err, found.err
 
 

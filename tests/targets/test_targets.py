@@ -83,8 +83,16 @@ def test_purchases_of_a_fleet_pay_for_its_most_expensive_period(fleet):
     assert [d.machines for d in found.deployments] == counts
     assert sum(p.count * p.usd_per_hour_each for p in found.purchases) >= peak["usd_per_hour"] - 1e-9
     assert any(peak["name"] in n and "night" in n for n in found.notes)  # the other periods are not lost
+
+
+def test_offloading_of_a_fleet_is_exported_with_what_the_engine_cannot_do():
+    day_and_night = yaml.safe_load((INSTANCES / "fleet/day-and-night.yaml").read_text(encoding="utf-8"))
+    fleet = optmodels.solve(day_and_night | {
+        "strategies": day_and_night["strategies"] | {"families": ["high_end", "kvo_ram"]},
+    })  # fmt: skip
+    peak = max(fleet.plan["periods"], key=lambda q: q["usd_per_hour"])
     offloaded = [
-        d for d, line in zip(found.deployments, peak["deployments"], strict=True) if line["family"] == "kvo_ram"
+        d for d, line in zip(of(fleet).deployments, peak["deployments"], strict=True) if line["family"] == "kvo_ram"
     ]
     assert offloaded
     assert all(d.kv_offload_gib > 0 and any("host memory" in n for n in d.notes) for d in offloaded)

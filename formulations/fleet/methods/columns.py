@@ -249,7 +249,7 @@ def reduced_costs(load: Array, value: Array, unit: Array) -> Array:
     """
     if not value.size:
         return np.zeros(value.shape[1])
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         pi = value.min(axis=1)
         gain = np.where(np.isfinite(value), pi[:, None] - (value - load * unit), 0.0)
         gain = np.maximum(np.nan_to_num(gain, nan=0.0, posinf=0.0, neginf=0.0), 0.0)

@@ -18,9 +18,10 @@ from formulations.fleet.methods import columns as fleet_columns
 from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
-from formulations.fleet.points import BOTH, FleetTables, changes_matter, prune
+from formulations.fleet.points import BOTH, FleetTables, build_case, changes_matter, prune
 from formulations.fleet.problem import Fleet
 from optmodels.formulation import Options
+from optmodels.latency.strategies import FAMILIES
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.stages import Deployment
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
@@ -40,6 +41,7 @@ WORTH = 1e-3  # of the cost: what a fleet with stages apart has to save before i
 FIRST_FACTOR, LEAST_FACTOR = 0.5, 0.05  # on its prices that are tried
 CLOSE = 1.01  # factor by which a proof may lie above what a fleet shows
 MOST_BREAK_EVEN_S = 10.0
+MOST_SIMPLER_S = 5.0  # for each way to run a batch that a plan of equal cost may do without
 QUICK_S = 5.0  # a model solved so fast is solved again for shadow prices; of others the relaxation is
 
 
@@ -71,6 +73,12 @@ def _solve(
 
 
 def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+    """The optimum with its proof, and of equal plans a simple one."""
+    outcome = _proved(problem, tables, options)
+    return outcome if options.answer_only else _simplest(problem, tables, options, outcome)
+
+
+def _proved(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
     """Prune, build, solve by HiGHS; columns are generated where the table is too large; infeasibility is explained."""
     clock = time.perf_counter()
     pruned, counts = prune(tables)
@@ -106,6 +114,30 @@ def exact(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[Flee
         outcome = replace(outcome, plan=make_plan(pruned, outcome.plan))
     outcome = _no_worse_than_heuristics(problem, pruned, options, outcome)
     return outcome if options.answer_only else _with_what_stages_save(problem, tables, options, outcome)
+
+
+def _simplest(problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]) -> Outcome[FleetPlan]:
+    """Among plans of equal objective one of the simplest ways to run a batch, in the order of `FAMILIES`.
+
+    Tables keep of equal machines only what no other way beats, so that they are made again for the simpler ones.
+    """
+    plan, families = outcome.plan, problem.strategies.families
+    if outcome.status != "optimal" or plan is None or tables.case.points is not None:
+        return outcome
+    used = max((FAMILIES.index(d.family) for q in plan.periods for d in q.deployments if d.family), default=0)
+    for most in sorted(k for k in map(FAMILIES.index, families) if k < used):
+        seconds = seconds_for("a simpler plan of equal cost", MOST_SIMPLER_S)
+        if not seconds:
+            break
+        allowed = tuple(f for f in families if FAMILIES.index(f) <= most)
+        fewer = problem.model_copy(update={"strategies": problem.strategies.model_copy(update={"families": allowed})})
+        simpler = build_case(replace(tables.case, problem=fewer))
+        found = _proved(fewer, simpler, replace(options, time_limit=seconds, answer_only=True, on_event=None)).plan
+        if found is not None and not heuristics.better(problem, plan, found):
+            binding = {line.name for q in found.periods for line in q.limits if line.binding}
+            found.shadow_prices = [s for s in plan.shadow_prices if s.limit in binding]  # of all points
+            return replace(outcome, plan=found)
+    return outcome
 
 
 def _with_what_stages_save(
@@ -554,6 +586,6 @@ def column_pruning(problem: Fleet, tables: FleetTables, options: Options) -> Out
     by_stage = [np.flatnonzero(tables.points.stage == k) for k in np.unique(tables.points.stage)]
     kept = [rows[heuristics.best_columns(tables.restricted(rows), 3)] for rows in by_stage]
     part = tables.restricted(np.concatenate([np.zeros(0, dtype=np.intp), *kept]))
-    found = exact(problem, part, options)
+    found = _proved(problem, part, options)
     status = {"optimal": "feasible", "infeasible": "no_solution_found"}.get(found.status, found.status)
     return replace(found, status=status, bound=None, limit=None)  # type: ignore[arg-type]

@@ -255,7 +255,7 @@ def _path(
         value = np.where(np.isfinite(value), value, 0.0)
     else:
         value = np.array([w.weight * 1e3 ** (last - w.priority) for w in work]) * rates
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         density = np.where(np.isfinite(load) & (load > 0), value[:, None] / load, 0.0)
     order = np.argsort(-density, axis=0, kind="stable")
     sorted_load = np.take_along_axis(np.where(np.isfinite(load), load, np.inf), order, axis=0)

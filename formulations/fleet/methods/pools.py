@@ -108,7 +108,7 @@ class _Whole:
         gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
         gain[:, inside] = 0.0
         cost = unit.copy()
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             mixed = np.einsum("qp,qwp->wp", self.mix, self.each)
             dearest = np.where(gain > 0, gain / mixed, 0.0).max(axis=0, initial=0.0)
         open_ = np.flatnonzero((dearest > unit * (1 - 1e-9)) & ~inside)
@@ -139,7 +139,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
     on = np.arange(gain.shape[1])  # points that are weighed further
     for _ in range(ROUNDS):
         load = np.einsum("qp,qwp->wp", mix, each)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             density = np.where(gain > 0, gain / load, 0.0)
         order = np.argsort(-density, axis=0)
         size = np.take_along_axis(np.where(gain > 0, load, 0.0), order, axis=0)

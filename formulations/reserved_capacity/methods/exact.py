@@ -46,6 +46,7 @@ FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried bef
 FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
 FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # up to which it has another turn, after so many rounds of integers
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
+SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -200,7 +201,9 @@ class _Run:
     def to_turn(self) -> float | None:
         """Seconds until the heuristics have their turn, or until the limit if they had it."""
         left, limit = self.left(), self.options.time_limit
-        return left if left is None or limit is None or not self.heuristics_due else left - (1 - TURN) * limit
+        if left is None or limit is None or not self.heuristics_due:
+            return left
+        return left - (1 - (SHORT_TURN if limit <= SHORT_S else TURN)) * limit
 
     def due(self) -> bool:
         """Whether the heuristics' turn has come."""

@@ -138,7 +138,7 @@ def ratios(rows: Rows, measure: str) -> tuple[list[str], Array]:
         value[at] = _quality(r) if measure == "quality" else _time(r)
     value = value[np.isfinite(value).any(axis=1)]
     best = np.nanmin(value, axis=1, keepdims=True) if len(value) else value
-    with np.errstate(invalid="ignore", divide="ignore"):  # seconds may be 0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # seconds may be 0
         return methods, np.where(value == best, 1.0, value / best)
 
 
