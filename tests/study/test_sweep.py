@@ -439,6 +439,29 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
     assert all(r["limit"] is None for r in rows)
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_control_c_while_workers_begin_is_left_to_the_parent(tmp_path):
+    vary = ["--vary", "workloads[chat].slo.ttft_s=0.5:3:60", "--workers", 3, "--out", tmp_path / "s"]
+    process = subprocess.Popen(
+        command(DAY, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text().split():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "Traceback" not in err
+    assert "leaked" not in err
+
+
+def test_a_solve_imports_no_pyomo():
+    """Its import makes a lock for processes, which a worker that is stopped at once would leave behind."""
+    code = f"import sys, optmodels; optmodels.solve({str(DAY)!r}); sys.exit('pyomo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_an_interrupt_from_the_callback_stops_and_keeps(tmp_path):
     def stop(done, total, row):
         if done == 2:
