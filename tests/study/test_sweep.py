@@ -513,6 +513,19 @@ def test_an_item_that_kills_its_worker_costs_one_row():
     assert found == dict.fromkeys(items.keys() - {"5"})
 
 
+def test_a_pool_of_a_list_that_names_its_machines_is_reached_where_it_stands_too():
+    mine = {"machine": "mine", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "region": "here", "prices": {"on_demand": 9}}
+    fleet = {
+        "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
+        "workloads": [{"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 5.0},
+                       "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 2.0}]}],
+        "pool": [{"catalog": "aws", "include": ["g6.xlarge"]}, {"machines": [mine]}],
+    }  # fmt: skip
+    for key in ("pool[1].machines[mine].prices.on_demand", "pool.machines[mine].prices.on_demand"):
+        cheap, dear = (row["objective"] for row in optmodels.sweep(fleet, {key: [0.01, 50.0]}).rows)
+        assert cheap < dear
+
+
 def test_prices_in_a_list_of_pools_are_those_of_its_machines():
     bucket = {"input_tokens": 256, "output_tokens": 128, "requests_per_s": 1.0}
     fleet = {
