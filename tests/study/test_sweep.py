@@ -514,7 +514,14 @@ def test_an_item_that_kills_its_worker_costs_one_row():
 
 
 def test_a_pool_of_a_list_that_names_its_machines_is_reached_where_it_stands_too():
-    mine = {"machine": "mine", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "region": "here", "prices": {"on_demand": 9}}
+    mine = {
+        "machine": "mine",
+        "gpu": "l4",
+        "gpu_count": 1,
+        "vram_gib": 24,
+        "region": "here",
+        "prices": {"on_demand": 9},
+    }
     fleet = {
         "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
         "workloads": [{"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 5.0},
