@@ -28,12 +28,12 @@ from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
-from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
     from optmodels.catalog.types import Machine
     from optmodels.study.explanation.document import Explanation
+    from optmodels.targets import Export
     from optmodels.traces.types import Trace
 
 PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # tokens of a cache, where nobody says

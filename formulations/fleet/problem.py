@@ -71,7 +71,7 @@ class Bucket(Entry):
     requests_per_s: Rate | None = Field(default=None, description="its rate; or share")
     share: Fraction | None = Field(default=None, description="of the workload's requests_per_s; or a rate of its own")
     longest_tokens: PositiveInt | None = Field(
-        default=None, description="input and output of the longest request, which engines have to admit; default: sum"
+        default=None, description="input and output of the longest request, which engines admit; default: unknown"
     )
 
     @model_validator(mode="after")

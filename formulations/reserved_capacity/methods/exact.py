@@ -34,7 +34,8 @@ from optmodels.solver.session import Event, Limit, Session, Settings
 PROOF = 1e-6
 GROUPS = 160
 CONFIRM_S = 10.0  # for another proof that the master has no point
-SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
+SLACK = 0.01  # of a cut's right-hand side, by which it does not bind
+MANY_CUTS = 1_000  # of a master, from which on those that do not bind are no part of the integer master
 CLOSEST_SECONDS = 4.0
 TANGENTS = 10
 NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
@@ -104,7 +105,9 @@ class Master:
             self.lower += lower
 
     def drop_slack(self) -> None:
-        """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
+        """Delete cuts that do not bind in the last solution, where there are many: to find one again takes a MIP."""
+        if len(self.lower) - self.structural <= MANY_CUTS:
+            return
         value = self.session.row_activity()  # of the rows that were there: later ones stay
         lower = np.array(self.lower[: len(value)])
         slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
