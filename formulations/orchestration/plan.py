@@ -29,7 +29,7 @@ class EngineLine(Document):
     """An engine that batches continuously, and the level that it is planned for."""
 
     max_num_seqs: Count = Field(
-        description="0.7, 1 or 1.5 times what the planned crowd of the busiest time bin seldom exceeds: as replays do best"
+        description="0.7, 1 or 1.5 times what the planned crowd of the busiest bin seldom exceeds, as replays do best"
     )
     max_num_batched_tokens: Count
     chunk_tokens: Count | None = None
