@@ -112,7 +112,10 @@ def solve(
     with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
         with otherwise(way), problem.blamed():
             outcome = run(problem, table, replace(options, time_limit=left))
-        result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+        # Who stops a solve waits for what it has, not for reports that solve on.
+        with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
+            result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    left_out += [what for what in more if what not in left_out]
     if left_out:
         result.log["left_out"] = left_out
     result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table
