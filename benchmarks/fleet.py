@@ -1,7 +1,8 @@
 """Times and gaps of fleet planning: ``python benchmarks/fleet.py [grid stages scaling artefact confirm cbc]``.
 
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
-stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart: gap ≤ 0.01 % in 2 s (not held)
+stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart, and × 3 precisions: gap ≤ 0.01 % in 2 s
+          (not held)
 scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30 s; × 30,000 points in ≤ 60 s
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
@@ -60,22 +61,33 @@ STAGE_MACHINES = (
 )  # fmt: skip
 
 
-def stages_problem(types, rate, seed=0):
-    """10 × 10 buckets of one model on machines of AWS, prefill and decode together or apart; `rate` requests/s."""
+PRECISIONS = (
+    {"name": "16 bits", "model": "llama-3.1-8b", "quality": 1.0},
+    {"name": "fp8 weights", "model": "llama-3.1-8b", "precision": {"weights": "fp8"}, "quality": 0.99},
+    {"name": "fp8", "model": "llama-3.1-8b", "precision": {"weights": "fp8", "kv": "fp8"}, "quality": 0.98},
+)
+
+
+def stages_problem(types, rate, seed=0, precisions=1):
+    """10 × 10 buckets of one model on machines of AWS, prefill and decode together or apart; `rate` requests/s.
+
+    With three `precisions` the plan chooses among them, at a mean quality that the cheapest alone does not have.
+    """
     rng = np.random.default_rng(seed)
     inputs, outputs = np.meshgrid(np.geomspace(64, 8192, 10), np.geomspace(16, 768, 10), indexing="ij")
     far = (np.log(inputs / 700) / 1.3) ** 2 / 2 + (np.log(outputs / 150) / 1.1) ** 2 / 2
     weight = np.exp(-far) * rng.uniform(0.6, 1.4, far.shape)
     sizes = zip(inputs.ravel(), outputs.ravel(), (rate * weight / weight.sum()).ravel(), strict=True)
+    served = {"model": "llama-3.1-8b"} if precisions == 1 else {"models": PRECISIONS, "quality_at_least": 0.985}
     slo = {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.06, "percentile": 0.95}}
     return load({
         "formulation": "fleet", "schema": 1, "name": "stages",
         "workloads": [{
-            "name": "w", "model": "llama-3.1-8b", "slo": slo | {"deadline_s": 60.0},
+            "name": "w", "slo": slo | {"deadline_s": 60.0},
             "buckets": [
                 {"input_tokens": int(i), "output_tokens": int(o), "requests_per_s": float(r)} for i, o, r in sizes
             ],
-        }],
+        } | served],
         "pool": {"catalog": "aws", "include": list(STAGE_MACHINES[:types])},
         "markets": {"main": ["on_demand"], "ao": ["on_demand"]},
         "serving": "continuous", "deployment": {"stages": ["both", "prefill", "decode"]},
@@ -84,10 +96,11 @@ def stages_problem(types, rate, seed=0):
 
 def run_stages():
     """Target of prefill and decode apart: ≤ 0.01 % in 2 s."""
-    for types in (4, 8):
+    for types, precisions in ((4, 1), (8, 1), (8, 3)):
         for rate in (120.0, 1200.0):
-            name = f"stages 10x10x{types} {rate:g}/s"
-            report(name, stages_problem(types, rate), Options(gap=1e-4, time_limit=60.0, answer_only=True))
+            name = f"stages 10x10x{types} {rate:g}/s" + (f" x{precisions}" if precisions > 1 else "")
+            problem = stages_problem(types, rate, precisions=precisions)
+            report(name, problem, Options(gap=1e-4, time_limit=60.0, answer_only=True))
 
 
 def run_scaling():

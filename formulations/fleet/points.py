@@ -941,7 +941,7 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     counts = {"points": len(p)}
     can = np.isfinite(tables.load).any(axis=0)
     problem = tables.case.problem
-    same: list[Array] = []  # columns that must agree
+    same: list[Array] = []  # what must agree
     each = [tables.load] if tables.capacities is None else list(tables.capacities)
     keys = [p.usd_per_hour[:, None], *(load.T for load in each), tables.consumption]
     if tables.penalty is not None:
@@ -959,12 +959,14 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     if tables.part_s is not None:
         keys.append(tables.part_s.T)
         same += [p.stage.astype(float), p.exchange.astype(float)]
-    for column in same:
-        keys += [column[:, None], -column[:, None]]
     matrix = np.concatenate(keys, axis=1)
     rows = np.flatnonzero(can)
-    if len(rows) ** 2 * matrix.shape[1] / 4 <= most:
-        rows = rows[nondominated(matrix[rows])]
+    alike = np.zeros(len(rows), dtype=np.intp)
+    if same:
+        _, alike = np.unique(np.stack(same, axis=1)[rows], axis=0, return_inverse=True)
+    parts = [rows[alike == k] for k in range(int(alike.max(initial=-1)) + 1)]
+    if sum(len(part) ** 2 for part in parts) * matrix.shape[1] / 4 <= most:
+        rows = np.sort(np.concatenate([rows[:0], *(part[nondominated(matrix[part])] for part in parts)]))
     counts["kept"] = len(rows)
     return tables.restricted(rows), counts
 

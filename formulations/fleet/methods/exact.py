@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from formulations.fleet.making import Choice, make_plan
+from formulations.fleet.methods import benders, heuristics, pools
 from formulations.fleet.methods import columns as fleet_columns
-from formulations.fleet.methods import heuristics, pools
 from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import FleetPlan, ShadowPrice, objective_value
 from formulations.fleet.points import BOTH, FleetTables, build_case, changes_matter, prune
@@ -344,14 +344,17 @@ def _one_part(
             clock = time.perf_counter()
             model = FleetModel(problem, tables)
             compiled = model.compiled()
-            found_first, all_points = _of_the_relaxation(model, compiled, replace(settings, on_event=None), log)
-            first = _cheaper(problem, tables, first, found_first)
-            relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
-            spent = seconds["relaxation"] = time.perf_counter() - clock
-            if left is not None:
-                settings = replace(settings, time_limit=max(left - spent, 0.1))
-            if all_points.x is not None and by_pools:
-                report = pools.solve(model, compiled, settings, all_points, first)
+            report = benders.solve(model, compiled, settings, first) if by_pools else None
+            if report is None:
+                found_first, all_points = _of_the_relaxation(model, compiled, replace(settings, on_event=None), log)
+                first = _cheaper(problem, tables, first, found_first)
+                relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
+                spent = seconds["relaxation"] = time.perf_counter() - clock
+                if left is not None:
+                    settings = replace(settings, time_limit=max(left - spent, 0.1))
+                if all_points.x is not None and by_pools:
+                    report = pools.solve(model, compiled, settings, all_points, first)
+            if report is not None:
                 solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
                 first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
     whole, kept = tables, np.arange(len(tables.points))

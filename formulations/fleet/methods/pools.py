@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -252,7 +253,7 @@ class _Few:
         return None
 
 
-class _Tree:
+class Tree:
     """The tree, its best point and the bounds of what is open or was given up."""
 
     def __init__(self, model: FleetModel, compiled: Compiled, settings: Settings) -> None:
@@ -261,8 +262,10 @@ class _Tree:
         self.x: Array | None = None
         self.usd = math.inf
         self.heap: list[Node] = []
+        self.suggested: list[Bounds] = []  # where a dive may find something
         self.tie = count()
         self.closed = math.inf  # least bound of what is not searched any further
+        self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
         self.events: list[Event] = []
 
@@ -287,9 +290,9 @@ class _Tree:
         self.x, self.usd = x, usd
         return True
 
-    def told(self, low: float) -> None:
-        """Report the best point and the least open bound."""
-        bound = min([low, self.closed, self.usd, *(node[0] for node in self.heap[:1])])
+    def told(self) -> None:
+        """Report the best point and what is proved."""
+        bound = min(self.proved, self.usd)
         self.events.append(Event(time.perf_counter() - self.began, self.usd, bound, self.nodes))
         if self.settings.on_event is not None:
             self.settings.on_event(self.events[-1])
@@ -305,8 +308,17 @@ class _Tree:
         plain = replace(self.settings, on_event=None, gap=0.0, time_limit=None if left is None else max(left, 0.01))
         return _Few(self.whole, chosen, plain, ELASTIC * max(scale, 1.0), ever)
 
+    def reached(self) -> bool:
+        """Whether the best point is within the gap of what is proved."""
+        return self.proved >= self.target()
+
     def run(self, relaxed: Relaxed) -> None:
         """Search until nothing is open or the time is out; `relaxed`: of the model."""
+        for _ in self.search(relaxed):
+            pass
+
+    def search(self, relaxed: Relaxed) -> Iterator[None]:
+        """The same node by node."""
         assert relaxed.x is not None
         assert relaxed.y is not None
         whole = self.whole
@@ -319,7 +331,15 @@ class _Tree:
         diving, dive = False, 0
         again: Bounds | None = None  # of the node that points have entered for
         while node is not None or self.heap:
-            if node is None:  # down to a leaf now and then, else where the bound is least
+            self.proved = max(
+                self.proved, min([self.closed, *(n[0] for n in [*self.heap[:1], *([node] if node else [])])])
+            )
+            yield
+            if self.reached():
+                break
+            if node is None and self.suggested:
+                node, diving = (self.proved, next(self.tie), self.suggested.pop()), True
+            elif node is None:  # down to a leaf now and then, else where the bound is least
                 diving = self.nodes >= dive
                 dive = self.nodes + DIVE if diving else dive
             fresh = node is None
@@ -345,7 +365,7 @@ class _Tree:
             at = few.branch()
             cheapest = few.session.objective + float(whole.compiled.offsets[0])
             if at is None and self.take(few.point()):
-                self.told(low)
+                self.told()
             entering = np.flatnonzero(reduced < 0)
             if (at is None or cheapest >= self.target()) and low < self.target():
                 if len(entering):  # only points outside keep this node open
@@ -369,7 +389,41 @@ class _Tree:
                 node = near
             else:
                 heapq.heappush(self.heap, near)
-        self.closed = min([self.closed, *(n[0] for n in self.heap)])
+        self.closed = min([self.closed, *(n[0] for n in [*self.heap, *([node] if node else [])])])
+
+    def bound(self) -> float:
+        """What is proved of every fleet, after the search."""
+        return min(max(self.closed, self.proved), self.usd)
+
+    def start(self, first: Choice) -> None:
+        """Take up a choice in hand."""
+        m = self.whole.model
+        x = np.zeros(self.whole.compiled.A.shape[1])
+        x[m.n.columns] = first.n[0]
+        at = m.variables["x"].find(first.t, first.w, first.p)
+        np.add.at(x, m.x.columns[at], first.value)
+        served = np.zeros(self.whole.W)
+        starts = m.stage[first.p] != DECODE
+        np.add.at(served, first.w[starts], first.value[starts])
+        x[m.s.columns] = np.clip(1.0 - served[m.s.labels[1]], 0.0, None)
+        self.take(x)
+
+    def suggest(self, amounts: Array) -> None:
+        """Go down from these numbers of deployments of all groups first, (G,)."""
+        self.suggested.append({("N", g): (v, v) for g, v in enumerate(amounts.tolist())})
+
+    def report(self, stopped: bool, message: str) -> Report:
+        """What was found and proved."""
+        bound, objective = self.bound(), None if self.x is None else self.usd
+        gap, left = relative_gap(objective, bound), self.left()
+        limit: Limit | None = "interrupt" if stopped else "time" if left is not None and left <= 0 else "gap"
+        proved = gap is not None and gap <= PROVED
+        status: Status = "optimal" if proved else "no_solution_found" if self.x is None else "feasible"
+        return Report(
+            status, None if proved else limit, objective, bound if math.isfinite(bound) else None, gap, self.x,
+            () if objective is None else (objective,), time.perf_counter() - self.began, self.nodes,
+            f"{message}, {self.seen} of {self.whole.P} points at a time at most", tuple(self.events),
+        )  # fmt: skip
 
 
 def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxed, first: Choice | None) -> Report:
@@ -382,29 +436,10 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, relaxed: Relaxe
         relaxed: the relaxation of `compiled`, solved.
         first: a choice in hand.
     """
-    tree, tables = _Tree(m, compiled, settings), m.tables
+    tree = Tree(m, compiled, settings)
     if first is not None:
-        x = np.zeros(compiled.A.shape[1])
-        x[m.n.columns] = first.n[0]
-        at = m.variables["x"].find(first.t, first.w, first.p)
-        np.add.at(x, m.x.columns[at], first.value)
-        served = np.zeros(len(tables.demands))
-        starts = tables.points.stage[first.p] != DECODE
-        np.add.at(served, first.w[starts], first.value[starts])
-        x[m.s.columns] = np.clip(1.0 - served[m.s.labels[1]], 0.0, None)
-        tree.take(x)
+        tree.start(first)
     with caught_interrupt():
         tree.run(relaxed)
         stopped = cancelled()
-    bound = min(tree.closed, tree.usd)
-    objective = None if tree.x is None else tree.usd
-    gap = relative_gap(objective, bound)
-    left = tree.left()
-    limit: Limit | None = "interrupt" if stopped else "time" if left is not None and left <= 0 else "gap"
-    proved = gap is not None and gap <= PROVED
-    status: Status = "optimal" if proved else "no_solution_found" if tree.x is None else "feasible"
-    return Report(
-        status, None if proved else limit, objective, bound if math.isfinite(bound) else None, gap, tree.x,
-        () if objective is None else (objective,), time.perf_counter() - tree.began, tree.nodes,
-        f"branch and bound on pools, {tree.seen} of {len(tables.points)} points at a time at most", tuple(tree.events),
-    )  # fmt: skip
+    return tree.report(stopped, "branch and bound on pools")

@@ -1,0 +1,431 @@
+"""Benders cuts on how many deployments there are: programs on counts alone, whose cuts hold for all points.
+
+A fleet is counts n and shares x. At prices y of the rows that shares are in, what the shares cost is at least
+
+    φ(n) ≥ b·y + Σ_s min(0, c_s − yᵀA_s)·u_s − Σ_p K_p(y)·n_p,   K_p the most that one *whole* deployment of p can save,
+
+a fractional knapsack (`pools.worth_of_room`): a cut that holds for every fleet, whatever program y is from. The master
+problem finds the cheapest counts that keep all cuts and the rows that only counts are in; its optimum bounds every
+fleet. At its counts a linear program on few points S says whether they can carry the requests, and if not, at which
+prices: it adds τ·D to the counts, D those of a fleet that can, with the least τ, so that the cut is where the way to D
+enters what can carry the requests (Conforti and Wolsey 2019, *"Facet" separation with one linear program*). At first
+only the sums N_g over the points of one machine set, model and stage are whole, of which there are few; then all n_p.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from formulations.fleet.making import Choice
+from formulations.fleet.methods.pools import OF_POINTS, Tree, worth_of_room
+from formulations.fleet.model import FleetModel
+from formulations.fleet.points import nondominated
+from optmodels.errors import SolverError
+from optmodels.solver import Compiled, Report, Settings, solve_compiled
+from optmodels.solver.cancel import cancelled, caught_interrupt
+from optmodels.solver.highs import Relaxed, verify
+from optmodels.solver.session import Session
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+BEST = 3  # cheapest points of every demand and stage in the first S
+MORE = 60  # points that enter S at once
+ROOT_ROUNDS = 30  # of the relaxation, then the cuts go on
+EQUAL = 1e-7  # relative, of costs
+SAFE = 1e-9  # relative, by which cuts are looser than computed
+CARRIES = 1e-3  # deployments of a point that D counts
+DEAR = 30.0  # times the cost of D: what τ = 1 costs
+FIRST_GAP, LEAST_GAP = 1e-4, 1e-5  # relative, of master problems: of the first, and as soon as its counts can carry
+PARTS = {"cuts": 2, "tree": 1}  # of the time
+NEARLY = 1e-3  # τ up to which counts are worth a look by the tree
+ROUNDING_S = 2.0  # for the best fleet of the relaxation's points
+
+
+class _Cuts:
+    """The model's rows and columns told apart, and the cut of any prices."""
+
+    def __init__(self, model: FleetModel, compiled: Compiled) -> None:
+        self.model, self.compiled = model, compiled
+        m, A = model, compiled.A.tocsr()
+        self.W, self.P = len(m.tables.demands), len(m.tables.points)
+        of_row = np.full(A.shape[0], -1)
+        for family in m.families:
+            if family in OF_POINTS and len(rows := m.rows(family)):
+                of_row[m.positions(family)] = rows.labels[2 if family == "small_shares" else 1]
+        self.of_row = of_row
+        linking = np.flatnonzero(of_row < 0)
+        counts = np.diff(A[linking][:, m.n.columns].indptr) > 0
+        shares = np.diff(sp.csr_array(A[linking]).indptr) > np.diff(A[linking][:, m.n.columns].indptr)
+        self.only_counts, self.linking = linking[counts], linking[~counts]
+        self.mixed = bool((counts & shares).any())
+        self.of_shares = sp.csc_array(A[self.linking])
+        self.of_counts = sp.csr_array(A[self.only_counts][:, m.n.columns])
+        self.cost = compiled.costs[0]
+        self.usd = self.cost[m.n.columns]
+        rest = np.ones(A.shape[1], dtype=bool)
+        rest[m.n.columns] = False
+        self.rest_free = bool((self.cost[rest] == 0).all())  # nothing but deployments costs anything
+        self.proper = bool((self.cost >= 0).all()) and rest.sum() == len(m.x.columns) + len(m.s.columns)
+        self.low, self.high = compiled.row_lower[self.linking], compiled.row_upper[self.linking]
+        keys = np.column_stack([m.tables.points.pool, self.usd, self.of_counts.T.toarray()])
+        _, self.group = np.unique(keys, axis=0, return_inverse=True)
+        self.G = int(self.group.max()) + 1
+        self.price = np.zeros(self.G)
+        self.price[self.group] = self.usd
+        load = np.where(np.isfinite(m.tables.each_load), m.tables.each_load, 0.0)
+        self.each = load * m.tables.rates[0][None, :, None]  # (Q, W, P)
+        self.mix = np.full((len(load), self.P), 1.0 / len(load))
+
+    def cut(self, y: Array) -> tuple[float, Array]:
+        """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows."""
+        y = np.where(((y > 0) & np.isinf(self.low)) | ((y < 0) & np.isinf(self.high)), 0.0, y)
+        m = self.model
+        reduced = self.cost - self.of_shares.T @ y
+        gain = np.zeros((self.W, self.P))
+        gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
+        worth, self.mix = worth_of_room(gain, self.each, self.mix)
+        sides = np.where(y > 0, self.low, np.where(y < 0, self.high, 0.0)) * y
+        free = np.minimum(reduced[m.s.columns], 0.0) * self.compiled.upper[m.s.columns]
+        least = float(sides.sum() + free.sum()) - SAFE * float(np.abs(sides).sum() + np.abs(free).sum())
+        return least, worth * (1 + SAFE)
+
+
+class _Program:
+    """The linear program on the points S, with counts that have to be what is asked for, plus τ·D.
+
+    Args:
+        cuts: the model.
+        chosen: S.
+        direction: D (P,), ≥ 0; None: counts are free at their price, and every row may be broken at `dear` USD/h.
+        dear: USD/h of τ = 1, or of breaking a row by one.
+        group: of every point: the sums over the points of one group are asked for, (P,).
+        settings: limits.
+    """
+
+    def __init__(self, cuts: _Cuts, chosen: Index, direction: Array | None, dear: float, group: Index,
+                 settings: Settings) -> None:  # fmt: skip
+        self.cuts, self.chosen, self.direction = cuts, chosen, direction
+        c, m = cuts.compiled, cuts.model
+        inside = np.zeros(cuts.P, dtype=bool)
+        inside[chosen] = True
+        self.x = m.x.columns[inside[m.x.labels[2]]]
+        n = m.n.columns[chosen]
+        self.own = np.flatnonzero((cuts.of_row >= 0) & inside[cuts.of_row])
+        self.columns = np.concatenate([self.x, m.s.columns, n])
+        self.n = len(self.x) + len(m.s.columns) + np.arange(len(n))
+        self.first = cuts.linking if direction is not None else np.concatenate([cuts.linking, cuts.only_counts])
+        self.L = len(self.first)
+        rows = np.concatenate([self.first, self.own])
+        A: Any = sp.csr_array(c.A.tocsr()[rows][:, self.columns])
+        low, high = c.row_lower[rows], c.row_upper[rows]
+        cost, upper = cuts.cost[self.columns].copy(), c.upper[self.columns].copy()
+        upper[: len(self.x)], upper[self.n] = np.inf, np.inf  # the rows bound them, with prices
+        if direction is not None:
+            cost[self.n] = 0.0
+            asked, at = np.unique(group[chosen], return_inverse=True)
+            self.asked, self.at = asked, len(rows) + np.arange(len(asked))
+            sums = sp.csr_array((np.ones(len(n)), (at, self.n)), shape=(len(asked), A.shape[1]))
+            D = np.bincount(at, direction[chosen], len(asked))
+            tau = sp.csr_array(np.concatenate([np.zeros(len(rows)), -D])[:, None])
+            A = sp.hstack([sp.vstack([A, sums]), tau])
+            low, high = np.append(low, np.zeros(len(asked))), np.append(high, np.zeros(len(asked)))
+            cost, upper = np.append(cost, dear), np.append(upper, np.inf)
+        else:
+            least, most = (np.flatnonzero(np.isfinite(b[: self.L])) for b in (low, high))
+            index = np.concatenate([least, most])
+            value = np.concatenate([np.ones(len(least)), -np.ones(len(most))])
+            spare = sp.csr_array((value, (index, np.arange(len(index)))), shape=(A.shape[0], len(index)))
+            A = sp.hstack([A, spare])
+            cost = np.append(cost, np.full(len(index), dear))
+            upper = np.append(upper, np.full(len(index), np.inf))
+        self.session = Session(None, settings)
+        self.session.load(cost, A, low, high, np.zeros(len(cost)), upper)
+
+    def solve(self, asked: Array | None, left: float | None) -> bool:
+        """Run with these sums by group; whether it was solved to its end."""
+        if asked is not None:
+            self.session.set_row_bounds(self.at, asked[self.asked], asked[self.asked])
+        if self.session.run(left) != "optimal":
+            return False
+        self.value, self.duals = self.session.values(), self.session.row_duals()
+        self.y = self.duals[: self.L]
+        cuts, m = self.cuts, self.cuts.model
+        own = np.zeros_like(cuts.mix)
+        if "capacities" in m.families and len(m.rows("capacities")):
+            full = np.zeros(len(cuts.of_row))
+            full[self.own] = np.maximum(-self.duals[self.L : self.L + len(self.own)], 0.0)
+            _, p, q = m.rows("capacities").labels
+            own[q, p] = full[m.positions("capacities")]
+            total = own.sum(axis=0)
+            some = total > 0
+            cuts.mix[:, some] = own[:, some] / total[some]
+        return True
+
+    @property
+    def counts(self) -> Array:
+        """Of all points, (P,)."""
+        n = np.zeros(self.cuts.P)
+        n[self.chosen] = np.maximum(self.value[self.n], 0.0)
+        return n
+
+    def as_relaxed(self) -> Relaxed:
+        """The last solution and its prices on all columns and rows of the model."""
+        c = self.cuts.compiled
+        x, y = np.zeros(c.A.shape[1]), np.zeros(c.A.shape[0])
+        x[self.columns] = self.value[: len(self.columns)]
+        y[np.concatenate([self.first, self.own])] = self.duals[: self.L + len(self.own)]
+        return Relaxed(None, x, None, y)
+
+    def point(self) -> Array:
+        """The shares of the last solution on all columns of the model, with its counts rounded up."""
+        x = np.zeros(self.cuts.compiled.A.shape[1])
+        x[self.columns] = self.value[: len(self.columns)]
+        n = self.cuts.model.n.columns
+        x[n] = np.ceil(x[n] - 1e-7)
+        return np.clip(x, self.cuts.compiled.lower, self.cuts.compiled.upper)
+
+
+class _Search:
+    """Cuts, and what they prove; the best fleet is the tree's."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.cuts = _Cuts(tree.whole.model, tree.whole.compiled)
+        self.least: list[float] = []
+        self.worth: list[Array] = []
+        self.gap = FIRST_GAP
+        self.suggested: set[bytes] = set()
+
+    def stopped(self) -> bool:
+        """Whether the time is out, the call was stopped, or the gap is reached."""
+        left = self.tree.left()
+        return cancelled() or self.tree.reached() or (left is not None and left <= 0)
+
+    def left(self) -> float | None:
+        """Seconds until the time limit, none of which is below what a solver takes up."""
+        left = self.tree.left()
+        return None if left is None else max(left, 0.01)
+
+    def plain(self) -> Settings:
+        """Settings of a program."""
+        return replace(self.tree.settings, on_event=None, gap=0.0, time_limit=None)
+
+    def take(self, x: Array) -> bool:
+        """Keep a point if it is feasible by our own arrays, and the best; whether it is feasible."""
+        try:
+            x = verify(self.cuts.compiled, x)
+        except SolverError:
+            return False
+        if self.tree.take(x):
+            self.tree.told()
+        return True
+
+    def add(self, program: _Program) -> float:
+        """The cut at the prices of a program just solved; what it says where no deployment is."""
+        least, worth = self.cuts.cut(program.y[: len(self.cuts.linking)])
+        self.least.append(least)
+        self.worth.append(worth)
+        return least
+
+    def relaxation(self) -> _Program | None:
+        """The linear relaxation, solved on points beside which no other pays; None where it is not solved."""
+        cuts, m = self.cuts, self.cuts.model
+        with np.errstate(invalid="ignore"):
+            usd = np.where(np.isfinite(m.tables.load), m.tables.load * cuts.usd, np.inf)
+        stage = m.tables.points.stage
+        chosen = np.zeros(cuts.P, dtype=bool)
+        for k in np.unique(stage):
+            mine = np.flatnonzero(stage == k)
+            best = mine[np.argsort(usd[:, mine], axis=1, kind="stable")[:, :BEST]]
+            chosen[best[np.isfinite(np.take_along_axis(usd, best, axis=1))]] = True
+        dear = 10.0 * (1.0 + float(np.abs(cuts.cost @ cuts.compiled.upper)))
+        dear = min(dear, 1e3 * (self.tree.usd if math.isfinite(self.tree.usd) else dear))
+        for _ in range(ROOT_ROUNDS):
+            at = np.flatnonzero(chosen)
+            program = _Program(cuts, at, None, dear, cuts.group, self.plain())
+            if self.stopped() or not program.solve(None, self.left()):
+                return None
+            self.tree.nodes += 1
+            self.add(program)
+            of_counts = cuts.usd - cuts.of_counts.T @ program.y[len(cuts.linking) :]
+            less = np.minimum(of_counts - self.worth[-1], 0.0) * cuts.compiled.upper[m.n.columns]
+            reduced = np.where(chosen, 0.0, less)
+            broken = float(program.value[len(program.columns) :].sum())
+            cost = program.session.objective
+            if reduced.sum() >= -1e-4 * abs(cost) and broken <= 1e-7:
+                return program
+            enter = np.argsort(reduced, kind="stable")[:MORE]
+            enter = enter[reduced[enter] < 0]
+            if not len(enter):
+                return None  # rows are broken at any price: no fleet, which others prove
+            chosen[enter] = True
+        return None
+
+    def master(self, whole: bool) -> Report:
+        """The cheapest counts within all cuts and rows of counts; `whole`: each, else only the sums of groups.
+
+        Of points of one group that no cut prefers to another only that one is in it. Columns: counts, sums, φ.
+        """
+        cuts = self.cuts
+        K = np.array(self.worth)
+        places = [np.flatnonzero(cuts.group == g) for g in range(cuts.G)]
+        self.kept = np.concatenate([p[nondominated(-K[:, p].T)] for p in places])
+        kept, G = self.kept, cuts.G
+        size = np.maximum(np.abs(np.array(self.least)), K.max(axis=1, initial=0.0)) + 1e-300
+        ones = np.ones(len(kept))
+        sums = sp.csr_array((ones, (cuts.group[kept], np.arange(len(kept)))), shape=(G, len(kept)))
+        phi = np.zeros((len(K), 1)) if cuts.rest_free else 1.0 / size[:, None]
+        of_cost = sp.csr_array(np.concatenate([cuts.usd[kept], np.zeros(G), [1.0]])[None])
+        A = sp.vstack([
+            sp.hstack([sp.csr_array(K[:, kept] / size[:, None]), sp.csr_array((len(K), G)), sp.csr_array(phi)]),
+            sp.hstack([sums, -sp.eye_array(G), sp.csr_array((G, 1))]),
+            sp.hstack([cuts.of_counts[:, kept], sp.csr_array((len(cuts.only_counts), G + 1))]),
+            of_cost,
+        ])  # fmt: skip
+        c, offset = cuts.compiled, float(cuts.compiled.offsets[0])
+        most = np.bincount(cuts.group, c.upper[cuts.model.n.columns], G)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            afford = np.where(cuts.price > 0, np.floor((self.tree.usd - offset) * (1 + SAFE) / cuts.price), np.inf)
+        most = np.minimum(most, afford)
+        n = len(kept)
+        low = np.concatenate([np.array(self.least) / size, np.zeros(G), c.row_lower[cuts.only_counts],
+                              [(self.tree.proved - offset) * (1 - SAFE)]])  # fmt: skip
+        high = np.concatenate([np.full(len(K), np.inf), np.zeros(G), c.row_upper[cuts.only_counts], [np.inf]])
+        integer = np.concatenate([np.full(n, whole), np.ones(G, dtype=bool), [False]])
+        compiled = Compiled(
+            np.concatenate([cuts.usd[kept], np.zeros(G), [1.0]])[None], np.array([offset]), c.signs[:1],
+            sp.csc_array(A), low, high, np.zeros(n + G + 1),
+            np.concatenate([most[cuts.group[kept]], most, [0.0 if cuts.rest_free else np.inf]]), integer,
+            [f"x[{j}]" for j in range(n + G + 1)], [f"row[{i}]" for i in range(len(low))],
+        )  # fmt: skip
+        return solve_compiled(
+            compiled, replace(self.tree.settings, on_event=None, gap=self.gap, time_limit=self.left())
+        )
+
+    def search(self, root: _Program) -> Iterator[None]:
+        """Cut by cut until the gap is reached or the time is out, or, early, no cut is new; `root`: the relaxation."""
+        cuts, tree = self.cuts, self.tree
+        S = np.zeros(cuts.P, dtype=bool)
+        S[root.chosen] = True
+        core = root.counts
+        whole, program = False, None
+        each = np.arange(cuts.P)
+        while not self.stopped():
+            yield
+            report = self.master(whole)
+            bound = self.tree.usd if report.status == "infeasible" and self.tree.x is not None else report.bound
+            if bound is not None and bound > self.tree.proved:
+                self.tree.proved = bound
+                self.tree.told()
+            if report.x is None or self.stopped():
+                return
+            n, phi = np.zeros(cuts.P), report.x[-1]
+            n[self.kept] = np.maximum(report.x[: len(self.kept)], 0.0)
+            dear = DEAR * float(cuts.usd @ core) + 10.0 * float(cuts.cost[cuts.model.s.columns].sum()) + 1.0
+            if whole:
+                n = np.round(n)
+                asked, program = n, None
+                few = np.flatnonzero((n > 0) | (core >= CARRIES))
+            else:
+                asked = np.round(np.bincount(cuts.group, n, cuts.G))
+                few = np.flatnonzero(S)
+            if program is None:
+                direction = np.where(core >= CARRIES, core, 0.0)
+                program = _Program(cuts, few, direction, dear, each if whole else cuts.group, self.plain())
+            if not program.solve(asked, self.left()):
+                return
+            self.tree.nodes += 1
+            value = program.session.objective
+            carries = value <= phi + EQUAL * dear
+            kept = self.take(program.point())
+            core = 0.8 * core + 0.2 * program.counts
+            if carries or (whole and value <= NEARLY * dear):
+                self.suggest(np.round(np.bincount(tree.whole.group, n, len(tree.whole.groups))))
+            if carries and self.gap > LEAST_GAP:
+                self.gap = max(self.gap / 5, LEAST_GAP)
+                continue
+            if carries and whole and not kept:
+                return
+            if carries and not whole:
+                whole, program = True, None
+                continue
+            size = abs(self.add(program)) + 1e-300
+            if self.least[-1] - float(self.worth[-1] @ n) - phi > EQUAL * size or carries:
+                continue
+            if whole:
+                return
+            inside = np.zeros(cuts.G)
+            np.maximum.at(inside, cuts.group[few], self.worth[-1][few])
+            over = np.where(S | (asked[cuts.group] == 0), 0.0, self.worth[-1] - inside[cuts.group])
+            enter = np.argsort(-over, kind="stable")[:MORE]
+            enter = enter[over[enter] > 0]
+            if not len(enter):
+                return
+            S[enter], program = True, None
+
+    def suggest(self, amounts: Array) -> None:
+        """Let the tree look for a fleet of so many deployments of its groups, once."""
+        if amounts.tobytes() not in self.suggested:
+            self.suggested.add(amounts.tobytes())
+            self.tree.suggest(amounts)
+
+    def best_of(self, points: Index) -> None:
+        """The best fleet of some points, as far as it is found in little time."""
+        m, left = self.cuts.model, self.tree.left()
+        part = FleetModel(m.problem, m.tables.restricted(points))
+        seconds = ROUNDING_S if left is None else min(ROUNDING_S, left / 4)
+        report = solve_compiled(part.compiled(), replace(self.plain(), gap=self.tree.settings.gap, time_limit=seconds))
+        if report.x is not None:
+            self.tree.start(on_all(part.choice(report.x), points, self.cuts.P))
+
+
+def on_all(choice: Choice, points: Index, P: int) -> Choice:
+    """A choice among some points in terms of all P."""
+    n = np.zeros((len(choice.n), P), dtype=np.intp)
+    n[:, points] = choice.n
+    return replace(choice, n=n, p=points[choice.p])
+
+
+def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice | None) -> Report | None:
+    """The cheapest fleet on all points, or the best within the limits of time and gap, by cuts and tree in turns.
+
+    The cuts prove what the tree is long about; the tree finds fleets, first at the numbers that cuts leave.
+
+    Args:
+        m: of a problem to which `pools.applies`.
+        compiled: its arrays.
+        settings: limits.
+        first: a choice in hand.
+
+    Returns:
+        None where there are costs or rows that no cut knows, or where the relaxation is not solved.
+    """
+    tree = Tree(m, compiled, settings)
+    search = _Search(tree)
+    if search.cuts.mixed or not search.cuts.proper:
+        return None
+    if first is not None:
+        tree.start(first)
+    with caught_interrupt():
+        root = search.relaxation()
+        if root is None:
+            return None
+        search.best_of(np.flatnonzero(root.counts >= CARRIES))
+        turns = {"tree": tree.search(root.as_relaxed()), "cuts": search.search(root)}
+        spent = dict.fromkeys(turns, 0.0)
+        while "tree" in turns:  # where it ends nothing is open
+            turn = min(turns, key=lambda k: spent[k] / PARTS[k])
+            began = time.perf_counter()
+            if next(turns[turn], "over") == "over":
+                del turns[turn]
+            spent[turn] += time.perf_counter() - began
+        stopped = cancelled()
+    return tree.report(stopped, f"branch and bound on pools and {len(search.least)} Benders cuts")
