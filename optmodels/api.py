@@ -28,12 +28,12 @@ from optmodels.solver.deadline import OUT_OF_SAMPLE, deadline
 from optmodels.solver.highs import Event, relative_gap
 from optmodels.solver.otherwise import otherwise
 from optmodels.solver.pyomo_solver import named
-from optmodels.targets import Export
 from optmodels.verification import csv_files, verify, version
 
 if TYPE_CHECKING:
     from optmodels.catalog.types import Machine
     from optmodels.study.explanation.document import Explanation
+    from optmodels.targets import Export
     from optmodels.traces.types import Trace
 
 PREFIX_SIZES = tuple(2.0**k for k in range(15, 25))  # tokens of a cache, where nobody says
@@ -112,7 +112,10 @@ def solve(
     with cancellable(cancel), deadline(left, () if out_of_sample else (OUT_OF_SAMPLE,)) as left_out:
         with otherwise(way), problem.blamed():
             outcome = run(problem, table, replace(options, time_limit=left))
-        result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+        # Who stops a solve waits for what it has, not for reports that solve on.
+        with deadline(0.0) if outcome.limit == "interrupt" else contextlib.nullcontext(left_out) as more:
+            result = _result(form, problem, table, method, outcome, phases, began, _shown(source, problem))
+    left_out += [what for what in more if what not in left_out]
     if left_out:
         result.log["left_out"] = left_out
     result._frames, result._tables = (lambda: form.frames(table, outcome.plan)), table

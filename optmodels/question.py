@@ -31,6 +31,7 @@ class Question:
         survive: deployments that may be lost at a time.
         budget: USD/h.
         engine: whose step latencies are planned with.
+        longest: input and output tokens of the longest request, which engines have to admit; None: not known.
     """
 
     model: str
@@ -50,13 +51,15 @@ class Question:
     survive: int = 0
     budget: float | None = None
     engine: str = "vllm"
+    longest: int | None = None
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
 OPTIONS = {
     "workloads[0].model": "--model", "workloads[0].precision": "--precision", "workloads[0].precision.kv": "--kv",
     "workloads[0].buckets[0].input_tokens": "--input", "workloads[0].buckets[0].output_tokens": "--output",
-    "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].slo.ttft_s": "--ttft",
+    "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].buckets[0].longest_tokens": "--longest",
+    "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
     "latency.engine": "--engine",
@@ -67,9 +70,15 @@ def instance(q: Question) -> dict[str, Any]:
     """The fleet instance of a question.
 
     Raises:
-        InputError: an unknown cloud, region or GPU, or a name given twice.
+        InputError: an unknown cloud, region or GPU, a name given twice, or a longest request below the mean.
     """
     bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
+    if q.longest is not None:
+        mean = q.input_tokens + q.output_tokens
+        if q.longest < mean:
+            expected = f"at least the {mean} tokens of --input and --output"
+            raise InputError(Mistake(None, "--longest", q.longest, expected))
+        bucket["longest_tokens"] = q.longest
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     found: dict[str, Any] = {

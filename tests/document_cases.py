@@ -104,7 +104,7 @@ ENGINES = {
 # Ten long prompts at once, of which the linear model has more in time than a replay: cuts in both passes.
 BURST = ENGINES | {
     "requests": {"rows": {
-        "arrival_s": [0.0] * 10, "prompt_tokens": [2000] * 10, "output_tokens": [60] * 10, "slo_factor": [3.0] * 10}},
+        "arrival_s": [0.0] * 10, "prompt_tokens": [2000] * 10, "output_tokens": [60] * 10, "slo_factor": [2.5] * 10}},
     "engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "quantile": 0.5, "waits": 1.0},
     "bins": {"seconds": 2.0, "lengths": 1, "slo": 1},
     "certify": "replay", "certification": {"quantile": 0.5, "waits": 8.0, "rounds": 4},

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -64,6 +66,26 @@ def test_a_signal_keeps_the_incumbent_and_the_files(number, tmp_path):
     assert result.limit == "interrupt" and sent
     assert list(tmp_path.glob("*/plan.json"))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for what is imported in /proc")
+@pytest.mark.parametrize("seconds", [0.5, 5.0])
+def test_control_c_before_and_after_the_first_plan_leaves_one(seconds):
+    """Reservations, cut for long before there is a plan at all."""
+    command = [sys.executable, "-m", "optmodels", "solve", str(LONG[0]), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    ready = time.monotonic() + 60
+    while "scipy/sparse/csgraph" not in Path(f"/proc/{process.pid}/maps").read_text():  # the method is imported
+        assert process.poll() is None and time.monotonic() < ready
+        time.sleep(0.05)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    document = json.loads(out)
+    assert process.returncode == 0, err
+    assert (document["status"], document["limit"], document["check"]["ok"]) == ("feasible", "interrupt", True)
+    assert document["log"]["left_out"]  # who stops a solve does not wait for reports that solve on
 
 
 def test_the_command_line_ends_at_sigterm_as_at_control_c(tmp_path):

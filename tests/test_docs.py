@@ -108,8 +108,11 @@ def test_every_page_is_in_the_index_and_the_site_and_every_verb_has_its_page() -
     for page in (p.name for p in (ROOT / "docs").glob("*.md")):
         assert page == "index.md" or f"]({page})" in index, page
         assert f"- {page}\n" in site, page
-    rows = re.findall(r"^\| (`.*`) \| \[.*\]\((.*)\) \|$", index, flags=re.M)
-    explained = {verb: page for verbs, page in rows for verb in re.findall(r"`([\w-]+)`", verbs)}
+    links = re.findall(r"\]\(([^)]*)\)", index)
+    assert len(links) == len(set(links)), "a page is listed twice"
+    pages = dict(re.findall(r"\[([^\]]*)\]\(([^)]*)\)", index))
+    rows = re.findall(r"^\| (`.*?`) \| (?:\[.*?\]\((.*?)\)|(.*?), above) \| .* \|$", index, flags=re.M)
+    explained = {verb: page or pages[above] for verbs, page, above in rows for verb in re.findall(r"`([\w-]+)`", verbs)}
     assert set(explained) == set(get_group(app).commands)
     for verb, page in explained.items():
         assert f"optmodels {verb}" in (ROOT / "docs" / page).read_text(encoding="utf-8"), verb

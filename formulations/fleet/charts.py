@@ -61,12 +61,15 @@ def _cost(plan: FleetPlan) -> Chart | None:
 
 
 def _names(deployments: Sequence[DeploymentLine]) -> list[str]:
-    """A short distinct name for each: machines, strategy, batch; numbered where that says too little."""
+    """A short distinct name for each: machines, strategy where there are several, how it runs; numbered where that
+    says too little."""
     found: list[str] = []
+    several = len({d.family for d in deployments}) > 1
     for d in deployments:
         machines = " + ".join(f"{m.count}× {m.machine}" if m.count > 1 else m.machine for m in d.machines)
-        how = f", {FAMILY_TITLES[d.family]}" if d.family else ""
-        text = shortened(f"{machines}{how}, batch {d.batch}", 60)
+        how = f", {FAMILY_TITLES[d.family]}" if d.family and several else ""
+        runs = f"steps of {1e3 * d.engine.step_s:.3g} ms" if d.engine else f"batch {d.batch}"
+        text = shortened(f"{machines}{how}, {runs}", 60)
         found.append(text if text not in found else f"{text}, no. {len(found) + 1}")
     return found
 
@@ -140,7 +143,7 @@ def _use(plan: FleetPlan) -> Chart | None:
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.6}, "color": SERIES[0]},
         "encoding": {
-            "x": x | {"field": "used", "title": "share of full capacity (tick: planned at most)"},
+            "x": x | {"field": "used", "title": "share of full capacity"},
             "y": y,
             "tooltip": tip,
         },

@@ -140,13 +140,18 @@ def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:
 
 
 def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] | None:
-    """What a plan's line runs, in words, and where its latencies come from; None where `latency.model` says nothing."""
-    if case.source is None or d.loads is None:
+    """What a plan's line runs, in words, and where its latencies come from; None of measured points."""
+    if d.loads is None or d.family is None or not d.serves:
         return None
     case = case.loading(d.loads, d.model)
-    w, kind = case.workload(d.loads), _kind_of(case, d)
-    model = case.architectures[w.name] if w.model is None else w.model
-    return f"{llm_name(model)} on {kind.gpus} × {kind.gpu}", provenance(case, w, kind)
+    w, main = case.workload(d.loads), d.machines[0]
+    model = llm_name(case.architectures[w.name] if w.model is None else w.model)
+    if not case.problem.continuous:
+        first = next(x for x in case.demands if x.name in {s.demand for s in d.serves})
+        one, tp = case.single(w, first, main.region, d.batch).resolve(), d.tensor_parallel or 1
+        return f"{model} on {tp} × {main.gpu}", one.provenance(main.gpu or "", tp, d.family)
+    kind = _kind_of(case, d)
+    return f"{model} on {kind.gpus} × {kind.gpu}", provenance(case, w, kind)
 
 
 def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenance:

@@ -45,6 +45,7 @@ from optmodels.serving.static import (
     StaticBatch,
     Strategies,
     Workload,
+    price_source,
     select_machines,
 )
 from optmodels.traces.types import Label
@@ -71,7 +72,7 @@ class Bucket(Entry):
     requests_per_s: Rate | None = Field(default=None, description="its rate; or share")
     share: Fraction | None = Field(default=None, description="of the workload's requests_per_s; or a rate of its own")
     longest_tokens: PositiveInt | None = Field(
-        default=None, description="input and output of the longest request, which engines have to admit; default: sum"
+        default=None, description="input and output of the longest request, which engines admit; default: unknown"
     )
 
     @model_validator(mode="after")
@@ -552,7 +553,7 @@ class Fleet(Problem):
         if self.prefix_cache is not None:
             update["prefix_cache"] = self.prefix_cache.model_copy(update={"hits": case.hits})
         if case.machines:
-            update["pool"] = PoolChoice(machines=case.machines)
+            update["pool"] = PoolChoice(machines=case.machines, price_source=case.price_source)
         model = self.latency.model if case.source is None else case.source.documents
         update["latency"] = self.latency.model_copy(update={"calibration": case.calibration, "model": model})
         if case.points is not None and sum(len(q.requests_per_s) for q in case.points) <= MAX_INLINE:
@@ -634,6 +635,13 @@ class FleetCase:
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
     requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
     notes: tuple[str, ...] = ()  # what is allowed and seldom meant
+
+    @property
+    def price_source(self) -> str:
+        """Where the machines' prices are from, and of which day; empty where the instance does not say."""
+        pool = self.problem.pool or ()
+        said = [price_source(p) for p in (pool if isinstance(pool, tuple) else (pool,))]
+        return "; ".join(dict.fromkeys(filter(None, said)))
 
     @cached_property
     def _by_name(self) -> dict[str, FleetWorkload]:

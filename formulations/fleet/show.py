@@ -40,7 +40,8 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         **({} if tables.capacities is None else {"levels_spread": tables.spread}),
         "blocked": [{"demand": k, "reason": v} for k, v in tables.blocked.items()],
         "notes": list(tables.case.notes),
-        **({} if plan is None or tables.case.source is None else {"latency": _latency(tables.case, plan)}),
+        **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
+        "prices": tables.case.price_source,
         **({} if plan is None else _other_requests(tables.case, plan)),
     }  # fmt: skip
 
@@ -120,6 +121,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
             more = f" and {len(missed) - len(said)} more" if len(missed) > len(said) else ""
             out.append("  at that end " + (f"[yellow]missed[/yellow]: {', '.join(said)}{more}" if said
                                            else "every limit is kept at the planned steps"))  # fmt: skip
+    if prices := (result.get("report") or {}).get("prices"):
+        out.append(f"[bold]Prices:[/bold] {plain(prices)}")
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
     conflict = result.get("log", {}).get("conflict")
     if conflict:

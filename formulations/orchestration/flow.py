@@ -90,11 +90,11 @@ def weights(t: OrchestrationTables) -> Weights:
 
 
 def latency_threshold(t: OrchestrationTables) -> float:
-    """First-token latency that counts as 0, seconds: given, or the longest any admissible pair allows."""
+    """First-token latency that counts as 0, seconds: given, or the longest that any candidate allows any class."""
     given = t.case.problem.objective.latency_threshold_s
     if given is not None:
         return given
-    longest = np.where(t.admissible, t.wait_s + t.first_s, 0.0).max(initial=0.0)
+    longest = np.where(t.admissible, t.wait_s + t.first_s, 0.0).max(initial=t.cut_s)
     return float(longest) or 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ from formulations.orchestration.plan import (
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
 
+Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 BOTH = -1  # sub-clusters, or none
 
@@ -126,6 +128,29 @@ def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
     counts = np.zeros(len(t.configurations), dtype=np.int64)
     np.add.at(counts, rows_of(t, p), [line.instances for line in p.configurations])
     return counts
+
+
+def running_of(t: OrchestrationTables, p: OrchestrationPlan) -> Array:
+    """(C,) requests that run on one engine of a plan in the mean of its configuration's busiest bin."""
+    pair, row = np.unique(np.stack((np.array(p.shares.request_class, dtype=np.int64), routes_of(t, p))), axis=1,
+                          return_inverse=True)  # fmt: skip
+    started = np.zeros((pair.shape[1], t.bins))
+    np.add.at(started, (row.ravel(), np.array(p.shares.bin, dtype=np.int64)), p.shares.started)
+    nothing = np.zeros_like(started)
+    return most_running(t, Assignment(counts_of(t, p), pair[0], pair[1], nothing, started, nothing))
+
+
+def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> OrchestrationPlan:
+    """The plan with engines that let in so many times as many at once, no more than the file's and no less than run."""
+    least, lines = running_of(t, p), []
+    for line, c in zip(p.configurations, rows_of(t, p), strict=True):
+        of = t.configurations[c].engine
+        if line.engine is not None and of is not None and line.stage != "prefill":
+            most = max(math.ceil(line.engine.max_num_seqs * factor), math.ceil(least[c]))
+            engine = line.engine.model_copy(update={"max_num_seqs": min(most, of.limits.max_num_seqs)})
+            line = line.model_copy(update={"engine": engine})
+        lines.append(line)
+    return p.model_copy(update={"configurations": lines})
 
 
 def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> Shares:

@@ -28,7 +28,9 @@ class InstanceLine(Document):
 class EngineLine(Document):
     """An engine that batches continuously, and the level that it is planned for."""
 
-    max_num_seqs: Count = Field(description="the planned crowd of the busiest time bin is seldom larger")
+    max_num_seqs: Count = Field(
+        description="0.7, 1 or 1.5 times what the planned crowd of the busiest bin seldom exceeds, as replays do best"
+    )
     max_num_batched_tokens: Count
     chunk_tokens: Count | None = None
     kv_tokens: float = Field(description="that the KV cache holds")

@@ -184,6 +184,7 @@ class OrchestrationTables:
         class_of: (n,) class of every request of the trace; None where requests are given as classes.
         deadline_s: (n,) seconds from arrival to the last token, of every request of the trace.
         most_tokens: (M,) of prompt and output together that any candidate can hold; longer requests are never served.
+        cut_s: longest first-token latency that a candidate cut as dominated allows: cutting changes no objective.
         apart: (R − C, 2) configuration that prefills and that which decodes, of the other routes.
     """
 
@@ -201,6 +202,7 @@ class OrchestrationTables:
     deadline_s: Array | None
     most_tokens: Array
     taken: tuple[Taken, ...] | None = None
+    cut_s: float = 0.0
     apart: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
 
     def servable(self, model: Ints, tokens: npt.ArrayLike) -> Ints:
@@ -325,15 +327,16 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
         x, y = found[i], found[j]
         discarded.append(Discarded(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch,
                                    f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
-    configurations = tuple(x for i, x in enumerate(found) if i not in cut)
+    kept = np.array([i for i in range(len(found)) if i not in cut], dtype=np.int64)
     t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
     paced = tuple(x for x in found if x.stage != "prefill")
     classes, bin_s, class_of, deadline = _classes(case, paced, t_slice, most)
-    service, first, share, wait, taken = served(case, configurations, classes, class_of, deadline, most)
+    service, first, share, wait, taken = served(case, tuple(found), classes, class_of, deadline, most)
     t = OrchestrationTables(
-        case, configurations, tuple(discarded), classes, bin_s, t_slice,
-        service, first, share, wait, class_of, deadline, most, taken,
+        case, tuple(found[i] for i in kept), tuple(discarded), classes, bin_s, t_slice,
+        service[:, kept], first[:, kept], share[:, kept], wait[:, kept], class_of, deadline, most, taken,
+        cut_s=float(np.where(share > 0, wait + first, 0.0)[:, [*cut]].max(initial=0.0)),
     )  # fmt: skip
     return with_routes(t) if case.problem.deployment.apart else t
 

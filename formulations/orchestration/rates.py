@@ -13,7 +13,7 @@ from optmodels.errors import Mistakes
 from optmodels.io.tables import read_table
 from optmodels.latency import memory
 from optmodels.latency.fit.document import LatencyModel, decay_rate, read_latency_model
-from optmodels.latency.resolve import deployment, llm_name, read_source
+from optmodels.latency.resolve import UNCALIBRATED, deployment, llm_name, read_source
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Hardware, Model, Variant
 from optmodels.latency.work import layer_work, peak_flops
@@ -32,7 +32,7 @@ class Rates:
         tokens_per_s: (W,) of one request among 1 … W; NaN beyond what is known.
         prefill_s_per_token: of the prompt.
         reason: why there is nothing, where there is nothing.
-        provenance: of the latencies; None where they do not come from `latency.model`.
+        provenance: of the latencies.
     """
 
     tokens_per_s: Array
@@ -206,7 +206,8 @@ class RateSource:
             return _nothing(most, f"no decay coefficients of tp {tp}, pp {pp} on {kind}")
         row = max(rows, key=lambda r: r.gpu is not None)
         rate = decay_rate(row.base_tokens_per_s, row.delta, row.epsilon, _loads(most), None)
-        return Rates(rate, 1.0 / row.prefill_tokens_per_s if row.prefill_tokens_per_s else 0.0)
+        prefill = 1.0 / row.prefill_tokens_per_s if row.prefill_tokens_per_s else 0.0
+        return Rates(rate, prefill, provenance=Provenance("decay", "MaaSO's MS(1), coefficients of the instance"))
 
     def _roofline(self, variant: Variant, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         """A pipeline's stages take turns on pp micro-batches: a token costs the time of one GPU at load W/pp."""
@@ -228,7 +229,9 @@ class RateSource:
         prompt, output = max(1, round(self.prompt[model])), max(2, round(self.output[model]))
         work = layer_work(self.case.architectures[model], served.weights, served.kv)
         curves = Model(work, prompt, output, variant).resident(hardware, loads, np.ones(n))
-        return Rates(1.0 / curves.tbt(np.zeros(n)), float(curves.take(np.array([0])).ttft(np.zeros(1))[0]) / prompt)
+        first = float(curves.take(np.array([0])).ttft(np.zeros(1))[0])
+        peaks = Provenance(variant, "peaks of the catalogue", notes=(UNCALIBRATED,))
+        return Rates(1.0 / curves.tbt(np.zeros(n)), first / prompt, provenance=peaks)
 
     def _fitted(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         name = self.case.models[model]
@@ -245,13 +248,14 @@ class RateSource:
         load, one = _loads(most), np.ones(most)
         prompt, output = max(1.0, self.prompt[model]), max(2.0, self.output[model])
         safety = self.case.problem.latency.safety
+        where = _fitted_from(fitted)
         whole = {"input_tokens": prompt * one, "output_tokens": output * one, "tp": tp * one}
         if fitted.measured == "served":
             tpot = fitted.predict(whole | {"concurrency": load}, "tpot_s", safety=safety)
             ttft = fitted.predict(whole | {"concurrency": load}, "ttft_s", safety=safety)
-            return Rates(1.0 / tpot, float(ttft[0]) / prompt)
+            return Rates(1.0 / tpot, float(ttft[0]) / prompt, provenance=where)
         if fitted.measured == "static":
-            return Rates(output / fitted.predict(whole | {"batch": load}, safety=safety))
+            return Rates(output / fitted.predict(whole | {"batch": load}, safety=safety), provenance=where)
         step = {
             "prefill_tokens": 0 * one, "prefill_context_tokens": 0 * one, "prefill_requests": 0 * one,
             "decode_requests": load, "decode_context_tokens": (prompt + output / 2) * one, "tp": tp * one,
@@ -260,7 +264,7 @@ class RateSource:
         first = {k: np.array([v]) for k, v in
                  {"prefill_tokens": prompt, "prefill_context_tokens": 0.0, "prefill_requests": 1.0,
                   "decode_requests": 0.0, "decode_context_tokens": 0.0, "tp": float(tp)}.items()}  # fmt: skip
-        return Rates(rate, float(fitted.predict(first, safety=safety)[0]) / prompt)
+        return Rates(rate, float(fitted.predict(first, safety=safety)[0]) / prompt, provenance=where)
 
     def _measured(self, model: int, gpu: int, tp: int, pp: int, most: int) -> Rates:
         name, kind = self.case.models[model], self.case.gpu_types[gpu]
@@ -272,7 +276,16 @@ class RateSource:
         seconds = np.interp(_loads(most), load, [1.0 / r.tokens_per_s for r in rows])
         rate = np.where(_loads(most) <= load[-1], 1.0 / seconds, np.nan)
         prefill = next((1.0 / r.prefill_tokens_per_s for r in rows if r.prefill_tokens_per_s), 0.0)
-        return Rates(rate, prefill, f"not measured beyond {rows[-1].load} requests")
+        where = Provenance("measured", "rates of the instance")
+        return Rates(rate, prefill, f"not measured beyond {rows[-1].load} requests", where)
+
+
+def _fitted_from(model: LatencyModel) -> Provenance:
+    """Where a model of the user's own comes from, with the quantiles it keeps of decoding and of first tokens."""
+    known = {k: tuple(sorted((float(q), x) for q, x in t.residual_quantiles.items())) for k, t in model.targets.items()}
+    tpot = known.get("tpot_s", next(iter(known.values())))
+    source = ", ".join(filter(None, (model.source, model.date))) or "a model file of the instance"
+    return Provenance(model.title or model.model, source, (), tpot, known.get("ttft_s", tpot))
 
 
 def _loads(most: int) -> Array:

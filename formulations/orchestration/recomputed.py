@@ -33,6 +33,7 @@ Ints = npt.NDArray[np.int64]
 ROUNDING = 1 + 1e-9  # of the tokens that memory holds
 PREFILL_CHUNK_TOKENS = 8192  # of a prompt whose activations are in memory at once
 LEAST_BIN_S = 1e-3
+DOMINATED = "a candidate whose work no other does on as many GPUs"
 MOST_BINS_OF_ARRIVALS, MOST_BINS_ON_ENGINES = 16, 48
 
 
@@ -174,7 +175,8 @@ class Recomputed:
         if given is not None:
             return given
         longest = 0.0
-        for way in self.ways():
+        cut = [(c, c) for c in self.candidates.values() if c.refused == DOMINATED]
+        for way in (*self.ways(), *cut):
             for q in self.groups:
                 if way[0].model != q.model:
                     continue
@@ -428,7 +430,7 @@ def _superfluous(case: OrchestrationCase, possible: list[Candidate]) -> Iterator
         for i, c in enumerate(of):
             if any(_does_work_of(d, c, once) and (j > i or not _does_work_of(c, d, once))
                    for j, d in enumerate(of) if j != i):  # fmt: skip
-                yield replace(c, refused="a candidate whose work no other does on as many GPUs")
+                yield replace(c, refused=DOMINATED)
 
 
 def _does_work_of(d: Candidate, c: Candidate, once: bool) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import Clock
 from formulations.orchestration.flow import weights
-from formulations.orchestration.making import rows_of
+from formulations.orchestration.making import rows_of, with_limits
 from formulations.orchestration.named import Named, figures, name_requests
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables, build_tables
@@ -48,6 +48,7 @@ ONLINE = (
     Dispatcher(policy="best_fit", queue="deadline"),
 )
 PLANNED = Dispatcher(policy="planned")
+NARROW, WIDE = 0.7, 1.5  # times max_num_seqs as planned: what engines are let in to besides
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 ENGINES_ONLINE = tuple(
     Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
@@ -225,6 +226,9 @@ def _judged(
     A plan knows all requests beforehand and refuses some so that others are in time. What of that a dispatcher can do,
     which knows only who is there, depends on the plan: where it refuses whole classes, following its shares is better;
     where single bins were lucky, it is not. Where the named requests do best, the best of the others is kept beside.
+
+    Engines may let in fewer or more than the crowd that is planned for: fewer where bursts would slow each other down,
+    more where the level is pessimistic. The best way to send is tried with each.
     """
     # These dispatchers know no sub-clusters, which a heuristic's own may have had.
     instances = [x if x.subcluster == -1 else x.model_copy(update={"subcluster": -1}) for x in p.instances]
@@ -236,16 +240,22 @@ def _judged(
     if not len(requests):
         return 0.0, first
 
-    def score(way: Dispatcher, named: Named | None = None) -> float:
+    def score(way: Dispatcher, named: Named | None = None, p: OrchestrationPlan = p) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
 
     scores = [score(ways[0])]
     scores += [score(way) for way in ways[1:] if not over()]
-    online = ways[int(np.argmax(scores))]
+    best, online = max(scores), ways[int(np.argmax(scores))]
+    if t.taken is not None:
+        for other in (with_limits(t, p, NARROW), with_limits(t, p, WIDE)):
+            for way in ways:
+                alike = (way.policy, way.refuse_rest) == (online.policy, online.refuse_rest)
+                if alike and not over() and (found := score(way, p=other)) > best:
+                    best, online, p = found, way, other
     named = name_requests(t, p, over)
-    if named is not None and (by_name := score(PLANNED, named)) > max(scores):
+    if named is not None and (by_name := score(PLANNED, named)) > best:
         return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
-    return max(scores), p.model_copy(update={"dispatcher": online})
+    return best, p.model_copy(update={"dispatcher": online})
 
 
 def replayed_score(t: OrchestrationTables, requests: Requests, seen: Outcomes) -> float:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy import optimize
 from scipy.sparse.csgraph import maximum_flow
 
 from formulations.reserved_capacity.check_engines import check_engines
@@ -26,7 +25,6 @@ from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.outcome import CheckReport
 
 Array = npt.NDArray[np.float64]
-solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
 TERM_QUARTERS = {"reserved_1y": 4, "reserved_3y": 12}
 TRUSTED = {
@@ -426,6 +424,9 @@ class _Network:
 
         Flows are shares of their demand and rows are divided by their largest coefficient: HiGHS drops small ones.
         """
+        from scipy import optimize  # here, as few checks need it and it takes long to import
+
+        solve_lp: Any = optimize.linprog  # its stubs know no sparse arrays
         K, R, M = self.shape
         wanted, allowed = demand.T.ravel(), ceiling.T.ravel()
         if not self.edges:

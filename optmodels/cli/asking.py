@@ -22,6 +22,9 @@ def plan(
     input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.")],
     output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.")],
     rate: Annotated[float, typer.Option(help="Requests/s.")],
+    longest: Annotated[
+        int | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="Of the weights: fp16, fp8, int4, …")] = "fp16",
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: fp16 or fp8.")] = "fp16",
     ttft: Annotated[float | None, typer.Option(help="Seconds to the first token, mean.")] = None,
@@ -60,7 +63,7 @@ def plan(
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
-        engine=engine,
+        engine=engine, longest=longest,
     )  # fmt: skip
     made = question.instance(asked)
     text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))

@@ -144,7 +144,7 @@ def _llm() -> Callable[[str], str]:
     return _one_of(catalog.llms(), "LLM")
 
 
-_LLM = "LLM, as in `optmodels list catalog` (qwen3-32b)"
+_LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"
 _WEIGHTS = Asked("weights", "Precision of its weights (fp16, fp8, int4 …)", "fp16", str)
 _INPUT = Asked("input_tokens", "Tokens of a prompt, mean", None, _positive(_whole))
 _OUTPUT = Asked("output_tokens", "Tokens of an answer, mean", None, _positive(_whole))

@@ -18,8 +18,10 @@ from optmodels.latency.strategies import Curves, Family
 
 Phase = Literal["prefill", "decode"]
 ANY = "*"
+MOST = 1e12  # of any measured number
+MOST_RATIO = 1e24  # of measured to predicted: of the longest to the shortest time
 Quantiles = dict[  # safety level → quantile of measured/predicted on held-back measurements
-    Annotated[str, Field(pattern=r"^0?\.\d+$")], Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    Annotated[str, Field(pattern=r"^0?\.\d+$")], Annotated[float, Field(gt=0, le=MOST_RATIO)]
 ]
 
 
@@ -29,8 +31,8 @@ class Coefficient(Entry):
     gpu: str = Field(default=ANY, description="that it is of; *: any")
     family: Family | Literal["*"] = Field(default="*", description="strategy that it is of; *: any")
     phase: Phase = Field(description="prefill: TTFT; decode: time between tokens")
-    slope: float = Field(gt=0, allow_inf_nan=False, description="β₁, of the predicted latency")
-    intercept_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="β₀, added")
+    slope: float = Field(gt=0, le=MOST_RATIO, description="β₁, of the predicted latency")
+    intercept_s: float = Field(default=0.0, ge=0, le=MOST, description="β₀, added")
     residual_quantiles: Quantiles = Field(
         default={}, description="safety level → quantile of measured/predicted on held-back measurements"
     )

@@ -335,7 +335,7 @@ def _quantiles(
 
 def _weights(deployed: Deployed) -> dict[str, float]:
     """What a term of the step is multiplied by at this deployment: coefficient, adjustments and factors."""
-    level = {k: [v] * len(STEP) for k, v in labels(deployed.deployment).items()}
+    level = {k: [v] for k, v in labels(deployed.deployment).items()}
     one = np.eye(len(STEP))
     found = deployed.targets["tpot_s"].fitted.predict({name: one[j] for j, name in enumerate(STEP)}, level)
     return dict(zip(STEP, found.tolist(), strict=True))

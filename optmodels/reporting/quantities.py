@@ -40,11 +40,28 @@ def label(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _section(text: str) -> str:
+    """A section of a path: ``workloads[chat]`` by the entry's own name, ``stock[0]`` as ``Stock 1``."""
+    name, _, entries = text.partition("[")
+    named = [e.rstrip("]") for e in entries.split("[") if e]
+    own = [e.rpartition("=")[2] for e in named if e != "*" and not e.isdigit()]
+    numbers = [str(int(e) + 1) for e in named if e.isdigit()]
+    return own[-1] if own else " ".join([label(name), *numbers])
+
+
 def title(path: str) -> str:
-    """A path into an instance or a plan as the title of an axis: ``slo.ttft_s`` as ``SLO TTFT, s``."""
-    *sections, last = path.split(".")
+    """A path into an instance or a plan as an axis' title: ``workloads[chat].slo.ttft_s`` as ``chat SLO TTFT, s``."""
+    *sections, last = re.findall(r"(?:[^.\[]|\[[^\]]*\])+", path)
+    if sections[:1] == ["plan"]:
+        sections = sections[1:]
+    own = {s for s in sections if "[" in s}
     unit = unit_of(last)
-    words = " ".join(w for w in (*(label(s) for s in sections), label(last)) if w)
-    words = re.sub(r" (?=[A-Z][a-z])(.)", lambda m: f" {m[1].lower()}", words)  # sections begin with capitals
-    words = words or BARE.get(unit, "")
+    found = [_section(s) for s in sections]
+    words = " ".join(
+        w if i == 0 or sections[i] in own else re.sub(r"^[A-Z](?=[a-z])", lambda m: m[0].lower(), w)
+        for i, w in enumerate(found) if w
+    )  # fmt: skip
+    ending = _section(last) if "[" in last else label(last)
+    ending = re.sub(r"^[A-Z](?=[a-z])", lambda m: m[0].lower(), ending) if words else ending
+    words = " ".join(w for w in (words, ending) if w) or BARE.get(unit, "")
     return f"{words}, {unit}" if words and unit else words or unit

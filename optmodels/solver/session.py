@@ -243,6 +243,14 @@ class Session:
         value = np.clip([start[i] for i in index], lower, upper)
         _must(self._h.setSolution(len(index), index, value), "the warm start")
 
+    def basis(self) -> Any:
+        """Of the last run, an LP's: for `set_basis` of the same columns and rows under other bounds."""
+        return self._h.getBasis()
+
+    def set_basis(self, basis: Any) -> None:
+        """Begin the next run from this basis in place of the last."""
+        _must(self._h.setBasis(basis), "the basis")
+
     def remaining(self) -> float | None:
         """Seconds left of the settings' time limit, which counts from the session's beginning; None: no limit."""
         if self.settings.time_limit is None:

@@ -75,7 +75,9 @@ class Processes:
     def _alone(self, work: Work, task: Any, item: Any, failed: Callable[[str], Any]) -> Any:
         with self._started(1) as executor:
             try:
-                return executor.submit(work, task, item).result()
+                with _sheltered():
+                    future = executor.submit(work, task, item)
+                return future.result()
             except BrokenProcessPool:
                 return failed(DIED)
 
@@ -130,7 +132,8 @@ def _windowed(
     def hand_out(count: int) -> None:
         for name, item in itertools.islice(items, count):
             under_way[name] = item
-            futures[executor.submit(work, task, item)] = name
+            with _sheltered():
+                futures[executor.submit(work, task, item)] = name
 
     hand_out(window)
     while futures:
@@ -169,6 +172,19 @@ def pool(workers: int, scheduler: str | None) -> Iterator[Pool]:
         started.stop(now=True)
         raise
     started.stop(now=False)
+
+
+@contextmanager
+def _sheltered() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, not even before `_begin`; here it waits until the end."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin() -> None:

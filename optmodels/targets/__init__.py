@@ -19,6 +19,10 @@ from optmodels.plan.deployment import Deployment, Deployments
 
 PLACEHOLDER = "SET-THE-MODEL"  # where the plan knows no checkpoint
 DRAFT_PLACEHOLDER = "SET-THE-DRAFT"
+UNKNOWN_LONGEST = (
+    "max-model-len auto: the instance says how long requests are on average, not how long the longest is, so the engine"
+    " admits what model and KV memory allow; longest_tokens of every bucket (optmodels plan --longest) sets it."
+)
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,8 @@ def about(d: Deployment, notes: list[str]) -> list[str]:
     )  # fmt: skip
     what = f"{d.machines} × {d.machine}{place}{terms}, on each {runs}"
     hosts = [f"On {', '.join(d.hosts)}."] if d.hosts else []
-    return [line for text in (d.name, what, *hosts, *notes) for line in comment(text)]
+    longest = [] if d.max_model_len else [UNKNOWN_LONGEST]
+    return [line for text in (d.name, what, *hosts, *longest, *notes) for line in comment(text)]
 
 
 def prefixed(d: Deployment, notes: list[str]) -> list[str]:

@@ -46,6 +46,19 @@ def test_the_instance_that_is_shown_is_the_one_that_is_written(cli, folder):
     assert yaml.safe_load(shown) == yaml.safe_load((folder / "mine.yaml").read_text())
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"), [([], "--max-model-len=auto"), (["--longest", "8192"], "--max-model-len=8192")]
+)
+def test_engines_admit_the_longest_request_where_it_is_known(cli, folder, more, expected):
+    cli(*ASKED, *more, "--force", "--out", "results")
+    (plan,) = folder.glob("results/*/plan.json")
+    cli("export", plan, "--to", "vllm", "--out", "run")
+    scripts = [path.read_text() for path in folder.glob("run/*.sh")]
+    assert scripts
+    assert all(expected in text for text in scripts)
+    assert all(("not how long the longest is" in text) == (not more) for text in scripts)
+
+
 def test_what_nothing_serves_says_why_and_what_to_try(cli):
     said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
     assert said.status == 3
@@ -68,6 +81,8 @@ def test_what_nothing_serves_says_why_and_what_to_try(cli):
         (["--survive", "-1"], "--survive: got -1"),
         (["--budget", "-5"], "--budget: got -5.0"),
         (["--engine", "vlm"], "--engine: got 'vlm'"),
+        (["--longest", "1499"], "--longest: got 1499; expected at least the 1500 tokens of --input and --output"),
+        (["--longest", "9999999"], "--longest: got 9999999"),
         (["--ttft", "-1"], "--ttft: got -1.0"),
         (["--ttft", "1", "--ttft-p99", "2"], "--ttft: got"),
     ],

@@ -108,13 +108,17 @@ def test_the_worth_of_room_is_at_least_what_a_linear_program_finds_and_close():
     rng = np.random.default_rng(0)
     gain, each = rng.uniform(0, 1, (6, 30)), rng.uniform(0, 1, (3, 6, 30))
     gain[rng.random(gain.shape) < 0.3] = 0.0
-    worth, mix = pools.worth_of_room(gain, each, np.full((3, 30), 1 / 3))
+    third = np.full((3, 30), 1 / 3)
+    worth, mix = pools.worth_of_room(gain, each, third, np.zeros(30))
     best = np.array([
         -linprog(-gain[:, p], A_ub=each[:, :, p], b_ub=np.ones(3), bounds=(0, 1)).fun for p in range(30)
     ])  # fmt: skip
     np.testing.assert_allclose(mix.sum(axis=0), 1.0)
     assert (worth >= best * (1 - 1e-9)).all()
     assert (worth <= best * 1.15).all()
+    rough, _ = pools.worth_of_room(gain, each, third, np.full(30, np.median(worth)))
+    assert (rough >= best * (1 - 1e-9)).all()
+    assert ((rough <= np.median(worth)) | (rough == worth)).all()
 
 
 def test_a_call_that_is_stopped_says_so_and_keeps_its_bound():

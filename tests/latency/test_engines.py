@@ -1,5 +1,6 @@
 """Global coefficients of engines: terms by hand, the fit on data with known coefficients, predictions and intervals."""
 
+import copy
 import itertools
 import json
 import subprocess
@@ -351,6 +352,16 @@ def test_operating_points_without_a_measurement_of_ones_own(tmp_path):
     assert (tmp_path / "points.csv").is_file()
     done = subprocess.run([*command, "--engine", "vlm", "--gpu", "h100"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "--engine" in done.stderr and "--llm" in done.stderr
+
+
+def test_a_file_of_coefficients_is_whole():
+    """Else the first deployment that asks for what is missing would end in a KeyError."""
+    whole = read_engine_model().model_dump(by_alias=True)
+    for part, what in (("targets", "ttft_s"), ("measured", "gpu"), ("precisions", whole["measured"]["llm"][0])):
+        document = copy.deepcopy(whole)
+        del document[part][what]
+        with pytest.raises(ValueError, match=f"{what}.* missing"):
+            EngineModel.model_validate(document)
 
 
 def test_a_file_of_coefficients_says_how_wrong_they_were_of_whatever_was_left_out():

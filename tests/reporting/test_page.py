@@ -110,6 +110,18 @@ def test_page_fits_a_phone(written, visit, name):
     assert opened.page.evaluate(BROKEN_WORDS) == []
 
 
+def test_what_requests_see_of_what_they_may_is_seen_on_a_phone(visit, tmp_path):
+    """TTFT and TPOT beside their limits, however long the names of workloads are."""
+    result = optmodels.solve(ROOT / "instances/fleet/aws-continuous.yaml")
+    optmodels.report(result, out=tmp_path / "page.html")
+    opened = visit(tmp_path / "page.html", width=390, height=844)
+    right = """[...document.querySelector('table').querySelectorAll('tr > :nth-child(2), tr > :nth-child(3)')]
+        .map(cell => cell.getBoundingClientRect().right)"""
+    edges = opened.page.evaluate(right)
+    assert len(edges) > 10
+    assert max(edges) <= 390
+
+
 def test_page_prints(written, visit, tmp_path):
     opened = visit(written / "fleet.html")
     pdf = opened.page.pdf(format="A4")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from pathlib import Path
 
 import pyomo.environ as pyo
@@ -20,12 +21,14 @@ from optmodels.loading import load
 from optmodels.plan.outcome import CheckReport, Document, Outcome
 from optmodels.problem import Problem
 from optmodels.solver import solve_model
+from optmodels.study.explanation import margins
 from optmodels.study.explanation.conflicts import CLOSE, Together
 from optmodels.study.explanation.irreducible import deletion_filter
 from optmodels.study.explanation.margins import next_plans
 from optmodels.study.explanation.named import listed
-from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle
+from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
 from optmodels.study.explanation.purchases import purchases
+from optmodels.study.explanation.run import importance
 from optmodels.study.explanation.thresholds import relative_change, rounded, roundest, tidy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -444,6 +447,54 @@ def test_third_party_rows_of_a_feasible_model(registered) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- around it
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "binds", "gain"),
+    [(8.0, 5.0, True, 2.0), (10.0, 10.0, False, 0.0), (10.0, 9.0, None, None), (10.0, None, None, None),
+     (None, 10.0, False, 0.0), (None, None, None, None)],
+)  # fmt: skip
+def test_a_solve_that_ends_early_tells_what_it_proves(monkeypatch, objective, bound, binds, gain) -> None:
+    problem = load(three_machines())
+    oracle = InstanceOracle(registry.get("cost_efficiency"), problem, Budget(math.inf, 1000))
+    oracle.sense = "min"
+    monkeypatch.setattr(oracle, "best", lambda _: Answer(objective is not None or None, objective, bound=bound))
+    limit = next(r for r in restrictions(problem) if r.name == "TTFT")
+    line = margins.effect(oracle, limit, Answer(True, 10.0, optimal=True), "USD/h")
+    assert (line.binds, line.gain_without, line.at_least) == (binds, gain, binds is True)
+    assert ("by at least 2 USD/h" in line.words) == (binds is True)
+
+
+def test_a_question_is_asked_again_where_there_is_more_time(monkeypatch) -> None:
+    oracle = InstanceOracle(registry.get("cost_efficiency"), load(three_machines()), Budget(math.inf, 1000))
+    asked = []
+
+    def solve(settings, gap):
+        asked.append(oracle.budget.share)
+        return Answer(True, 1.0, optimal=oracle.budget.share > 5)
+
+    monkeypatch.setattr(oracle, "solve", solve)
+    for share in (1.0, 1.5, 9.0, 99.0):
+        oracle.budget.share = share
+        oracle.best({})
+    assert asked == [1.0, 9.0]
+
+
+def test_what_the_file_says_in_numbers_is_examined_first() -> None:
+    limits = sorted(restrictions(load(ROOT / "instances/fleet/aws-six-workloads.yaml")), key=importance)
+    kinds = [(bool(r.marker.scope), r.written, r.number) for r in limits]
+    assert kinds[0] == (False, True, True)
+    assert kinds == sorted(kinds, key=lambda k: (k[0], not k[1], not k[2]))
+    assert limits[0].name == "TTFT of chat"
+
+
+def test_a_part_of_the_budget_ends_and_the_rest_goes_on() -> None:
+    budget = Budget(100.0, 1000)
+    with budget.part(0.0):
+        with pytest.raises(OutOfBudgetError):
+            budget.take()
+        assert budget.why_over == "their part of the time limit of 100 s"
+    assert 99 < budget.take() <= 100
 
 
 def test_budget_is_kept_and_what_it_cuts_off_is_said() -> None:

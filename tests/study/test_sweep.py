@@ -439,6 +439,29 @@ def test_control_c_leaves_a_folder_to_go_on_with(tmp_path, workers):
     assert all(r["limit"] is None for r in rows)
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_control_c_while_workers_begin_is_left_to_the_parent(tmp_path):
+    vary = ["--vary", "workloads[chat].slo.ttft_s=0.5:3:60", "--workers", 3, "--out", tmp_path / "s"]
+    process = subprocess.Popen(
+        command(DAY, *vary), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not children.read_text().split():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 4, err
+    assert "Traceback" not in err
+    assert "leaked" not in err
+
+
+def test_a_solve_imports_no_pyomo():
+    """Its import makes a lock for processes, which a worker that is stopped at once would leave behind."""
+    code = f"import sys, optmodels; optmodels.solve({str(DAY)!r}); sys.exit('pyomo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_an_interrupt_from_the_callback_stops_and_keeps(tmp_path):
     def stop(done, total, row):
         if done == 2:
@@ -488,6 +511,26 @@ def test_an_item_that_kills_its_worker_costs_one_row():
         found = dict(entry for batch in workers.run(operator.call, signal.raise_signal, items, str) for entry in batch)
     assert found.pop("5") == DIED
     assert found == dict.fromkeys(items.keys() - {"5"})
+
+
+def test_a_pool_of_a_list_that_names_its_machines_is_reached_where_it_stands_too():
+    mine = {
+        "machine": "mine",
+        "gpu": "l4",
+        "gpu_count": 1,
+        "vram_gib": 24,
+        "region": "here",
+        "prices": {"on_demand": 9},
+    }
+    fleet = {
+        "formulation": "fleet", "schema": 1, "name": "two-pools", "markets": {"main": ["on_demand"]},
+        "workloads": [{"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 5.0},
+                       "buckets": [{"input_tokens": 512, "output_tokens": 128, "requests_per_s": 2.0}]}],
+        "pool": [{"catalog": "aws", "include": ["g6.xlarge"]}, {"machines": [mine]}],
+    }  # fmt: skip
+    for key in ("pool[1].machines[mine].prices.on_demand", "pool.machines[mine].prices.on_demand"):
+        cheap, dear = (row["objective"] for row in optmodels.sweep(fleet, {key: [0.01, 50.0]}).rows)
+        assert cheap < dear
 
 
 def test_prices_in_a_list_of_pools_are_those_of_its_machines():

@@ -16,7 +16,7 @@ from optmodels.catalog import llms
 from optmodels.errors import InputError
 from optmodels.loading import load
 from optmodels.plan.deployment import Deployment, Deployments, Purchase
-from optmodels.targets import vllm
+from optmodels.targets import UNKNOWN_LONGEST, about, vllm
 
 INSTANCES = Path(__file__).parents[2] / "instances"
 # Engine arguments of vLLM 0.33 by its documentation; one that is renamed there fails here when VERSION is raised.
@@ -438,3 +438,4 @@ def test_an_engine_admits_what_fits_where_nobody_says_how_long_requests_are(long
     (d,) = of(optmodels.solve(_two_replicas(buckets=[bucket]))).deployments
     assert d.max_model_len == expected
     assert f"--max-model-len={expected or 'auto'}" in vllm.flags(d)
+    assert (f"# {UNKNOWN_LONGEST}" in about(d, [])) == (expected is None)

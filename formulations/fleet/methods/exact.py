@@ -273,8 +273,9 @@ def _by_part(
     problem: Fleet, tables: FleetTables, parts: list[tuple[Any, Any]], options: Options, seconds: dict[str, float],
     log: dict[str, Any],
 ) -> Outcome[FleetPlan]:  # fmt: skip
-    """Solve parts that share nothing one by one; cost and bound add up."""
+    """Solve parts that share nothing one by one; cost and bound add up. A large part has more of the time."""
     began = time.perf_counter()
+    pairs = np.array([np.isfinite(tables.load[np.ix_(rows, columns)]).sum() + 1.0 for rows, columns in parts])
     T, P = len(tables.case.periods), len(tables.points)
     n = np.zeros((T, P), dtype=np.intp)
     pieces: list[Choice] = []
@@ -282,7 +283,7 @@ def _by_part(
     size: dict[str, int] = {}
     for k, (rows, columns) in enumerate(parts):
         left = None if options.time_limit is None else options.time_limit - (time.perf_counter() - began)
-        share = None if left is None else max(left, 0.1) / (len(parts) - k)
+        share = None if left is None else max(left, 0.1) * pairs[k] / pairs[k:].sum()
         part = tables.restricted(columns).of_demands(rows)
         mine: dict[str, float] = {}
         details: dict[str, Any] = {}

@@ -38,10 +38,10 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Key = tuple[str, int]  # "N" and a group, or "n" and a point
 Bounds = dict[Key, tuple[float, float]]
-Node = tuple[float, int, Bounds]  # proved bound, order, bounds
+Node = tuple[float, int, Bounds, Any]  # proved bound, order, bounds, its parent's basis on the S of now or None
 OF_POINTS = ("capacity", "capacities", "small_shares")  # families whose rows are of one point
 FIRST = 100  # points of least reduced cost in the first S
-MORE = 40  # that enter S at once
+MORE = 80  # that enter S at once
 ROUNDS = 8  # of mixing a point's capacities, to tell what its room is worth
 WHOLE = 1e-6  # from a whole number
 UPWARDS = 0.3  # fraction from which on the larger number is tried first
@@ -114,13 +114,15 @@ class _Whole:
             dearest = np.where(gain > 0, gain / mixed, 0.0).max(axis=0, initial=0.0)
         open_ = np.flatnonzero((dearest > unit * (1 - 1e-9)) & ~inside)
         if len(open_):
-            worth, self.mix[:, open_] = worth_of_room(gain[:, open_], self.each[:, :, open_], self.mix[:, open_])
+            worth, self.mix[:, open_] = worth_of_room(
+                gain[:, open_], self.each[:, :, open_], self.mix[:, open_], unit[open_] * (1 - 1e-9)
+            )
             cost[open_] = unit[open_] - worth * (1 + 1e-9)
         cost = np.where(inside, 0.0, cost)
         return np.minimum(cost, 0.0) * self.most, cost
 
 
-def worth_of_room(gain: Array, each: Array, mix: Array) -> tuple[Array, Array]:
+def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[Array, Array]:
     """The most that one deployment of every point can gain, at most: max Σ_w gain·x, Σ_w each_q·x ≤ 1, 0 ≤ x ≤ 1.
 
     Any mixture of the capacities gives a knapsack that allows more; better ones weigh what the last overfilled.
@@ -129,11 +131,13 @@ def worth_of_room(gain: Array, each: Array, mix: Array) -> tuple[Array, Array]:
         gain: of all of a demand on a point, (W, P).
         each: deployments that all of it takes of every capacity, (Q, W, P).
         mix: of the capacities, sum 1, (Q, P).
+        enough: a worth that need not be less, (P,).
 
     Returns:
         The worth (P,), and the mixture that it is for (Q, P).
     """
-    best, kept = np.full(gain.shape[1], np.inf), mix
+    best, kept = np.full(gain.shape[1], np.inf), mix.copy()
+    on = np.arange(gain.shape[1])  # points that are weighed further
     for _ in range(ROUNDS):
         load = np.einsum("qp,qwp->wp", mix, each)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -146,12 +150,14 @@ def worth_of_room(gain: Array, each: Array, mix: Array) -> tuple[Array, Array]:
         np.put_along_axis(x, order, share, axis=0)
         x[gain <= 0] = 0.0
         worth = (gain * x).sum(axis=0)
-        kept = np.where(worth < best, mix, kept)
-        best = np.minimum(best, worth)
+        less = worth < best[on]
+        kept[:, on[less]], best[on[less]] = mix[:, less], worth[less]
         used = np.einsum("qwp,wp->qp", each, x)
-        if (used.max(axis=0, initial=0.0) <= 1 + 1e-9).all():
+        further = (used.max(axis=0, initial=0.0) > 1 + 1e-9) & (best[on] > enough[on])
+        if not further.any():
             break
-        mix = mix * np.exp(np.clip(used - 1.0, -1.0, 1.0)) + 1e-9
+        on, gain, each = on[further], gain[:, further], each[:, :, further]
+        mix = mix[:, further] * np.exp(np.clip(used[:, further] - 1.0, -1.0, 1.0)) + 1e-9
         mix = mix / mix.sum(axis=0)
     return best, kept
 
@@ -321,7 +327,7 @@ class Tree:
         nobody = np.zeros(whole.P, dtype=bool)
         _, reduced = whole.outside(relaxed.y[whole.linking], np.zeros(len(whole.groups)), nobody)
         few = self.few(np.argsort(reduced, kind="stable")[:FIRST], ever)
-        node: Node | None = (-math.inf, next(self.tie), {})
+        node: Node | None = (-math.inf, next(self.tie), {}, None)
         diving, dive = False, 0
         again: Bounds | None = None  # of the node that points have entered for
         while node is not None or self.heap:
@@ -336,7 +342,10 @@ class Tree:
             elif node is None:  # down to a leaf now and then, else where the bound is least
                 diving = self.nodes >= dive
                 dive = self.nodes + DIVE if diving else dive
-            low, _, bounds = node or heapq.heappop(self.heap)
+            fresh = node is None
+            low, _, bounds, basis = node or heapq.heappop(self.heap)
+            if fresh and basis is not None:  # another branch than the last: on from where it left
+                few.session.set_basis(basis)
             node = None
             if low >= self.target():
                 self.closed = min(self.closed, low)
@@ -364,14 +373,16 @@ class Tree:
                     fixed = [k for kind, k in bounds if kind == "n"]
                     stay = few.chosen if bounds is again else few.chosen[few.near()]  # else they come and go for ever
                     few, again = self.few(np.concatenate([worst, fixed, stay]), few.ever), bounds
-                    node = (low, next(self.tie), bounds)
+                    node = (low, next(self.tie), bounds, None)
+                    self.heap = [(*open_[:3], None) for open_ in self.heap]
                 elif at is None:
                     self.closed = min(self.closed, low)
             if node is not None or at is None:
                 continue
             key, amount, least, most = at
-            down = (low, next(self.tie), bounds | {key: (least, math.floor(amount))})
-            up = (low, next(self.tie), bounds | {key: (math.floor(amount) + 1.0, most)})
+            start = few.session.basis()
+            down = (low, next(self.tie), bounds | {key: (least, math.floor(amount))}, start)
+            up = (low, next(self.tie), bounds | {key: (math.floor(amount) + 1.0, most)}, start)
             near, other = (up, down) if amount % 1.0 > UPWARDS else (down, up)
             heapq.heappush(self.heap, other)
             if diving:

@@ -26,7 +26,7 @@ from formulations.reserved_capacity.problem import HOURS_PER_MONTH, ReservedCapa
 from optmodels.errors import SolverError
 from optmodels.formulation import Options
 from optmodels.plan.outcome import Outcome
-from optmodels.solver.cancel import cancelled
+from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.highs import relative_gap
 from optmodels.solver.infeasible import confirmed
 from optmodels.solver.session import Event, Limit, Session, Settings
@@ -34,8 +34,10 @@ from optmodels.solver.session import Event, Limit, Session, Settings
 PROOF = 1e-6
 GROUPS = 160
 CONFIRM_S = 10.0  # for another proof that the master has no point
-SLACK = 0.01  # of a cut's right-hand side: what does not bind by as much is no part of the integer master
+SLACK = 0.01  # of a cut's right-hand side, by which it does not bind
+MANY_CUTS = 1_000  # of a master, from which on those that do not bind are no part of the integer master
 CLOSEST_SECONDS = 4.0
+WIND_UP_S = 4.0  # for a plan of what is known, once told to stop
 TANGENTS = 10
 NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
@@ -45,6 +47,7 @@ FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried bef
 FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
 FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # up to which it has another turn, after so many rounds of integers
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
+SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
 
 # -------------------------------------------------------------------------------------------------------- master
@@ -103,7 +106,9 @@ class Master:
             self.lower += lower
 
     def drop_slack(self) -> None:
-        """Delete cuts that do not bind in the last solution; one that is needed after all will be found again."""
+        """Delete cuts that do not bind in the last solution, where there are many: to find one again takes a MIP."""
+        if len(self.lower) - self.structural <= MANY_CUTS:
+            return
         value = self.session.row_activity()  # of the rows that were there: later ones stay
         lower = np.array(self.lower[: len(value)])
         slack = np.flatnonzero(value - lower > SLACK * np.maximum(1.0, np.abs(lower)))
@@ -119,7 +124,8 @@ class Master:
         """(status, k in machines, lower bound in USD/month)."""
         session = self.session
         session.set_option("mip_rel_gap", gap)
-        status = session.run(None if seconds is None else max(0.01, seconds))
+        with session.watched():
+            status = session.run(None if seconds is None else max(0.01, seconds))
         if status == "infeasible":
             known = confirmed(session, CONFIRM_S if seconds is None else min(CONFIRM_S, max(0.01, seconds)))
             return ("infeasible" if known else "limit"), None, None
@@ -171,7 +177,8 @@ class _Point:
 
 def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> Outcome[ReservedPlan]:
     """Cuts in place of flows, to the optimum of the full model or to the gap asked for."""
-    return _Run(problem, tables, options).outcome()
+    with caught_interrupt():
+        return _Run(problem, tables, options).outcome()
 
 
 class _Run:
@@ -186,18 +193,24 @@ class _Run:
         self.log: dict[str, Any] = {}
         self.until = None if options.time_limit is None else self.clock + options.time_limit
         self.heuristics_due = options.time_limit is not None
+        self.stopping = False  # told to, by somebody
 
     def left(self) -> float | None:
         return None if self.until is None else self.until - time.perf_counter()
 
     def out_of_time(self) -> bool:
+        if cancelled() and not self.stopping:
+            self.stopping = True
+            self.until = min(time.perf_counter() + WIND_UP_S, np.inf if self.until is None else self.until)
         left = self.left()
-        return (left is not None and left <= 0) or cancelled()
+        return self.stopping or (left is not None and left <= 0)
 
     def to_turn(self) -> float | None:
         """Seconds until the heuristics have their turn, or until the limit if they had it."""
         left, limit = self.left(), self.options.time_limit
-        return left if left is None or limit is None or not self.heuristics_due else left - (1 - TURN) * limit
+        if left is None or limit is None or not self.heuristics_due:
+            return left
+        return left - (1 - (SHORT_TURN if limit <= SHORT_S else TURN)) * limit
 
     def due(self) -> bool:
         """Whether the heuristics' turn has come."""
@@ -247,6 +260,7 @@ class _Run:
         if status == "optimal" and self._gap() > self.target:
             status = self._integers()
         if status != "infeasible" and self._gap() > self.target:
+            self.heuristics_due |= self.out_of_time() and self.best is None  # told to stop before there was a plan
             self.heuristics()
         size = self.master.size
         if status == "optimal" and self.best is not None and isinstance(self.oracle, Projection):

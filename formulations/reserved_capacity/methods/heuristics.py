@@ -452,16 +452,17 @@ def best_of_all(
     """The cheapest plan of all heuristics and its method; None if none costs less than `below`, USD/month.
 
     Quick and good ones first, each in most of what is left of the limit. Past it they go on with `GRACE` each until
-    there is a plan at all, on a small instance to the end.
+    there is a plan at all, on a small instance to the end; told to stop, to the first plan.
     """
     until, best, most = _until(options, began), None, below
     small = flow_variables(t) <= SMALL
     quick_first = ("region_local", "proportional", "lp_rounding", "greedy", *METHODS)
     for name in dict.fromkeys(quick_first):
         left = None if until is None else until - time.perf_counter()
-        if cancelled() or (left is not None and left <= 0 and most < np.inf and not small):
+        if most < np.inf and (cancelled() or (left is not None and left <= 0 and not small)):
             break
         seconds = None if left is None else max(GRACE if small or most == np.inf else 0.01, MOST_OF_IT * left)
+        seconds = GRACE if cancelled() else seconds
         plan = METHODS[name](problem, t, replace(options, time_limit=seconds, on_event=None)).plan
         if plan is not None and plan.cost.total_usd_per_month < most:
             best, most = (plan, name), plan.cost.total_usd_per_month

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import Mistakes, one_of
-from optmodels.latency.calibration import Quantiles
+from optmodels.latency.calibration import MOST, Quantiles
 from optmodels.latency.engines.fit import Fitted
 from optmodels.latency.engines.terms import (
     FIRST_TOKEN,
@@ -32,7 +32,6 @@ from optmodels.latency.engines.terms import (
 )
 from optmodels.latency.fit.document import Errors, Range, quantile_factor
 from optmodels.latency.fit.loads import Values
-from optmodels.latency.fit.measurements import MOST
 from optmodels.latency.work import Precision
 
 Array = npt.NDArray[np.float64]
@@ -69,7 +68,7 @@ class EngineTarget(Entry):
     residual_quantiles: dict[LeftOut, Quantiles] = Field(
         description="level → quantile of measured/predicted; of workloads to the power 1/`spread`"
     )
-    spread: dict[str, Positive] = Field(
+    spread: dict[str, Annotated[float, Field(gt=0, le=10)]] = Field(
         default={}, description="engine|llm → how far its ratios of unseen workloads lie apart, in multiples of all"
     )
 
@@ -139,6 +138,16 @@ class EngineModel(Entry):
                 if unknown := sorted({*found.coefficients} - {*known}) + sorted(trends - {*TRENDS}):
                     raise ValueError(f"{name}: terms and trends by their names, not {unknown[0]!r}")
         return targets
+
+    @model_validator(mode="after")
+    def _whole(self) -> EngineModel:
+        for key, found, kinds in (("targets", self.targets, ("tpot_s", "ttft_s")),
+                                  ("measured", self.measured, ("engine", "gpu", "llm", "precision"))):  # fmt: skip
+            if missing := [k for k in kinds if k not in found]:
+                raise ValueError(f"{' and '.join(kinds)} in {key}: {missing[0]} is missing")
+        if missing := [llm for llm in self.measured["llm"] if llm not in self.precisions]:
+            raise ValueError(f"the precisions of every measured LLM: those of {missing[0][:40]!r} are missing")
+        return self
 
     @property
     def own_deployment(self) -> dict[str, str]:

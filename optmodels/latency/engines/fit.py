@@ -196,6 +196,8 @@ class _Unknown:
 
 def _places(levels: Sequence[str]) -> tuple[list[str], Index]:
     """The distinct levels, sorted, and which of them each row has."""
+    if len(levels) == 1:  # one for all rows: so it is where a deployment's coefficients are asked for, often
+        return [str(levels[0])], np.zeros(1, dtype=np.intp)
     found, place = np.unique(np.asarray(levels, dtype=str), return_inverse=True)
     return found.tolist(), place
 

@@ -19,10 +19,10 @@ from pydantic import AfterValidator, Field, model_validator
 from optmodels import catalog
 from optmodels.catalog.types import Entry
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.latency.calibration import Quantiles
+from optmodels.latency.calibration import MOST, Quantiles
 from optmodels.latency.fit import loads
 from optmodels.latency.fit.loads import TERMS, Load, Values
-from optmodels.latency.fit.measurements import MOST, TARGETS, Kind
+from optmodels.latency.fit.measurements import TARGETS, Kind
 from optmodels.latency.fit.reference import Reference
 from optmodels.latency.work import KvPrecision, Precision
 

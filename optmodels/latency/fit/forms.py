@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.errors import InputError, Mistake
+from optmodels.latency.calibration import MOST
 from optmodels.latency.fit.document import (
     FIRST_TOKEN,
     Coefficient,
@@ -39,7 +40,7 @@ from optmodels.latency.fit.document import (
 )
 from optmodels.latency.fit.linear import MIN_ROWS, fit_nonnegative
 from optmodels.latency.fit.loads import CONTEXT_KNOTS, CROWD_KNOTS, DECODE, MIXED, PREFILL, TERMS, TOKEN_KNOTS
-from optmodels.latency.fit.measurements import MOST, TARGETS, Kind, Measurements
+from optmodels.latency.fit.measurements import TARGETS, Kind, Measurements
 from optmodels.latency.fit.reference import Reference
 
 Array = npt.NDArray[np.float64]

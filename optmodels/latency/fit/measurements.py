@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.io import tables
+from optmodels.latency.calibration import MOST
 from optmodels.units import convert
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ Array = npt.NDArray[np.float64]
 Kind = Literal["step", "static", "served", "pairs"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_MISTAKES = 20
-MOST = 1e12  # of any measured number
 LEAST_S = 1e-12  # of any measured time: below, its reciprocal is none
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optmodels.latency.fit.measurements import MOST
+from optmodels.latency.calibration import MOST
 from optmodels.measure.importers.source import Source
 
 QUANTILES = ("p50", "p90", "p95", "p99")

@@ -16,7 +16,7 @@ from typing import Any
 
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import MAX_BYTES
-from optmodels.latency.fit.measurements import MOST
+from optmodels.latency.calibration import MOST
 
 
 @dataclass(frozen=True)

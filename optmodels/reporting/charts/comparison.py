@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, legend_choice, shortened
+from optmodels.reporting.charts.generic import gap_axis
 from optmodels.reporting.colours import SERIES
 from optmodels.solver.highs import relative_gap
 
 LEAST_SECONDS = 1e-3
-GAPS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)  # marks of an axis
 RUNS_SHOWN = 9  # instances whose gap over time is drawn
 SAME_GAP = 1e-4
 RATIO = 1e3  # performance ratios beyond are drawn at the edge
@@ -50,13 +50,6 @@ def _width(methods: Mapping[str, str], method: str) -> float:
     return 1.5 + 4.0 * (len(methods) - 1 - list(methods).index(method)) / max(len(methods) - 1, 1)
 
 
-def _gap(title: str, right: float, marks: Sequence[float] = GAPS) -> dict[str, Any]:
-    """An axis of gaps up to one: linear near zero, logarithmic beyond."""
-    axis = {"values": [g for g in marks if g <= right], "labelExpr": "format(datum.value, '~%')", "labelOverlap": True}
-    return {"field": "gap", "type": "quantitative", "title": title, "axis": axis,
-            "scale": {"type": "symlog", "constant": 0.002, "domain": [0, right], "nice": False}}  # fmt: skip
-
-
 def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     """One dot for every run: seconds against gap to the best proved bound."""
     names = labels(instance_name(r) for r in rows)
@@ -70,7 +63,7 @@ def _gaps(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     encoding = _style(methods, "shape") | {
         "x": {"field": "seconds", "type": "quantitative", "scale": {"type": "log"}, "title": "seconds",
               "axis": {"format": ",~r", "tickCount": 6}},
-        "y": _gap("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
+        "y": gap_axis("gap to the certified bound", 1.2 * max(0.01, *(p["gap"] for p in points))),
         "opacity": {"condition": {"param": "shown", "value": 0.9}, "value": 0.06},
         "tooltip": [{"field": "method"}, {"field": "instance"}, {"field": "gap", "format": ".2%"},
                     {"field": "seconds", "format": ".3g"}],
@@ -103,7 +96,7 @@ def _within_gap(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
         line = {"method": methods[m], "width": _width(methods, m)}
         points += [line | {"gap": g, "share": k / len(solvable)} for g, k in steps]
     encoding = _steps(methods) | {
-        "x": _gap("within this gap of the certified bound", right),
+        "x": gap_axis("within this gap of the certified bound", right),
         "y": {"field": "share", "type": "quantitative", "axis": {"format": "%"}, "scale": {"domain": [0, 1]},
               "title": f"share of {instances} {what}"},
         "opacity": {"condition": {"param": "shown", "value": 1}, "value": 0.1},
@@ -252,7 +245,7 @@ def _gaps_over_time(rows: Rows, methods: Mapping[str, str]) -> Chart | None:
     encoding = _style(shown) | {
         "x": {"field": "seconds", "type": "quantitative", "title": "seconds of the solver",
               "axis": {"tickCount": 4, "format": ",~r"}},
-        "y": _gap("gap", 1.0, (0.0, 0.001, 0.01, 0.1, 1.0)),
+        "y": gap_axis("gap", 1.0, (0.0, 0.001, 0.01, 0.1, 1.0)),
     }  # fmt: skip
     ends = encoding | {"shape": {"field": "end", "type": "nominal", "title": None,
                                  "scale": {"domain": ["proved", "stopped"], "range": ["circle", "cross"]}}}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from optmodels.reporting.charts import Chart, chart, coloured, labels, rule
@@ -11,6 +11,7 @@ from optmodels.reporting.colours import ALARM, STRONG
 from optmodels.solver.highs import relative_gap
 
 LIMITS_SHOWN = 30
+GAPS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)  # marks of an axis
 
 
 def result_charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -60,6 +61,14 @@ def limits(document: Mapping[str, Any]) -> Chart | None:
     )  # fmt: skip
 
 
+def gap_axis(title: str, right: float, marks: Sequence[float] = GAPS) -> dict[str, Any]:
+    """An axis of gaps up to `right`: linear near zero, logarithmic beyond, with marks all the way."""
+    right = max(right, 1e-3)
+    axis = {"values": [g for g in marks if g <= right], "labelExpr": "format(datum.value, '~%')", "labelOverlap": True}
+    return {"field": "gap", "type": "quantitative", "title": title, "axis": axis,
+            "scale": {"type": "symlog", "constant": 0.002, "domain": [0, right], "nice": False}}  # fmt: skip
+
+
 def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
     """Relative gap between the best plan and the best bound at every event; None where fewer than two have one.
 
@@ -84,8 +93,7 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
         return None
     encoding = {
         "x": {"field": "seconds", "type": "quantitative", "title": "seconds since the solver started"},
-        "y": {"field": "gap", "type": "quantitative", "title": "gap", "axis": {"format": "~%"},
-              "scale": {"type": "symlog", "constant": 1e-4, "domainMin": 0}},
+        "y": gap_axis("gap", max(r["gap"] for r in rows)),
         "tooltip": [{"field": "seconds", "format": ".3g"}, {"field": "gap", "format": ".3~%"}, {"field": "nodes"}],
     }  # fmt: skip
     return chart(

@@ -10,6 +10,7 @@ from optmodels.reporting.charts.sweep import charts, value_of
 from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section, instance_of
 from optmodels.reporting.page.figures import Figure, number
 from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
+from optmodels.reporting.quantities import title as title_of
 
 ROWS_SHOWN = 300
 
@@ -21,7 +22,7 @@ def of_sweep(document: Mapping[str, Any]) -> Article:
     article = Article(cut(f"Sweep of {title}", 300), f"{document['formulation']} · method {document['method']}")
     counts = {s: sum(r["status"] == s for r in rows) for s in dict.fromkeys(r["status"] for r in rows)}
     said = ", ".join(f"{n} {STATUS_WORDS.get(s, ('', s))[1]}" for s, n in counts.items())
-    what = f"{len(rows)} solves over {', '.join(keys)}: {said}."
+    what = f"{len(rows)} solves over {'; '.join(title_of(k) for k in keys)}: {said}."
     failed = sum(r.get("check") is not None and not r["check"]["ok"] for r in rows)
     objectives = [r["objective"] for r in rows if r.get("objective") is not None]
     figures = [Figure("Solves", number(len(rows)), ""), Figure("With a plan", number(len(objectives)), ""),
@@ -59,7 +60,7 @@ def _table(caption: str, rows: list[Mapping[str, Any]], keys: list[str], more: l
         for r in rows[:ROWS_SHOWN]
     ]  # fmt: skip
     left = f"the first {ROWS_SHOWN} of {len(rows)}; all are in sweep.csv" if len(rows) > ROWS_SHOWN else ""
-    names = [*(cut(c, 60) for c in columns), "status", "objective", "bound", "plan"]
+    names = [*(cut(title_of(c), 60) for c in columns), "status", "objective", "bound", "plan"]
     return made(". ".join(t for t in (caption, left) if t), names, lines)
 
 

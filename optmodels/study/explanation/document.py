@@ -66,6 +66,7 @@ class LimitEffect(Document):
     binds: bool | None = Field(description="dropping it changes the optimum; null: not found out")
     objective_without: float | None = None
     gain_without: float | None = Field(default=None, description="better objective without the limit, in its unit")
+    at_least: bool = Field(default=False, description="`gain_without` is of the best plan found, not of the optimum")
     step: Value = Field(default=None, description="the limit one unit or 1 % looser")
     objective_at_step: float | None = None
     gain_of_step: float | None = Field(default=None, description="better objective at `step`")

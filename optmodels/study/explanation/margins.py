@@ -21,28 +21,52 @@ MOST_TIMES = 64.0  # how many times more expensive or cheaper a price is tried
 
 
 def effect(oracle: Oracle, limit: Restriction, base: Answer, unit: str) -> LimitEffect:
-    """Whether one limit binds and what is gained without it: one solve."""
+    """Whether one limit binds and what is gained without it: one solve.
+
+    One that ends before its proof tells, too: by a plan that is better, or by a bound that says that none is.
+    """
     assert base.objective is not None
     line = LimitEffect(limit=reference(limit), binds=None, words=limit.words())
     free = oracle.best({limit: DROPPED})
-    if not free.optimal or free.objective is None:
+    rated = limit.marker.rated
+    if free.optimal and free.objective is not None:
+        line.binds = not base.same_as(free) if rated else not oracle.same(free.objective, base.objective)
+    elif not rated:
+        line.binds = _binds_so_far(oracle, base.objective, free)
+        line.at_least = bool(line.binds)
+    if line.binds is None:
         line.words += ": not found out whether it binds"
         return line
-    rated = limit.marker.rated
-    line.binds = not base.same_as(free) if rated else not oracle.same(free.objective, base.objective)
     if not rated:
-        line.objective_without = free.objective
-        line.gain_without = max(0.0, oracle.better(free.objective, base.objective)) if line.binds else 0.0
+        line.objective_without = free.objective if line.binds else base.objective
+        gain = 0.0 if free.objective is None else oracle.better(free.objective, base.objective)
+        line.gain_without = max(0.0, gain) if line.binds else 0.0
     line.words = _effect_words(limit, line, unit)
     return line
 
 
+def _binds_so_far(oracle: Oracle, objective: float, free: Answer) -> bool | None:
+    """Whether there is more than an optimum without a limit, by what is known of that; None: it says nothing."""
+
+    def more(value: float | None) -> bool:
+        return value is not None and oracle.better(value, objective) > 0 and not oracle.same(value, objective)
+
+    if more(free.objective):
+        return True
+    return None if free.bound is None or more(free.bound) else False
+
+
+def step(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
+    """Fill in what a step of a binding limit is worth: one solve."""
+    _marginal(oracle, limit, base, line, limit.marker.rated)
+    line.words = _effect_words(limit, line, unit)
+
+
 def ranges(oracle: Oracle, limit: Restriction, base: Answer, line: LimitEffect, unit: str) -> None:
-    """Fill in what a step of a limit is worth and how far it may move; three questions, two of them bisections."""
+    """Fill in how far a limit may move: two questions, each a bisection."""
     rated = limit.marker.rated
     try:
         if line.binds and limit.number:
-            _marginal(oracle, limit, base, line, rated)
             _to_better(oracle, limit, base, line, rated)
         if limit.number and (line.binds or limit.written):
             _to_worse(oracle, limit, base, line, rated)
@@ -101,7 +125,7 @@ def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:
     if line.binds is False:
         text += ": does not bind"
     elif line.gain_without is not None:
-        text += f": binds; without it {_gain(line.gain_without, unit)}"
+        text += f": binds; without it {_gain(line.gain_without, unit, line.at_least)}"
         if line.gain_of_step is not None:
             step = quantity(line.step, limit.unit)
             text += f", at {step} {_gain(line.gain_of_step, unit)}"
@@ -117,8 +141,9 @@ def _effect_words(limit: Restriction, line: LimitEffect, unit: str) -> str:
     return text
 
 
-def _gain(value: float, unit: str) -> str:
-    return f"the plan gets better by {quantity(value, unit)}" if value > 0 else "nothing changes"
+def _gain(value: float, unit: str, at_least: bool = False) -> str:
+    by = "by at least" if at_least else "by"
+    return f"the plan gets better {by} {quantity(value, unit)}" if value > 0 else "nothing changes"
 
 
 # -------------------------------------------------------------------------------------------------- next best plans

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -43,11 +44,22 @@ class Budget:
     reused: int = 0
     what: str = ""
     share: float = math.inf  # seconds that one solve may take now
+    until: float = math.inf  # seconds from the beginning at which what is examined now has had its part
 
     @property
     def left(self) -> float:
-        """Seconds left."""
-        return self.time_limit - (time.perf_counter() - self.began)
+        """Seconds left, of the part that is under way."""
+        return min(self.time_limit, self.until) - self.seconds
+
+    @contextmanager
+    def part(self, of_what_is_left: float) -> Iterator[None]:
+        """Inside, a part of the time that is left is all there is."""
+        before = self.until
+        self.until = self.seconds + of_what_is_left * max(self.left, 0.0)
+        try:
+            yield
+        finally:
+            self.until, self.share = before, math.inf
 
     @property
     def seconds(self) -> float:
@@ -70,9 +82,10 @@ class Budget:
     @property
     def why_over(self) -> str:
         """What ran out."""
-        return (
-            f"the time limit of {self.time_limit:g} s" if self.left <= 0 else f"the limit of {self.max_solves} solves"
-        )
+        if self.left > 0:
+            return f"the limit of {self.max_solves} solves"
+        whole = f"the time limit of {self.time_limit:g} s"
+        return f"their part of {whole}" if self.until < self.time_limit else whole
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,7 @@ class Answer:
     plan: Any = None
     optimal: bool = False
     reason: str = ""
+    bound: float | None = None  # proved: nothing is better
 
     @property
     def headline(self) -> str:
@@ -109,7 +123,7 @@ class Oracle(ABC):
         self.budget = budget
         self.sense = sense
         self._known: list[tuple[dict[Any, Any], bool]] = []
-        self._best: dict[frozenset[Any], Answer] = {}
+        self._best: dict[frozenset[Any], tuple[Answer, float]] = {}  # and the seconds it might take
 
     @abstractmethod
     def limits(self) -> list[Restriction]:
@@ -150,19 +164,22 @@ class Oracle(ABC):
         return found
 
     def best(self, settings: Settings) -> Answer:
-        """The optimum.
+        """The optimum, or what is known of it; asked again where there is more time than before.
 
         Raises:
             OutOfBudgetError: nothing is left to solve with.
         """
         key = frozenset((id(r), repr(v)) for r, v in settings.items())
-        if key in self._best:
+        seconds = min(self.budget.left, self.budget.share)
+        known, tried = self._best.get(key, (None, 0.0))
+        if known is not None and (known.optimal or known.feasible is False or seconds <= 2 * tried):
             self.budget.reused += 1
-        else:
-            self._best[key] = answer = self.solve(settings, 0.0)
-            if answer.feasible is not None and all(isinstance(r, Restriction) for r in settings):
-                self._known.append((dict(settings), answer.feasible))
-        return self._best[key]
+            return known
+        answer = self.solve(settings, 0.0)
+        self._best[key] = answer, seconds
+        if answer.feasible is not None and all(isinstance(r, Restriction) for r in settings):
+            self._known.append((dict(settings), answer.feasible))
+        return answer
 
     def better(self, a: float, b: float) -> float:
         """How much better a is than b, in the objective's unit."""
@@ -249,7 +266,7 @@ class InstanceOracle(Oracle):
         if outcome.plan is None:
             return Answer(False if outcome.status == "infeasible" else None, reason=reason)
         objective = float(self.form.objective(outcome.plan))
-        return Answer(True, objective, outcome.plan, outcome.status == "optimal", reason)
+        return Answer(True, objective, outcome.plan, outcome.status == "optimal", reason, outcome.bound)
 
     def _tables_of(self, problem: Any) -> Any:
         """Tables; the last ones again where the formulation says that they serve."""

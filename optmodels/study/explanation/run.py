@@ -20,6 +20,12 @@ from optmodels.study.explanation.thresholds import TOLERANCE, relative_change
 TIME_LIMIT = 120.0
 MAX_SOLVES = 1000
 NEXT_PLANS = 3
+# Of the time that is left when it is their turn, at most:
+OF_LIMITS = 0.5  # whether limits bind
+OF_STEPS = 0.3  # what a little more of one is worth
+OF_NEXT_PLANS = 0.5  # the next best plans
+OF_RANGES = 0.5  # how far binding limits may move; prices have the rest
+SOLVES = 3.0  # times as long as the unchanged instance took that one with a limit dropped may take
 
 DEFINITIONS = {
     "conflict": "limits that have no plan together, all further limits of the file dropped; each can be left out",
@@ -187,34 +193,29 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
     limits, rest = oracle.examined()
     if rest:
         document.skipped.append(rest)
-    for i, limit in enumerate(limits):  # what binds comes first: none may take the others' time
-        budget.what = f"limit {i + 1} of {len(limits)}: {limit.words()}"
-        budget.share = budget.left / 2 / (len(limits) - i)
-        try:
-            document.limits.append(margins.effect(oracle, limit, base, document.unit))
-        except OutOfBudgetError:
-            names = listed([r.words() for r in limits[i:]])
-            document.skipped.append(f"{budget.why_over} was reached before these limits: {names}")
-            break
-    budget.share = math.inf
+    limits = sorted(limits, key=importance)
+    with budget.part(OF_LIMITS):
+        _effects(oracle, limits, base, document)
     movable = [found for found in zip(limits, document.limits, strict=False) if found[0].number]
     by_gain = sorted(movable, key=lambda found: -_weight(found[1]))
     binding = [found for found in by_gain if found[1].binds]
     loose = [found for found in by_gain if found[1].binds is False]
-    _ranges(oracle, base, binding, document)
     priced, every = oracle.priced()
     if not every:
         document.skipped.append("prices and next best plans: the instance marks no prices")
-        _ranges(oracle, base, loose, document)
-        return
+    with budget.part(OF_STEPS if every else 1.0):
+        _steps(oracle, base, binding, document)
     following: list[Answer] = []
-    budget.what = "the next best plans"
-    try:
-        for line, answer in margins.next_plans(priced, every, base, wanted, document.unit):
-            document.next_plans.append(line)
-            following.append(answer)
-    except OutOfBudgetError:
-        document.skipped.append(f"next best plans after {len(following)}: {budget.why_over} was reached")
+    with budget.part(OF_NEXT_PLANS):
+        budget.what = "the next best plans"
+        try:
+            for line, answer in margins.next_plans(priced, every, base, wanted, document.unit) if every else ():
+                document.next_plans.append(line)
+                following.append(answer)
+        except OutOfBudgetError:
+            document.skipped.append(f"next best plans after {len(following)}: {budget.why_over} was reached")
+    with budget.part(OF_RANGES if every else 1.0):
+        _ranges(oracle, base, binding, document)
     asked = margins.worth_asking(base, following, every)
     for i, (offer, is_bought) in enumerate(asked):
         budget.what = f"price of {offer.words}"
@@ -225,3 +226,53 @@ def _feasible(oracle: Oracle, base: Answer, document: Explanation, wanted: int) 
             document.skipped.append(f"{budget.why_over} was reached before the prices of {names}")
             break
     _ranges(oracle, base, loose, document)
+
+
+def importance(limit: Restriction) -> tuple[bool, ...]:
+    """What comes first: what the file says before defaults, numbers before lists, what the problem is about last."""
+    return bool(limit.marker.scope), not limit.written, not limit.number
+
+
+def _effects(oracle: Oracle, limits: Sequence[Restriction], base: Answer, document: Explanation) -> None:
+    """Whether limits bind, the most important first; those not found out again with what time is left.
+
+    None may take the others' time, unless that is less than a solve of the instance takes: then as many as there is
+    time for are examined, in place of none.
+    """
+    budget, began, once = oracle.budget, oracle.budget.seconds, oracle.budget.seconds
+    lines = document.limits
+    try:
+        for i, limit in enumerate(limits):
+            budget.what = f"limit {i + 1} of {len(limits)}: {limit.words()}"
+            budget.share = max(budget.left / (len(limits) - i), SOLVES * once)
+            lines.append(margins.effect(oracle, limit, base, document.unit))
+        open_ = [i for i, line in enumerate(lines) if line.binds is None]
+        for k, i in enumerate(open_):
+            budget.what = f"limit {i + 1} of {len(limits)} again: {limits[i].words()}"
+            budget.share = budget.left / (len(open_) - k)
+            lines[i] = margins.effect(oracle, limits[i], base, document.unit)
+    except OutOfBudgetError:
+        left = len(limits) - len(lines)
+        if not left:
+            return  # what is not found out says so itself
+        said = f"{budget.why_over} was reached before these {left} of {len(limits)} limits: "
+        said += listed([r.words() for r in limits[len(lines) :]])
+        if lines and budget.left <= 0:
+            needed = once + (budget.seconds - began) * len(limits) / len(lines) / OF_LIMITS
+            said += f"; at this pace --time-limit {math.ceil(needed / 10) * 10} reaches all"
+        document.skipped.append(said)
+
+
+def _steps(
+    oracle: Oracle, base: Answer, binding: Sequence[tuple[Restriction, LimitEffect]], document: Explanation
+) -> None:
+    """What a little more of each binding limit is worth, the most valuable first."""
+    for i, (limit, line) in enumerate(binding):
+        oracle.budget.what = f"a little more than {limit.words()}"
+        try:
+            margins.step(oracle, limit, base, line, document.unit)
+        except OutOfBudgetError:
+            names = listed([r.words() for r, _ in binding[i:]])
+            document.skipped.append(f"{oracle.budget.why_over} was reached before what a little more of these is worth:"
+                                    f" {names}")  # fmt: skip
+            return
