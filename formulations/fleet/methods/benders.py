@@ -91,7 +91,7 @@ class _Cuts:
         reduced = self.cost - self.of_shares.T @ y
         gain = np.zeros((self.W, self.P))
         gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
-        worth, self.mix = worth_of_room(gain, self.each, self.mix)
+        worth, self.mix = worth_of_room(gain, self.each, self.mix, np.zeros(self.P))
         sides = np.where(y > 0, self.low, np.where(y < 0, self.high, 0.0)) * y
         free = np.minimum(reduced[m.s.columns], 0.0) * self.compiled.upper[m.s.columns]
         least = float(sides.sum() + free.sum()) - SAFE * float(np.abs(sides).sum() + np.abs(free).sum())

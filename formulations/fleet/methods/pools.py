@@ -338,7 +338,7 @@ class Tree:
             if self.reached():
                 break
             if node is None and self.suggested:
-                node, diving = (self.proved, next(self.tie), self.suggested.pop()), True
+                node, diving = (self.proved, next(self.tie), self.suggested.pop(), None), True
             elif node is None:  # down to a leaf now and then, else where the bound is least
                 diving = self.nodes >= dive
                 dive = self.nodes + DIVE if diving else dive
