@@ -28,10 +28,9 @@ from formulations.fleet.making import Choice
 from formulations.fleet.methods.pools import OF_POINTS, Tree, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
-from optmodels.errors import SolverError
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
 from optmodels.solver.cancel import cancelled, caught_interrupt
-from optmodels.solver.highs import Relaxed, verify
+from optmodels.solver.highs import Relaxed
 from optmodels.solver.session import Session
 
 Array = npt.NDArray[np.float64]
@@ -220,13 +219,10 @@ class _Search:
 
     def take(self, x: Array) -> bool:
         """Keep a point if it is feasible by our own arrays, and the best; whether it is feasible."""
-        try:
-            x = verify(self.cuts.compiled, x)
-        except SolverError:
-            return False
-        if self.tree.take(x):
+        found = self.tree.whole.feasible(x)
+        if found is not None and self.tree.keep(found):
             self.tree.told()
-        return True
+        return found is not None
 
     def add(self, program: _Program) -> float:
         """The cut at the prices of a program just solved; what it says where no deployment is."""

@@ -94,6 +94,25 @@ class _Whole:
         total = own.sum(axis=0)
         self.mix = np.where(total > 0, 0.95 * own / np.where(total > 0, total, 1.0) + 0.05 * self.mix, self.mix)
 
+    def feasible(self, x: Array) -> Array | None:
+        """The point as our own arrays allow it, shares where deployments are; None if there is no such point."""
+        full = self.compiled
+        n = x[self.model.n.columns]
+        some = np.append(n > 0.5, True)  # the last: of no point
+        columns, rows = np.flatnonzero(some[self.of_column]), np.flatnonzero(some[self.of_row])
+        part = replace(
+            full, costs=full.costs[:, columns], A=full.A.tocsr()[rows][:, columns].tocsc(),
+            row_lower=full.row_lower[rows], row_upper=full.row_upper[rows], lower=full.lower[columns],
+            upper=full.upper[columns], integer=full.integer[columns],
+            column_names=[full.column_names[j] for j in columns], row_names=[full.row_names[i] for i in rows],
+        )  # fmt: skip
+        found = np.zeros_like(x)
+        try:
+            found[columns] = verify(part, x[columns])
+        except SolverError:
+            return None
+        return found if full.violation(found) is None else None
+
     def outside(self, y: Array, of_group: Array, inside: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
         """What points outside S may add to a bound, ≤ 0 each, (P,); and their reduced costs, (P,), at most.
 
@@ -280,10 +299,11 @@ class Tree:
 
     def take(self, x: Array) -> bool:
         """Keep a point if it is feasible by our own arrays, and the best; whether it is."""
-        try:
-            x = verify(self.whole.compiled, x)
-        except SolverError:
-            return False
+        found = self.whole.feasible(x)
+        return found is not None and self.keep(found)
+
+    def keep(self, x: Array) -> bool:
+        """Keep a feasible point if it is the best; whether it is."""
         usd = float(self.whole.compiled.costs[0] @ x + self.whole.compiled.offsets[0])
         if usd >= self.usd:
             return False
