@@ -35,3 +35,24 @@ def test_it_is_left_out_when_asked_and_the_check_knows(instance):
     assert result.log["left_out"] == ["the replay out of sample"]
     assert "replay" in result.report
     assert optmodels.check(result).ok
+
+
+def test_a_plan_that_refuses_does_so_to_requests_that_it_was_not_made_for_too():
+    """One engine, thrice what it can serve: who admits everybody that may be in time keeps a tenth of what the plan does."""
+    mix = [
+        {"name": name, "share": 0.5, "prompt_tokens": prompt, "output_tokens": output, "slo_factor": [1.5, 3.0],
+         "model": "llama-3.1-8b"}
+        for name, prompt, output in (("short", [200, 1000], [50, 100]), ("long", [2000, 6000], [200, 400]))
+    ]  # fmt: skip
+    trace = {"generated": {"requests_per_s": 20, "duration_s": 60, "cv": 1, "seed": 1, "mix": mix}}
+    result = optmodels.solve({
+        "formulation": "orchestration", "schema": 1, "name": "more than can be served", "serving": "continuous",
+        "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]}, "models": [{"model": "llama-3.1-8b"}],
+        "candidates": {"tp": [1], "batch": [16, 64]}, "latency": {"model": "default"}, "requests": {"trace": trace},
+    })  # fmt: skip
+    assert result.plan["dispatcher"]["refuse_rest"]
+    shares = result.report["out_of_sample"]["attainment"]
+    assert shares["replayed"] > 0.9 * shares["predicted"] > 0.3
+    assert shares["out_of_sample"] > 0.85 * shares["replayed"]
+    all_in = result.report["replay"]["policies"]["earliest_finish"]["attainment"]
+    assert all_in < 0.2 * shares["out_of_sample"]

@@ -104,7 +104,8 @@ class _Whole:
             full, costs=full.costs[:, columns], A=full.A.tocsr()[rows][:, columns].tocsc(),
             row_lower=full.row_lower[rows], row_upper=full.row_upper[rows], lower=full.lower[columns],
             upper=full.upper[columns], integer=full.integer[columns],
-            column_names=[full.column_names[j] for j in columns], row_names=[full.row_names[i] for i in rows],
+            column_names=[full.column_names[j] for j in columns.tolist()],
+            row_names=[full.row_names[i] for i in rows.tolist()],
         )  # fmt: skip
         found = np.zeros_like(x)
         try:
