@@ -192,7 +192,7 @@ def _evened(tables: FleetTables, choice: Choice) -> Choice:
     for t in range(len(choice.n)):
         alike: dict[tuple[object, ...], list[int]] = {}
         for p in np.flatnonzero((choice.n[t] > 0) & (x.stage == BOTH)):
-            own = x.model[p], x.slots[p], x.rho[p], x.service_cap_s[p], x.spot[p] and x.pool[p]
+            own = x.model[p], x.slots[p], x.rho[p], x.service_cap_s[p], x.pool[p] if x.spot[p] else None
             key = (*own, x.level[p].tobytes(), *(c[:, p].tobytes() for c in columns))
             alike.setdefault(key, []).append(int(p))
         for group in (np.array(g) for g in alike.values() if len(g) > 1):

@@ -246,6 +246,16 @@ class _Fleet:
         s = self.points[i].serves[k]
         return self.demands[s.demand].rates[t] * max(s.takes)
 
+    def _felt(self, load: dict[int, float]) -> dict[int, float]:
+        """Loads that do not vanish beside a deployment or the others: the solver would drop them in silence.
+
+        Those that would are left out where limits are read generously, and taken for more where strictly.
+        """
+        least = max(1e-10 * max(load.values(), default=1.0), 1e-10)
+        if self.loose > 1:
+            return {x: v for x, v in load.items() if v > least}
+        return {x: max(v, 1.01 * least) for x, v in load.items() if v > 0}
+
     def _serving(self, t: int) -> None:
         for (u, name), column in self.s.items():
             if u == t:
@@ -265,7 +275,7 @@ class _Fleet:
             mine = {self.x[t, i, k]: s for k, s in enumerate(q.serves) if (t, i, k) in self.x}
             for each in zip(*(s.takes for s in mine.values()), strict=True):
                 loads = {x: self.demands[s.demand].rates[t] * a for (x, s), a in zip(mine.items(), each, strict=True)}
-                self.m.row({**_felt(loads), self.n[t, i]: -self.loose}, high=0)
+                self.m.row({**self._felt(loads), self.n[t, i]: -self.loose}, high=0)
             for x in mine:  # one deployment at least where anything is served, however little load it is
                 self.m.row({x: 1.0, self.n[t, i]: -1.0}, high=0)
 
@@ -383,7 +393,7 @@ class _Fleet:
             }  # fmt: skip
             if r.lost is not None:
                 on = self.m.variable(0.0, 0.0, 1.0, whole=True)  # it serves something; an idle one may be lost whole
-                self.m.row({**_felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
+                self.m.row({**self._felt(load), **dict.fromkeys(count, -self.loose), on: float(r.lost)}, high=0)
                 for x in load:  # one deployment at least is left of a pool that serves anything
                     self.m.row({x: 1.0, on: -1.0}, high=0)
                     self.m.row({x: 1.0, **dict.fromkeys(count, -1.0), on: float(r.lost)}, high=0)
@@ -428,7 +438,7 @@ class _Fleet:
         # A pool of idle deployments need not survive; whether it is one of `pools` is left open.
         idle = self.m.variable(high=math.inf if self.loose > 1 else 0.0)
         self.m.row({**count, **sizes, idle: -1.0}, 0, 0)
-        self.m.row({**_felt(load), **left}, high=0)
+        self.m.row({**self._felt(load), **left}, high=0)
         for x in load:
             self.m.row({x: 1.0, **left}, high=0)
         return choice
@@ -535,12 +545,6 @@ class _Fleet:
                 return max(new, ratio)
             ratio = new
         raise UnsettledError("reference: the ratio does not settle")
-
-
-def _felt(load: dict[int, float]) -> dict[int, float]:
-    """Loads without those that vanish beside a deployment or the others: the solver would drop them in silence."""
-    least = 1e-10 * max(load.values(), default=1.0)
-    return {x: v for x, v in load.items() if v > max(least, 1e-10)}
 
 
 def _demands(p: Fleet, w: FleetWorkload, data: Instance) -> Iterator[Demand]:

@@ -46,8 +46,10 @@ def test_instances_that_once_differed(file: str) -> None:
     4·10⁻⁶ off (cost efficiency 1663); a service that no machine can serve, at a price of being unserved (reserved
     capacity 341), and at a demand below HiGHS's tolerance (1137); flows that are the rounding of 10¹⁵ requests/s (693);
     users out of reach whose demand is 0 in every scenario (717), and a service that no machine can serve (70258, made
-    small); prefill and decode machines with more engines than there are requests (cost efficiency 789 and 818). Others
-    are kept whole: seeds mean other instances whenever a generator learns a field.
+    small); prefill and decode machines with more engines than there are requests (cost efficiency 789 and 818);
+    machines alike on spot and not, filled equally beyond what may be on spot, and loads that only the reference lost
+    (fleet 101402 and 101156, made small). Others are kept whole: seeds mean other instances whenever a generator
+    learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"

@@ -38,7 +38,7 @@ def test_it_is_left_out_when_asked_and_the_check_knows(instance):
 
 
 def test_a_plan_that_refuses_does_so_to_requests_that_it_was_not_made_for_too():
-    """One engine, thrice what it can serve: who admits everybody that may be in time keeps a tenth of what the plan does."""
+    """One engine, thrice what it can serve: admitting all who may be in time keeps a tenth of what the plan does."""
     mix = [
         {"name": name, "share": 0.5, "prompt_tokens": prompt, "output_tokens": output, "slo_factor": [1.5, 3.0],
          "model": "llama-3.1-8b"}
