@@ -194,7 +194,7 @@ class AttainmentRounds:
         if self.copies and t.case.trace is not None:
             trace = resampled(t.case.trace, drawn)
         requests = requests_of(t, trace, drawn)
-        shares = shares_of(t, p, own=trace is None)
+        shares = shares_of(t, p, None if trace is None else requests)
         way = p.online if p.online is not None and p.dispatcher.policy == "planned" else p.dispatcher
         models = len(t.case.models)
         if not p.instances or not len(requests):

@@ -90,7 +90,7 @@ def replay(
     requests = requests_of(t, None if own else trace, options.seed)
     if own and trace is not None:  # the same requests, whose lengths may be known with error
         requests = replace(requests, expected_output_tokens=trace.expected_output_tokens, prefixes=trace.prefixes)
-    cluster, shares = cluster_of(t, p), shares_of(t, p, own=own)
+    cluster, shares = cluster_of(t, p), shares_of(t, p, None if own else requests)
     # Names are for batches that keep their limit.
     named = name_requests(t, p) if own and options.controller is None else None
     rows, notes = {}, []
@@ -249,7 +249,8 @@ def _judged(
     def score(way: Dispatcher, named: Named | None = None, p: OrchestrationPlan = p) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))
 
-    others, by_all = _others(t, seed), shares_of(t, p, own=t.case.trace is None)
+    others = _others(t, seed)
+    by_all = shares if t.case.trace is None else shares_of(t, p, others)
 
     def lesser(way: Dispatcher, own: float, p: OrchestrationPlan = p) -> float:
         """Of its score on the plan's requests and on others, as many."""
@@ -395,11 +396,12 @@ def divided(
     return replace(requests, group=group), replace(cluster, group=side)
 
 
-def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) -> Shares:
+def shares_of(t: OrchestrationTables, p: OrchestrationPlan, others: Requests | None = None) -> Shares:
     """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
 
-    What the plan does not admit may be refused. On requests other than the instance's `own` the shares over all bins
-    are followed.
+    What the plan does not admit may be refused. Of requests `others` than the instance's own, whose bins it does not
+    know, a class gets its shares over all bins; one that it admits in part as many a second as it does, at most all.
+    Nobody is refused of requests that ask for no more tokens a second than it admits.
 
     Raises:
         InputError: the plan's classes or bins are not the instance's, or a share is no number of requests.
@@ -414,11 +416,36 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, own: bool = True) ->
     admitted = np.zeros((t.bins, len(t.classes), max(1, len(p.configurations))))
     np.add.at(admitted, (np.array(s.bin, dtype=np.int64), np.array(s.request_class, dtype=np.int64),
                          np.array(s.configuration, dtype=np.int64)), np.array(s.admitted))  # fmt: skip
-    arrivals = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
-    overall = admitted.sum(axis=0) / np.maximum(arrivals.sum(axis=0), 1e-12)
-    came = arrivals > 1e-9
-    weight = np.where(came, admitted / np.where(came, arrivals, 1.0), overall) if own else overall[None]
+    refuse = bool(admitted.any())
+    if others is None:
+        arrivals = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
+        came = arrivals > 1e-9
+        overall = admitted.sum(axis=0) / np.maximum(arrivals.sum(axis=0), 1e-12)
+        weight = np.where(came, admitted / np.where(came, arrivals, 1.0), overall)
+    else:
+        some, asks = _on_others(t, admitted.sum(axis=0), others)
+        weight, refuse = some[None], refuse and asks
     weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
     kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
-    refuse = bool(admitted.any())
-    return Shares(kind, np.ascontiguousarray(weight), t.bin_s if own else np.inf, refuse_rest=refuse)
+    return Shares(kind, np.ascontiguousarray(weight), t.bin_s if others is None else np.inf, refuse_rest=refuse)
+
+
+def _on_others(t: OrchestrationTables, admitted: Array, others: Requests) -> tuple[Array, bool]:
+    """Shares of other requests, (K, J), of what is admitted of the own, (K, J); whether they ask for more than that."""
+    q, own = t.classes, t.case.trace
+    span_s = t.bins * t.bin_s if own is None else own.duration_s
+    other_s = float(np.ptp(others.arrival_s)) if len(others) else 0.0
+    if not min(span_s, other_s) > 0:  # at once: there are no rates
+        span_s = other_s = 1.0
+    came = np.asarray(q.arrivals, dtype=float).sum(axis=1)
+    comes = np.bincount(others.klass[others.klass >= 0], minlength=len(q)) / other_s
+    shares: Array = admitted / np.maximum(came, 1e-12)[:, None]
+    asked = float((others.prompt_tokens + others.output_tokens).sum()) / other_s
+    if asked <= float(admitted.sum(axis=1) @ (q.prompt_tokens + q.output_tokens)) / span_s:
+        for m in np.unique(q.model):  # whom the plan would refuse goes where the model's others go
+            mine, nobody = q.model == m, ~admitted.any(axis=1)
+            shares[mine & nobody] = admitted[mine].sum(axis=0) / max(float(admitted[mine].sum()), 1e-300)
+        return shares, False
+    partly = shares.sum(axis=1) < 1 - 1e-9
+    scarcer = np.where(partly & (comes > 0), came / span_s / np.where(comes > 0, comes, 1.0), 1.0)
+    return shares * scarcer[:, None], True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from orchestration_cases import two_models
 
@@ -45,14 +46,18 @@ def test_a_plan_that_refuses_does_so_to_requests_that_it_was_not_made_for_too():
         for name, prompt, output in (("short", [200, 1000], [50, 100]), ("long", [2000, 6000], [200, 400]))
     ]  # fmt: skip
     trace = {"generated": {"requests_per_s": 20, "duration_s": 60, "cv": 1, "seed": 1, "mix": mix}}
-    result = optmodels.solve({
+    instance = optmodels.load({
         "formulation": "orchestration", "schema": 1, "name": "more than can be served", "serving": "continuous",
         "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]}, "models": [{"model": "llama-3.1-8b"}],
         "candidates": {"tp": [1], "batch": [16, 64]}, "latency": {"model": "default"}, "requests": {"trace": trace},
     })  # fmt: skip
+    result = optmodels.solve(instance)
     assert result.plan["dispatcher"]["refuse_rest"]
     shares = result.report["out_of_sample"]["attainment"]
     assert shares["replayed"] > 0.9 * shares["predicted"] > 0.3
     assert shares["out_of_sample"] > 0.85 * shares["replayed"]
+    own = instance.resolve().trace
+    few = optmodels.replay(result, own.take(np.arange(0, len(own), 10)))["report"]  # fewer than one engine can serve
+    assert few["policies"]["planned_shares"]["attainment"] >= few["policies"]["earliest_finish"]["attainment"] - 0.02
     all_in = result.report["replay"]["policies"]["earliest_finish"]["attainment"]
     assert all_in < 0.2 * shares["out_of_sample"]
