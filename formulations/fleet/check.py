@@ -585,6 +585,11 @@ def _needed(lines: list[DeploymentLine], full: float) -> float:
     return sum(d.load_level * sum(s.load for s in d.serves) for d in lines) / full
 
 
+def _spare(count: int, needed: float, rounding: float) -> int:
+    """Deployments that may be lost; `rounding` is relative where more than one is needed."""
+    return math.floor(count - needed + rounding * max(1.0, needed))
+
+
 def _reserve(found: Findings, problem: Fleet, models: Models, q: PeriodLine) -> None:
     r = problem.reserve
     if r is None:
@@ -601,7 +606,7 @@ def _reserve(found: Findings, problem: Fleet, models: Models, q: PeriodLine) -> 
             left = max(count - r.lost, 0)
             found.at_most(f"{q.name}: load of {name} after losing {r.lost}", needed, left, "deployments")
         else:
-            miss = _too_many(count, math.floor(count - needed + 1e-7), _lost_share(problem, machines))
+            miss = _too_many(count, _spare(count, needed, SLACK), _lost_share(problem, machines))
             allowed = (1 - (r.survive_probability or 0.0)) / r.pools
             found.at_most(f"{q.name}: probability that {name} loses too many", miss, allowed)
 
@@ -620,9 +625,9 @@ def _spot(found: Findings, problem: Fleet, models: Models, p: FleetPlan) -> None
         joint = [1.0, 1.0]
         for machines, members in _pools(models, q, True).values():
             count, u = sum(d.count for d in members), _lost_share(problem, machines)
-            spare = count - _needed(members, full)
+            needed = _needed(members, full)
             for i, rounding in enumerate((-SLACK, SLACK)):
-                joint[i] *= 1 - _too_many(count, math.floor(spare + rounding), u)
+                joint[i] *= 1 - _too_many(count, _spare(count, needed, rounding), u)
         low, high = min(low, joint[0]), min(high, joint[1])
     stated, slack = p.survival_probability, SLACK * (1 - low) + 1e-12
     if stated is None or not low - slack <= stated <= high + slack:

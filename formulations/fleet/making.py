@@ -29,6 +29,7 @@ from optmodels.serving.queueing import variability, waiting
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
+ROUNDING = 1e-6  # of loads: by which a solver's capacities may be exceeded
 NOISE = 1e-6  # of what is served of a demand: the tolerance of `demand_met`
 
 
@@ -222,7 +223,7 @@ def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
             mine = points.pool == pool
             count = int(choice.n[t, mine].sum())
             needed = float((used[t, mine] * points.rho[mine]).sum()) / full
-            lost = int(np.floor(count - needed + 1e-9))
+            lost = int(np.floor(count - needed + ROUNDING * max(1.0, needed)))
             q = float(points.unavailable[mine].max())
             joint *= (1.0 if lost >= count else float(bdtr(lost, count, q))) if lost >= 0 else 0.0
         worst = min(worst, joint)

@@ -516,7 +516,8 @@ class _Fleet:
             missed = self._minimum(served)
             return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
-        return self._best_ratio(served, usd)
+        ratio = self._best_ratio(served, usd)
+        return None if self.loose == 1 and not ratio else ratio  # strictly read, a fleet that serves nothing is none
 
     def _minimum(self, objective: dict[int, float]) -> Solution | None:
         """The least value of an objective; the programme is as before."""
