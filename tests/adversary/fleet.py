@@ -540,6 +540,7 @@ class _Fleet:
                 return None
             x = found.x
             tokens = whole - math.fsum(c * x[i] for i, c in served.items())
+            tokens *= tokens > 1e-9 * whole  # less is what tolerances leave
             cost = math.fsum(c * x[i] for i, c in usd.items())
             new = tokens / cost
             if new <= ratio * (1 + 1e-9):
