@@ -400,7 +400,7 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, others: Requests | N
     """The plan's shares for the dispatcher: of the requests of a class arriving in a bin, how many to each kind.
 
     What the plan does not admit may be refused. Of requests `others` than the instance's own, whose bins it does not
-    know, a class gets its shares over all bins; one that it admits in part as many a second as it does, at most all.
+    know, a class gets its shares over all bins; one that it admits in part no more a second than it does.
     Nobody is refused of requests that ask for no more tokens a second than it admits.
 
     Raises:
@@ -448,4 +448,4 @@ def _on_others(t: OrchestrationTables, admitted: Array, others: Requests) -> tup
         return shares, False
     partly = shares.sum(axis=1) < 1 - 1e-9
     scarcer = np.where(partly & (comes > 0), came / span_s / np.where(comes > 0, comes, 1.0), 1.0)
-    return shares * scarcer[:, None], True
+    return shares * np.minimum(scarcer, 1.0)[:, None], True
