@@ -182,7 +182,8 @@ def extremes(model: Compiled) -> str | None:
         if len(counted) and model.integer.any() and counted.max() > SPREAD * counted.min():
             return f"coefficients reach from {counted.min():.2g} to {counted.max():.2g}"
         # A continuous column is as large as it takes to fill a row, or as its bounds allow.
-        large = np.minimum(span, _row_sizes(model, i, j, a, np.ones(len(model.lower)))[i] / a)
+        with np.errstate(over="ignore"):
+            large = np.minimum(span, _row_sizes(model, i, j, a, np.ones(len(model.lower)))[i] / a)
         narrow = np.flatnonzero(counts & ~model.integer[j] & (large < NARROW))
         if len(narrow):
             k = narrow[large[narrow].argmin()]

@@ -155,6 +155,7 @@ def test_what_is_extreme_is_named():
     tiny = compiled([1.0, 1.0], [[1.0, 1e-11]], 0.0, 1.0, 0.0, [1.0, INF], [True, False])
     assert "row[0]" in extremes(replace(tiny, upper=np.array([1.0, 1e9])))
     assert extremes(replace(tiny, upper=np.array([1.0, 0.05]))) is None  # rounding beside one
+    assert extremes(compiled([1.0, 1.0], [[1.0, 1e-320]], 1.0, INF, 0.0, 10.0, False)) is None  # fuzz 154542: overflow
     assert extremes(compiled([1.0], [[1.0]], 0.0, INF, 0.0, 1e8, True)) == "the whole number x[0] may be 1e+08"
     assert "right-hand side of row[0]" in extremes(compiled([1.0], [[1.0]], 1e12, INF, 0.0, INF, False))
     assert "costs of x[1] and x[0]" in extremes(compiled([1e6, 1e-6], [[1.0, 1.0]], 1.0, INF, 0.0, INF, False))
