@@ -20,7 +20,7 @@ from optmodels.solver.linking import linked
 from optmodels.solver.otherwise import way
 from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
-from optmodels.solver.scaling import Scaled, scaled
+from optmodels.solver.scaling import REFUSED, Scaled, scaled
 from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
@@ -215,8 +215,9 @@ class _Solve:
         held, at = seen.model.costs[k - 1], x / seen.column
         index = np.flatnonzero(held)
         if len(index):
-            value = float(held @ at)
-            session.add_row(-np.inf, value + 1e-9 * max(1.0, abs(value)), index, held[index])
+            unit = max(1.0, float(np.abs(held).max()) / REFUSED)
+            value = float(held @ at) / unit
+            session.add_row(-np.inf, value + 1e-9 * max(1.0, abs(value)), index, held[index] / unit)
         session.set_costs(seen.model.costs[k], float(seen.model.offsets[k]))
         session.warm_start(dict(enumerate(map(float, at))))
         better = session.point() if session.run() == "optimal" else None
