@@ -41,8 +41,8 @@ def test_instances_that_once_differed(file: str) -> None:
     end after the last bin (orchestration 357); a sum that cancels (reserved capacity 220); experts that no layer has
     (fleet 209); no engine at all, one whose cache has no end as every layer has a window, and a crowd and work that are
     largest after the last bin (orchestration 13, 80 and 215); coefficients over twelve orders, pools without load,
-    equal service times, and a budget for one idle deployment (fleet 1361, 1368, 1753 and 1801); both stages of
-    a request on spot (fleet 731); an E2E thousands of times longer at another offload ratio, where the solver's was
+    equal service times, and a budget for one idle deployment (fleet 1361, 1368, 1753 and 1801); both stages of a
+    request on spot (fleet 731); an E2E thousands of times longer at another offload ratio, where the solver's was
     4·10⁻⁶ off (cost efficiency 1663); a service that no machine can serve, at a price of being unserved (reserved
     capacity 341), and at a demand below HiGHS's tolerance (1137); flows that are the rounding of 10¹⁵ requests/s (693);
     users out of reach whose demand is 0 in every scenario (717), and a service that no machine can serve (70258, made
@@ -50,7 +50,8 @@ def test_instances_that_once_differed(file: str) -> None:
     machines alike on spot and not, filled equally beyond what may be on spot, and loads that only the reference lost
     (fleet 101402 and 101156), a pool that its load fills but for 5·10⁻⁷, of which rounding decided how many may be lost
     (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose weights
-    are too far apart for a row of HiGHS (104535), made small. Others are kept whole: seeds mean other instances whenever a generator learns a field.
+    are too far apart for a row of HiGHS (104535), made small. Others are kept whole: seeds mean other instances
+    whenever a generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"
