@@ -516,8 +516,7 @@ class _Fleet:
             missed = self._minimum(served)
             return None if missed is None else math.fsum(c * (1.0 - missed.x[i]) for i, c in served.items())
         self.m.row(dict.fromkeys(self.n.values(), 1.0), low=1)
-        ratio = self._best_ratio(served, usd)
-        return None if self.loose == 1 and not ratio else ratio  # strictly read, a fleet that serves nothing is none
+        return self._best_ratio(served, usd)
 
     def _minimum(self, objective: dict[int, float]) -> Solution | None:
         """The least value of an objective; the programme is as before."""
@@ -540,8 +539,9 @@ class _Fleet:
                 return None
             x = found.x
             tokens = whole - math.fsum(c * x[i] for i, c in served.items())
-            tokens *= tokens > 1e-9 * whole  # less is what tolerances leave
             cost = math.fsum(c * x[i] for i, c in usd.items())
+            if self.loose == 1 and tokens <= 1e-9 * whole:
+                return None  # strictly read, what tolerances leave is nothing, and a fleet that serves nothing is none
             new = tokens / cost
             if new <= ratio * (1 + 1e-9):
                 return max(new, ratio)
