@@ -540,7 +540,10 @@ class _Fleet:
             x = found.x
             tokens = whole - math.fsum(c * x[i] for i, c in served.items())
             cost = math.fsum(c * x[i] for i, c in usd.items())
-            if self.loose == 1 and tokens <= 1e-9 * whole:
+            few = tokens <= 1e-9 * whole
+            if few and min(served.values()) < 1e-9 * whole:
+                raise UnsettledError("reference: tokens that vanish beside others")
+            if few and self.loose == 1:
                 return None  # strictly read, what tolerances leave is nothing, and a fleet that serves nothing is none
             new = tokens / cost
             if new <= ratio * (1 + 1e-9):
