@@ -180,11 +180,28 @@ def _sheltered() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _deferred():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which processes inherit
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Ctrl-C waits until the end: a thread of NumPy's, which blocks no signal, hears it for the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = threading.Event()
+    usual = signal.signal(signal.SIGINT, lambda signum, frame: heard.set())
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, usual)
+        if heard.is_set():
+            signal.raise_signal(signal.SIGINT)
 
 
 def _begin() -> None:

@@ -456,6 +456,23 @@ def test_control_c_while_workers_begin_is_left_to_the_parent(tmp_path):
     assert "leaked" not in err
 
 
+def test_control_c_that_another_thread_hears_waits_until_a_worker_is_launched():
+    code = """
+import os, signal, threading, time
+from optmodels.study.pool import _sheltered
+threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+try:
+    with _sheltered():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        print("launched")
+except KeyboardInterrupt:
+    print("heard")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["launched", "heard"]
+
+
 def test_a_solve_imports_no_pyomo():
     """Its import makes a lock for processes, which a worker that is stopped at once would leave behind."""
     code = f"import sys, optmodels; optmodels.solve({str(DAY)!r}); sys.exit('pyomo' in sys.modules)"

@@ -25,7 +25,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.methods.pools import OF_POINTS, Tree, worth_of_room
+from formulations.fleet.methods.columns import on_all
+from formulations.fleet.methods.pools import Tree, Whole, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
 from optmodels.solver import Compiled, Report, Settings, solve_compiled
@@ -51,37 +52,29 @@ ROUNDING_S = 2.0  # for the best fleet of the relaxation's points
 class _Cuts:
     """The model's rows and columns told apart, and the cut of any prices."""
 
-    def __init__(self, model: FleetModel, compiled: Compiled) -> None:
-        self.model, self.compiled = model, compiled
-        m, A = model, compiled.A.tocsr()
-        self.W, self.P = len(m.tables.demands), len(m.tables.points)
-        of_row = np.full(A.shape[0], -1)
-        for family in m.families:
-            if family in OF_POINTS and len(rows := m.rows(family)):
-                of_row[m.positions(family)] = rows.labels[2 if family == "small_shares" else 1]
-        self.of_row = of_row
-        linking = np.flatnonzero(of_row < 0)
+    def __init__(self, whole: Whole) -> None:
+        self.model, self.compiled, self.of_row, self.each = whole.model, whole.compiled, whole.of_row, whole.each
+        m, A, linking = self.model, self.compiled.A.tocsr(), whole.linking
+        self.W, self.P = whole.W, whole.P
         counts = np.diff(A[linking][:, m.n.columns].indptr) > 0
         shares = np.diff(sp.csr_array(A[linking]).indptr) > np.diff(A[linking][:, m.n.columns].indptr)
         self.only_counts, self.linking = linking[counts], linking[~counts]
         self.mixed = bool((counts & shares).any())
         self.of_shares = sp.csc_array(A[self.linking])
         self.of_counts = sp.csr_array(A[self.only_counts][:, m.n.columns])
-        self.cost = compiled.costs[0]
+        self.cost = self.compiled.costs[0]
         self.usd = self.cost[m.n.columns]
         rest = np.ones(A.shape[1], dtype=bool)
         rest[m.n.columns] = False
         self.rest_free = bool((self.cost[rest] == 0).all())  # nothing but deployments costs anything
         self.proper = bool((self.cost >= 0).all()) and rest.sum() == len(m.x.columns) + len(m.s.columns)
-        self.low, self.high = compiled.row_lower[self.linking], compiled.row_upper[self.linking]
+        self.low, self.high = self.compiled.row_lower[self.linking], self.compiled.row_upper[self.linking]
         keys = np.column_stack([m.tables.points.pool, self.usd, self.of_counts.T.toarray()])
         _, self.group = np.unique(keys, axis=0, return_inverse=True)
         self.G = int(self.group.max()) + 1
         self.price = np.zeros(self.G)
         self.price[self.group] = self.usd
-        load = np.where(np.isfinite(m.tables.each_load), m.tables.each_load, 0.0)
-        self.each = load * m.tables.rates[0][None, :, None]  # (Q, W, P)
-        self.mix = np.full((len(load), self.P), 1.0 / len(load))
+        self.mix = np.full((len(self.each), self.P), 1.0 / len(self.each))
 
     def cut(self, y: Array) -> tuple[float, Array]:
         """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows."""
@@ -197,7 +190,7 @@ class _Search:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.cuts = _Cuts(tree.whole.model, tree.whole.compiled)
+        self.cuts = _Cuts(tree.whole)
         self.least: list[float] = []
         self.worth: list[Array] = []
         self.gap = FIRST_GAP
@@ -380,14 +373,7 @@ class _Search:
         seconds = ROUNDING_S if left is None else min(ROUNDING_S, left / 4)
         report = solve_compiled(part.compiled(), replace(self.plain(), gap=self.tree.settings.gap, time_limit=seconds))
         if report.x is not None:
-            self.tree.start(on_all(part.choice(report.x), points, self.cuts.P))
-
-
-def on_all(choice: Choice, points: Index, P: int) -> Choice:
-    """A choice among some points in terms of all P."""
-    n = np.zeros((len(choice.n), P), dtype=np.intp)
-    n[:, points] = choice.n
-    return replace(choice, n=n, p=points[choice.p])
+            self.tree.start(on_all(part.choice(report.x), points, m.tables))
 
 
 def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice | None) -> Report | None:
@@ -412,8 +398,10 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice |
         tree.start(first)
     with caught_interrupt():
         root = search.relaxation()
-        if root is None:
+        if root is None and not search.stopped():
             return None
+        if root is None:
+            return tree.report(cancelled(), "stopped in the relaxation")
         search.best_of(np.flatnonzero(root.counts >= CARRIES))
         turns = {"tree": tree.search(root.as_relaxed()), "cuts": search.search(root)}
         spent = dict.fromkeys(turns, 0.0)

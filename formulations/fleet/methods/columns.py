@@ -351,7 +351,7 @@ def solve(
         return Outcome("no_solution_found", None, relaxed.bound, report.limit, seconds, size, log, report.events)
     bound = relaxed.bound
     usd = report.objective if report.objective is not None else np.inf
-    answer = _on_all(choice, opened, tables)
+    answer = on_all(choice, opened, tables)
     left = (options.time_limit or 25.0) - seconds["solve"]
     if (usd - bound) > WIDE * usd and left > 1:  # few deployments, so that rounding costs much: those nearest in price
         near = np.union1d(opened, np.argsort(relaxed.reduced, kind="stable")[:NEAREST])
@@ -360,7 +360,7 @@ def solve(
         again, better, phases, size = milp(problem, restricted, replace(settings, time_limit=left / 2), start)
         seconds["solve"] += sum(phases.values())
         if better is not None and again.objective is not None and again.objective < usd - 1e-9:
-            usd, answer = again.objective, _on_all(better, near, tables)
+            usd, answer = again.objective, on_all(better, near, tables)
     clock = time.perf_counter()
     # No fleet with a point of larger reduced cost is better than this one: solve on the others, with all their pairs.
     rest = np.flatnonzero(relaxed.reduced <= (usd - bound) * (1 + 1e-9))
@@ -381,7 +381,7 @@ def solve(
             bound = usd
         if better is not None and again.objective is not None and again.objective < usd - 1e-9:
             usd = again.objective
-            answer = _on_all(better, rest, tables)
+            answer = on_all(better, rest, tables)
         seconds["proof"] = sum(more.values())
         limit = again.limit or limit
     gap = relative_gap(usd, bound)
@@ -392,7 +392,7 @@ def solve(
     )  # fmt: skip
 
 
-def _on_all(choice: Choice, points: Index, tables: FleetTables) -> Choice:
+def on_all(choice: Choice, points: Index, tables: FleetTables) -> Choice:
     """A choice of some points as one of all."""
     return replace(choice, n=spread(choice.n, points, len(tables.points)), p=points[choice.p])
 

@@ -329,8 +329,13 @@ def _one_part(
             return found
         log.pop("reason", None)
         log["column_generation"] = "no plan on few points: solved on all"
-    left = None if options.time_limit is None else max(options.time_limit - (time.perf_counter() - began), 0.1)
-    settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
+
+    def settings() -> Settings:
+        """With what is left of the time."""
+        spent = time.perf_counter() - began
+        left = None if options.time_limit is None else max(options.time_limit - spent, 0.1)
+        return Settings(left, options.gap, options.seed, on_event=options.on_event)
+
     first, relaxed, solved = None, -math.inf, None
     if problem.objective == "min_cost":
         alone = tables.alone()
@@ -338,7 +343,7 @@ def _one_part(
         if alone is not tables:  # a plan of all points, but no bound on it
             relaxed, rows = -math.inf, np.flatnonzero(tables.points.stage == BOTH)
             if first is not None:
-                first = _on_all(first, rows, tables)
+                first = fleet_columns.on_all(first, rows, tables)
         by_pools, apart = pools.applies(problem), alone is not tables
         several = by_pools and len(tables.each_load) > 1 and as_usual()
         if pairs > min(SOME_PAIRS if several else math.inf, MANY_PAIRS_APART if apart else math.inf):
@@ -346,16 +351,14 @@ def _one_part(
             model = FleetModel(problem, tables)
             compiled = model.compiled()
             by_cuts = by_pools and pairs > MANY_PAIRS_APART
-            report = benders.solve(model, compiled, settings, first) if by_cuts else None
+            report = benders.solve(model, compiled, settings(), first) if by_cuts else None
             if report is None:
-                found_first, all_points = _of_the_relaxation(model, compiled, replace(settings, on_event=None), log)
+                found_first, all_points = _of_the_relaxation(model, compiled, replace(settings(), on_event=None), log)
                 first = _cheaper(problem, tables, first, found_first)
                 relaxed = max(relaxed, -math.inf if all_points.bound is None else all_points.bound)
-                spent = seconds["relaxation"] = time.perf_counter() - clock
-                if left is not None:
-                    settings = replace(settings, time_limit=max(left - spent, 0.1))
+                seconds["relaxation"] = time.perf_counter() - clock
                 if all_points.x is not None and by_pools:
-                    report = pools.solve(model, compiled, settings, all_points, first)
+                    report = pools.solve(model, compiled, settings(), all_points, first)
             if report is not None:
                 solved = _Solved(report, compiled, model, {"solve": report.seconds}, by_pools=True)
                 first, relaxed = solved.choice or first, max(relaxed, report.bound or -math.inf)
@@ -366,7 +369,7 @@ def _one_part(
             tables = whole.restricted(kept)
             first = None if first is None else replace(first, n=first.n[:, kept])  # none of the others is in it
             log["points_within_the_cost_of_a_plan"] = len(kept)
-        solved = _solve(problem, tables, settings, first)
+        solved = _solve(problem, tables, settings(), first)
     seconds |= solved.seconds
     report_ = solved.report
     if report_.status in ("feasible", "no_solution_found") and math.isfinite(relaxed):
@@ -382,11 +385,11 @@ def _one_part(
         plan = make_plan(tables, answer)
         clock = time.perf_counter()
         if not options.answer_only:
-            plan.shadow_prices = shadow_prices(solved, plan, settings)
+            plan.shadow_prices = shadow_prices(solved, plan, settings())
         seconds["shadow_prices"] = time.perf_counter() - clock
         answer = plan
     elif answer is not None:
-        answer = _on_all(answer, kept, whole)
+        answer = fleet_columns.on_all(answer, kept, whole)
     return Outcome(
         report_.status, answer, report_.bound, report_.limit, seconds, solved.compiled.size, log, report_.events
     )
@@ -395,12 +398,6 @@ def _one_part(
 def _left_open(report: Report, gap: float) -> bool:
     """Whether a search ended by itself without a plan within the gap: of extreme numbers no point is kept."""
     return report.x is None or (report.limit == "gap" and (report.gap is None or report.gap > max(gap, PROVED)))
-
-
-def _on_all(choice: Choice, columns: Any, tables: FleetTables) -> Choice:
-    """A choice among some points in terms of all."""
-    n = fleet_columns.spread(choice.n, columns, len(tables.points))
-    return replace(choice, n=n, p=columns[choice.p])
 
 
 def _of_the_relaxation(
@@ -415,7 +412,7 @@ def _of_the_relaxation(
     log |= {"lp_bound": relaxed.bound, "lp_points": len(used)}
     settings = replace(settings, time_limit=whole / 4)
     found = _solve(model.problem, tables.restricted(used), settings, None).choice
-    return None if found is None else _on_all(found, used, tables), relaxed
+    return None if found is None else fleet_columns.on_all(found, used, tables), relaxed
 
 
 def _cheaper(problem: Fleet, tables: FleetTables, a: Choice | None, b: Choice | None) -> Choice | None:
