@@ -36,13 +36,14 @@ GAP = 1e-3
 HEURISTICS = ("greedy_dp", "greedy_dp_exchange", "maaso_star", "lp_rounding", "alpaserve", "selective_replication")
 ENGINES: dict[str, dict[str, Any] | None] = {
     "default": None,
-    "half": {"waits": 0.5},
+    "half": {"waits": 0.5, "bursts": "none"},
+    "half-two": {"waits": [0.5, 2.0], "bursts": "none"},
     "half-trace": {"waits": 0.5, "bursts": "trace"},
     "one-trace": {"waits": 1.0, "bursts": "trace"},
     "two-trace": {"waits": 2.0, "bursts": "trace"},
     "four-trace": {"waits": 4.0, "bursts": "trace"},
     "half-two-trace": {"waits": [0.5, 2.0], "bursts": "trace"},
-    "one-four-trace": {"waits": [1.0, 4.0], "bursts": "trace"},
+    "one-four": {"waits": [1.0, 4.0], "bursts": "none"},
 }
 
 

@@ -34,6 +34,7 @@ from formulations.orchestration.recomputed_engines import Level, started_between
 from optmodels.plan.findings import Findings
 from optmodels.plan.outcome import CheckReport
 from optmodels.serving.continuous import Stage
+from optmodels.simulation.continuous import DISPATCHERS
 
 Array = npt.NDArray[np.float64]
 Placement = tuple[tuple[str, tuple[int, ...]], ...]  # servers with their GPUs
@@ -244,8 +245,11 @@ def _dispatched(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None
     for name, way in (("dispatcher", d), ("online", online)):
         if way is None:
             continue
-        refuses = way.policy == "planned_shares" or not way.refuse_rest
-        found.require(f"{name}.refuse_rest only of planned_shares", refuses, way.refuse_rest, way.policy)
+        may_refuse = {"planned_shares"} if true.case.problem.continuous is None else set(DISPATCHERS)
+        refuses = way.policy in may_refuse or not way.refuse_rest
+        found.require(f"{name}.refuse_rest only with shares", refuses, way.refuse_rest, way.policy)
+        by_shares = way.policy == "planned_shares" or way.refuse_rest
+        found.require(f"{name}.by_bin only with shares", by_shares or way.by_bin, way.by_bin, way.policy)
         orders = way.overflow_protection or way.queue == "fifo"
         found.require(f"{name}: order by deadline only with overflow protection", orders, way.queue, "fifo")
         if way.policy == "planned":

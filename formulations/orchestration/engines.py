@@ -16,9 +16,9 @@ engine keeps to t as long as no more comes in than these capacities of one engin
     waiting   Σ (s² + (I − 1)·s̄·s)·w/2ω + Σ s ≤ 1 second a second, s what a prompt occupies the prefill for: prompts
               wait ω/w in the mean
 
-With `Continuous.bursts` ω is the wait at the quantile asked for, w its most over the mean: of a wait that is positive
-with probability ρ and then exponential, the quantile q is ln(ρ/(1 − q))/ρ means, at most 1/(e(1 − q)). Without, w = 1
-and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω/w where I = 1, Poisson arrivals. Of
+ω is the wait at the quantile asked for, w its most over the mean: of a wait that is positive with probability ρ and
+then exponential, the quantile q is ln(ρ/(1 − q))/ρ means, at most 1/(e(1 − q)). With `Continuous.bursts` none ω is the
+mean, w = 1, and I = 1. The waiting row is Pollaczek and Khinchine's W = Σλs²/2(1 − Σλs) ≤ ω/w where I = 1, Poisson. Of
 others the work that comes in a window has the variance Var(s) + I·s̄² a request in place of E[s²], I being the index of
 dispersion of how many come (variance over mean), and W is that over 2(1 − Σλs) in heavy traffic. An engine that gets
 the share p of a stream sees 1 + p(I − 1) of its I if requests are dealt at random (in turn: less); p is what it serves
@@ -185,7 +185,7 @@ class Engine:
         wait = fills * waits * turn * (batch if stage == "prefill" else 1)
         part = min(1.0, at_once / (run * step) / lengths.requests_per_s)
         burst = part * (lengths.dispersion - 1.0) * turn
-        mean_wait = wait / (1.0 if limits.bursts is None else _longest_wait(limits.quantile))
+        mean_wait = wait / (1.0 if limits.bursts == "none" else _longest_wait(limits.quantile))
         if stage == "prefill":  # its crowd is a queue's, as busy as the waits allow, not that of decodes
             others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait)
             load = np.minimum(load, turn / (turn + others))

@@ -143,7 +143,10 @@ class Dispatcher(Document):
     )
     overflow_protection: bool = True
     queue: Queue = Field(default="fifo", description="order in which an instance serves")
-    refuse_rest: bool = Field(default=False, description="planned_shares: refuse what the plan refuses")
+    by_bin: bool = Field(default=True, description="the plan's shares bin by bin; else of a class over all bins")
+    refuse_rest: bool = Field(
+        default=False, description="refuse what the plan's shares leave out; of engines whatever the policy"
+    )
     caution: float = Field(
         default=1.0, ge=0, le=100, description="predictions have tokens take so many times the level's step at least"
     )

@@ -343,6 +343,7 @@ class Memory(Entry):
 
 
 BURST_S = 0.5  # window in which arrivals are counted: about as long as prompts wait for each other
+WAITS = (1.0, 4.0)
 Waits = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
@@ -352,16 +353,15 @@ class Continuous(EngineLimits):
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
         default=0.8, description="deadlines are planned at steps beside a crowd of this quantile"
     )
-    waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] = Field(
-        default=0.5,
-        description="mean wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts;"
-        " of several the plan chooses one for each instance",
-    )
-
-    bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace"] | None = Field(
+    waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] | None = Field(
         default=None,
+        description="wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts; of"
+        " several the plan chooses one for each instance; default: [1, 4], beside change.running 1",
+    )
+    bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace", "none"] = Field(
+        default="trace",
         description="waits hold at the quantile, with arrivals of this index of dispersion (variance over mean of how"
-        " many come in half a second; 1: Poisson; trace: as measured, 1 at least); default: in the mean, Poisson",
+        " many come in half a second; 1: Poisson; trace: as measured, 1 at least); none: in the mean, Poisson",
     )
 
     @model_validator(mode="after")
@@ -373,7 +373,8 @@ class Continuous(EngineLimits):
     @property
     def wait_levels(self) -> tuple[float, ...]:
         """The waits that an engine may be planned for."""
-        return self.waits if isinstance(self.waits, tuple) else (self.waits,)
+        waits = WAITS if self.waits is None else self.waits
+        return waits if isinstance(waits, tuple) else (waits,)
 
     def room(self, drafts: int) -> int:
         """Prompt tokens of a step, beside one of each running request and its drafts."""
@@ -396,7 +397,8 @@ class Certification(Entry):
         " the trace itself, once, or 32 of rates",
     )
     quantile: Annotated[float, Field(ge=0.5, le=0.99)] = Field(
-        default=0.5, description="engine.quantile of the model in a second pass, where replays alone keep the promises"
+        default=0.5,
+        description="engine.quantile of the model in a second pass, without bursts, where replays alone keep promises",
     )
     waits: Waits = Field(default=4.0, description="engine.waits there")
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
@@ -481,19 +483,25 @@ class Orchestration(Problem):
             raise ValueError("latency: {model: default} or another model of engines' steps beside serving: continuous")
         if self.serving == "slots" and self.engine is not None:
             raise ValueError("serving: continuous beside engine: slots have no steps")
-        if self.engine is not None and len(self.engine.wait_levels) > 1 and self.change.running:
+        stated = self.engine is not None and self.engine.waits is not None
+        if self.engine is not None and stated and len(self.engine.wait_levels) > 1 and self.change.running:
             raise ValueError("engine.waits: one beside change.running, which does not say what its engines wait")
         return self
 
     @property
     def continuous(self) -> Continuous | None:
         """The engines' limits; None: MaaSO's slots."""
-        return None if self.serving == "slots" else self.engine or Continuous()
+        if self.serving == "slots":
+            return None
+        limits = self.engine or Continuous()
+        if limits.waits is None and self.change.running:
+            return limits.model_copy(update={"waits": WAITS[0]})
+        return limits
 
     def looser(self) -> Orchestration:
         """The instance whose model a certification's second pass solves."""
         rules, engine = self.certification, self.continuous or Continuous()
-        other = engine.model_copy(update={"quantile": rules.quantile, "waits": rules.waits})
+        other = engine.model_copy(update={"quantile": rules.quantile, "waits": rules.waits, "bursts": "none"})
         return self.model_copy(update={"engine": other})
 
     def resolve(self) -> OrchestrationCase:

@@ -165,7 +165,7 @@ def level(
         served_per_s = load / (turns * each)  # its time over the work of a request
         burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
         wait = waits * turn * (batch if stage == "prefill" else 1)
-        mean_wait = wait if engine.bursts is None else wait / _most_of_mean(engine.quantile)
+        mean_wait = wait if engine.bursts == "none" else wait / _most_of_mean(engine.quantile)
         if stage == "prefill":  # its crowd is a queue's
             busy = min(load, turn / (turn + float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)))
     size = prompt + (0 if stage == "prefill" else output / 2) + costs.drafts

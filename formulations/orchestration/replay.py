@@ -51,11 +51,15 @@ PLANNED = Dispatcher(policy="planned")
 NARROW, WIDE = 0.7, 1.5  # times max_num_seqs as planned: what engines are let in to besides
 OTHER_REQUESTS = 1  # seed of the blocks that requests out of sample are drawn in
 JUDGED_ON = 2  # the same of those that a dispatcher is chosen on
+CAUTIONS = (1.5, 2.0)
+MOST_PROMISING = 3  # ways to send that are tried with every caution
 ENGINES_ONLINE = tuple(
-    Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, caution=caution)
-    for caution in (1.0, 1.5, 2.0)
-    for policy, rest in (
-        ("earliest_finish", False), ("planned_shares", True), ("planned_shares", False), ("least_kv", False),
+    Dispatcher(policy=policy, queue="deadline", refuse_rest=rest, by_bin=by_bin)
+    for policy, rest, by_bin in (
+        ("earliest_finish", False, True), ("least_kv", False, True),
+        ("planned_shares", True, True), ("earliest_finish", True, True), ("least_kv", True, True),
+        ("planned_shares", True, False), ("earliest_finish", True, False), ("least_kv", True, False),
+        ("planned_shares", False, True), ("planned_shares", False, False),
     )
 )  # fmt: skip
 
@@ -187,6 +191,8 @@ def sent(
     way: Dispatcher, options: ReplayOptions, named: Named | None = None,
 ) -> Outcomes:  # fmt: skip
     """One simulation of a plan."""
+    if not way.by_bin:
+        shares = _over_bins(t, shares)
     if t.taken is not None:
         return serve(t, p, requests, shares, way, options)
     if way.policy == "planned":
@@ -259,24 +265,33 @@ def _judged(
         seen = sent(t, p, others, cluster, by_all, way, ReplayOptions(seed=seed))
         return min(own, replayed_score(t, others, seen) * len(requests) / len(others))
 
-    scores = [score(ways[0])]
-    scores += [score(way) for way in ways[1:] if not over()]
-    best, online = -np.inf, ways[0]
-    for k in sorted(range(len(scores)), key=lambda k: -scores[k]):
-        if scores[k] > best and (found := lesser(ways[k], scores[k])) > best:
-            best, online = found, ways[k]
+    tried = [(score(ways[0]), ways[0])]
+    tried += [(score(way), way) for way in ways[1:] if not over()]
     if t.taken is not None:
+        promising = sorted(tried, key=_score, reverse=True)[:MOST_PROMISING]
+        slower = (way.model_copy(update={"caution": x}) for x in CAUTIONS for _, way in promising)
+        tried += [(score(way), way) for way in slower if not over()]
+    tried.sort(key=_score, reverse=True)
+    best, online = -np.inf, ways[0]
+    for own, way in tried:
+        if own > best and (found := lesser(way, own)) > best:
+            best, online = found, way
+    if t.taken is not None:
+        alike = [online.model_copy(update={"caution": x}) for x in (1.0, *CAUTIONS)]
         for limits in (with_limits(t, p, NARROW), with_limits(t, p, WIDE)):
-            for way in ways:
-                alike = (way.policy, way.refuse_rest) == (online.policy, online.refuse_rest)
-                if not alike or over() or (mine := score(way, p=limits)) <= best:
+            for way in alike:
+                if over() or (own := score(way, p=limits)) <= best:
                     continue
-                if (found := lesser(way, mine, limits)) > best:
+                if (found := lesser(way, own, limits)) > best:
                     best, online, p = found, way, limits
     named = name_requests(t, p, over)
-    if named is not None and (by_name := score(PLANNED, named)) > max(scores):
+    if named is not None and (by_name := score(PLANNED, named)) > tried[0][0]:
         return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
     return best, p.model_copy(update={"dispatcher": online})
+
+
+def _score(tried: tuple[float, Dispatcher]) -> float:
+    return tried[0]
 
 
 def _others(t: OrchestrationTables, seed: int) -> Requests | None:
@@ -428,6 +443,15 @@ def shares_of(t: OrchestrationTables, p: OrchestrationPlan, others: Requests | N
     weight /= np.maximum(weight.sum(axis=2, keepdims=True), 1.0)
     kind = np.array([i.configuration for i in p.instances], dtype=np.int64)
     return Shares(kind, np.ascontiguousarray(weight), t.bin_s if others is None else np.inf, refuse_rest=refuse)
+
+
+def _over_bins(t: OrchestrationTables, shares: Shares) -> Shares:
+    """The same for every bin: of a class its mean over the requests that came."""
+    if len(shares.weight) == 1:
+        return shares
+    came = np.asarray(t.classes.arrivals.T, dtype=float)[:, :, None]
+    weight = (came * shares.weight).sum(axis=0) / np.maximum(came.sum(axis=0), 1e-300)
+    return replace(shares, weight=np.ascontiguousarray(weight[None]), bin_s=np.inf)
 
 
 def _on_others(t: OrchestrationTables, admitted: Array, others: Requests) -> tuple[Array, bool]:

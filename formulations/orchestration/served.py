@@ -21,6 +21,7 @@ from optmodels.traces.types import Prefixes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def engines_of(t: OrchestrationTables, p: OrchestrationPlan, caution: float) -> tuple[list[Engine], Ints]:
@@ -51,6 +52,17 @@ def _shareable(prefixes: Prefixes | None, engines: list[Engine]) -> Prefixes | N
     return prefixes
 
 
+def _in_turn(portion: Floats, bin_s: float, arrival_s: Floats, klass: Ints) -> Mask:
+    """Of each class so many as its portion by bin, (T, K), says: whoever brings the sum to the next whole number."""
+    found = np.zeros(len(klass), dtype=bool)
+    bins = np.minimum(arrival_s / bin_s, len(portion) - 1).astype(np.int64)
+    for k in np.unique(klass[klass >= 0]):
+        mine = np.flatnonzero(klass == k)
+        total = np.cumsum(portion[bins[mine], k]) + 0.5
+        found[mine] = np.floor(total) > np.floor(np.append(0.5, total[:-1]))
+    return found
+
+
 def serve(
     t: OrchestrationTables, p: OrchestrationPlan, requests: Requests, shares: Shares, way: Dispatcher,
     options: ReplayOptions,
@@ -67,6 +79,9 @@ def serve(
     engines, whose = engines_of(t, p, way.caution)
     n = len(requests)
     able = np.isin(requests.model, [e.pool for e in engines])
+    if shares.refuse_rest and way.refuse_rest and way.policy != "planned_shares":
+        portion = np.minimum(shares.weight.sum(axis=2), 1.0)
+        able &= _in_turn(portion, shares.bin_s, requests.arrival_s, requests.klass)
     index = np.full(n, -1, dtype=np.int64)
     start, first, finish = (np.full(n, np.inf) for _ in range(3))
     busy = np.zeros(len(p.instances))
@@ -113,14 +128,9 @@ def _apart(
     kind = np.array([e.kind for e in engines], dtype=np.int64)
     begins, ends = np.flatnonzero(stage[kind] != "decode"), np.flatnonzero(stage[kind] == "decode")
     prefill = stage == "prefill"
-    bins = np.minimum(a.arrival_s / planned_bin_s, len(planned) - 1).astype(np.int64)
     some = planned[:, :, :-1].sum(axis=2)
     portion = planned[:, :, :-1][:, :, prefill].sum(axis=2) / np.where(some > 0, some, 1.0)
-    apart = np.zeros(n, dtype=bool)
-    for k in np.unique(a.klass):  # in turn: whoever brings the sum of shares to the next whole number
-        mine = np.flatnonzero(a.klass == k)
-        total = np.cumsum(portion[bins[mine], k]) + 0.5
-        apart[mine] = np.floor(total) > np.floor(np.append(0.5, total[:-1]))
+    apart = _in_turn(portion, planned_bin_s, a.arrival_s, a.klass)
     whole = np.isin(a.pool, [engines[i].pool for i in begins if not prefill[engines[i].kind]])
     able = np.isin(a.pool, [engines[i].pool for i in begins if prefill[engines[i].kind]])
     apart = (apart & able) | ~whole

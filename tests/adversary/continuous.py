@@ -574,7 +574,7 @@ def engine(
     # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
     mine = min(batch / steps / t / stream[0], 1.0) if stream[0] > 0 else 0.0
     mean_wait = waits * turn
-    if limits.bursts is not None:  # the planned wait is the quantile at the share of waiting at which it is longest
+    if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
         above = 1.0 - limits.quantile
         mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
     burst = mine * (stream[1] - 1.0) * turn

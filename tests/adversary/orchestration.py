@@ -342,7 +342,13 @@ def _shortest(data: Instance, m: int, trace: list[Request] | None) -> float:
 
 def _limits(data: Instance) -> Continuous | None:
     """Of engines that batch continuously."""
-    return Continuous.model_validate(data.get("engine", {})) if data.get("serving") == "continuous" else None
+    if data.get("serving") != "continuous":
+        return None
+    stated = Continuous.model_validate(data.get("engine", {}))
+    if stated.waits is not None:
+        return stated
+    # What runs does not say which wait it is planned for.
+    return stated.model_copy(update={"waits": 1.0 if data.get("change", {}).get("running") else (1.0, 4.0)})
 
 
 def _mixture(data: Instance, m: int, trace: list[Request] | None, held: float) -> list[tuple[float, float, float]]:
@@ -357,9 +363,9 @@ def _mixture(data: Instance, m: int, trace: list[Request] | None, held: float) -
     return [x for x in every if x[1] + x[2] <= held]
 
 
-def _stream(data: Instance, m: int, trace: list[Request] | None, bursts: float | str | None) -> tuple[float, float]:
+def _stream(data: Instance, m: int, trace: list[Request] | None, bursts: float | str) -> tuple[float, float]:
     """A model's requests per second, and variance over mean of how many come in half a second (1: Poisson)."""
-    given = 1.0 if bursts is None or isinstance(bursts, str) else bursts
+    given = 1.0 if isinstance(bursts, str) else bursts
     if trace is None:
         return sum(x[0] for x in _mixture(data, m, None, math.inf)), given
     at = [r.at for r in trace if r.model == m]
@@ -967,7 +973,7 @@ class _Making:
         if d.chance(0.5):
             found["waits"] = d.magnitude(0.05, 20) if d.chance(0.6) else [0.5, d.magnitude(0.6, 20)]
         if d.chance(0.4):
-            found["bursts"] = "trace" if d.chance(0.5) else d.magnitude(1, 50)
+            found["bursts"] = d.one(("trace", "none")) if d.chance(0.6) else d.magnitude(1, 50)
         if d.chance(0.35):
             static.speculates(d.rng, found, [OWN_MODEL, "qwen3-0.6b"])
             named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]

@@ -52,7 +52,7 @@ def at(costs, limits, prompt, output, batch, kv_tokens=100_000.0, waits=0.5, str
 
 def test_a_level_by_hand():
     """A prompt of 1,000 tokens adds 10 ms in one step, 100 tokens after the first 0.1 ms each: 20 ms in 101 steps."""
-    e = at(PLAIN, Continuous(max_num_seqs=64, max_num_batched_tokens=1064), [1000], [101], 8)
+    e = at(PLAIN, Continuous(max_num_seqs=64, max_num_batched_tokens=1064, bursts="none"), [1000], [101], 8)
     t = 0.010 + 8 * 0.020 / 101
     assert e.step_s == pytest.approx(t)
     assert e.capacity[0] == pytest.approx(1 - 0.010 / t)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from orchestration_cases import two_models
@@ -62,11 +64,13 @@ def test_the_level_of_engines_is_the_best_of_all():
     problem = optmodels.load(two_models(1, **ONE_H100))
     t = build_tables(problem)
     lines = _lines(t, CurrentCluster.model_validate(ENGINE))
-    assert [x.batch for x in lines[0]] == [1, 4, 16, 64]
+    assert [(x.batch, x.waits) for x in lines[0]] == list(itertools.product((1, 4, 16, 64), (1.0, 4.0)))
     plan, at = _best_use(t, lines, [2])
     totals = []
     for x in lines[0]:
-        index = next(i for i, c in enumerate(t.configurations) if (c.tp, c.batch) == (1, x.batch))
+        index = next(
+            i for i, c in enumerate(t.configurations) if c.tp == 1 and (c.batch, c.waits) == (x.batch, x.waits)
+        )
         counts = np.zeros(len(t.configurations), dtype=int)
         counts[index] = 2
         totals.append(scheduled(t, counts).objective)
