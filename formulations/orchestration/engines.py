@@ -123,6 +123,7 @@ class Engine:
         wait_s: ω, one of `Continuous.wait_levels` times the mean s; `batch` times that of an engine that prefills.
         mean_wait_s: ω/w: what prompts may wait in the mean.
         burst_s: (I − 1)·s̄ of the requests that it gets.
+        queued: what all its requests take of the waiting row, at the rate of its level.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
         stage: of its requests that it does.
         transfer: of caches, where that is one of them.
@@ -141,6 +142,7 @@ class Engine:
     wait_s: float
     mean_wait_s: float
     burst_s: float
+    queued: float
     capacity: Array
     stage: Stage = "both"
     transfer: Transfer | None = None
@@ -183,11 +185,12 @@ class Engine:
         occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
         turn = float(lengths.weight @ occupied)
         wait = fills * waits * turn * (batch if stage == "prefill" else 1)
-        part = min(1.0, at_once / (run * step) / lengths.requests_per_s)
+        rate = at_once / (run * step)
+        part = min(1.0, rate / lengths.requests_per_s)
         burst = part * (lengths.dispersion - 1.0) * turn
         mean_wait = wait / (1.0 if limits.bursts == "none" else _longest_wait(limits.quantile))
+        others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait) if fills else 0.0
         if stage == "prefill":  # its crowd is a queue's, as busy as the waits allow, not that of decodes
-            others = float(lengths.weight @ (occupied * (occupied + burst))) / (2.0 * mean_wait)
             load = np.minimum(load, turn / (turn + others))
         # Never above the crowd that the engine lets in, nor below the mean.
         crowd = float(crowd_quantile(limits.quantile, np.array(batch * (1.0 - load)), load))
@@ -202,7 +205,7 @@ class Engine:
         ])  # fmt: skip
         return cls(
             steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, mean_wait,
-            burst, capacity, stage, transfer,
+            burst, rate * (turn + others), capacity, stage, transfer,
         )  # fmt: skip
 
     @property

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
-from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
@@ -515,9 +515,12 @@ def _engines(
             work = layer_work(case.architectures[m], served.weights, served.kv)
             transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link)
         levels = limits.wait_levels[: None if stage != "decode" else 1]  # no prompt waits where none is
-        some = False
+        some, queued = False, np.inf
         for waits in levels:
+            if queued <= QUEUED:
+                break  # prompts do not wait as long
             engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
+            queued = engine.queued
             if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
                 continue  # a queue of prompts may be too long; others are so whatever waits
             some = True

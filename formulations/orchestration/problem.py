@@ -344,6 +344,7 @@ class Memory(Entry):
 
 BURST_S = 0.5  # window in which arrivals are counted: about as long as prompts wait for each other
 WAITS = (1.0, 4.0)
+QUEUED = 0.5  # a longer wait is planned for where the level's own requests take more of the shorter one's row
 Waits = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
@@ -356,7 +357,8 @@ class Continuous(EngineLimits):
     waits: Waits | Annotated[tuple[Waits, ...], Field(min_length=1, max_length=8)] | None = Field(
         default=None,
         description="wait of a prompt behind others that is planned for, in mean prompts; less: room for bursts; of"
-        " several the plan chooses one for each instance; default: [1, 4], beside change.running 1",
+        " several the plan chooses one for each instance, a longer one where prompts fill the shorter by half; default:"
+        " [1, 4], beside change.running 1",
     )
     bursts: Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["trace", "none"] = Field(
         default="trace",
@@ -372,9 +374,9 @@ class Continuous(EngineLimits):
 
     @property
     def wait_levels(self) -> tuple[float, ...]:
-        """The waits that an engine may be planned for."""
+        """The waits that an engine may be planned for, shortest first."""
         waits = WAITS if self.waits is None else self.waits
-        return waits if isinstance(waits, tuple) else (waits,)
+        return tuple(sorted(waits)) if isinstance(waits, tuple) else (waits,)
 
     def room(self, drafts: int) -> int:
         """Prompt tokens of a step, beside one of each running request and its drafts."""

@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.problem import MOST_BINS, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from formulations.orchestration.recomputed_engines import Level, Sent, level
 from optmodels.errors import InputError, Mistake
@@ -363,10 +363,13 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
             unit = 1 if across else tp if stages else tp * pp
             steps, kv = source.steps(m, g, tp, pp), kv_tokens(case, m, g, tp)
             each = product(sorted(set(choose.dp)), sorted(set(choose.batch)), p.deployment.stages, limits.wait_levels)
+            of: Level | None = None
+            last = (0, 0, "")
             for dp, batch, stage, waits in each:
                 if stage == "decode" and waits != limits.wait_levels[0]:
                     continue  # no prompt waits there
-                refused, of, sent = "", None, None
+                shorter = of if (dp, batch, stage) == last else None
+                refused, of, sent, last = "", None, None, (dp, batch, stage)
                 if stage != "both":
                     sent = Sent(partial(_cache_bytes, work), case.net_bytes_per_s(g, tp * pp), p.deployment.link)
                 if isinstance(steps, str):
@@ -379,6 +382,8 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                     refused = f"requests of at most {kv:,.0f} tokens of KV cache"
                 elif stage == "decode" and (output <= 1).all():
                     refused = "an answer of more than one token"
+                elif shorter is not None and shorter.queued <= QUEUED:
+                    refused, of = "the shorter wait, which its prompts fill by half at most", shorter
                 else:
                     of = level(
                         steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),

@@ -54,6 +54,7 @@ class Level:
         wait_s: ω, that prompts wait for others as planned: `waits` times what the mean one occupies.
         mean_wait_s: that they may wait in the mean: ω, or with bursts less, so that ω is the quantile.
         burst_s: what bursts add to the mean square of turns, over a turn: (I − 1)·(share of all requests)·(mean turn).
+        queued: share of the capacity of waiting that all of its requests would take.
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
         stage, sent: what it does of its requests, and how their caches come or go.
@@ -70,6 +71,7 @@ class Level:
     wait_s: float
     mean_wait_s: float
     burst_s: float
+    queued: float
     slope_s: float
     limits: dict[str, float]
     stage: Stage = "both"
@@ -158,7 +160,7 @@ def level(
         ways.append((fixed + together * each, fixed, each, charged))
     step, fixed, each, charged = min(ways)
     load = busy = 1 - fixed / step
-    wait = mean_wait = burst = 0.0
+    wait = mean_wait = burst = queued = 0.0
     if stage != "decode":
         occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
         turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
@@ -166,8 +168,10 @@ def level(
         burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
         wait = waits * turn * (batch if stage == "prefill" else 1)
         mean_wait = wait if engine.bursts == "none" else wait / _most_of_mean(engine.quantile)
+        others = float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)
+        queued = served_per_s * (turn + others)
         if stage == "prefill":  # its crowd is a queue's
-            busy = min(load, turn / (turn + float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)))
+            busy = min(load, turn / (turn + others))
     size = prompt + (0 if stage == "prefill" else output / 2) + costs.drafts
     lasting = weight * lasts * size
     typical = float((lasting * size).sum() / lasting.sum())
@@ -185,8 +189,8 @@ def level(
         limits["network for KV caches"] = 1.0
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
     return Level(
-        costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, slope, limits,
-        stage, sent,
+        costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, queued, slope,
+        limits, stage, sent,
     )  # fmt: skip
 
 

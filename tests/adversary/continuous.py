@@ -515,6 +515,14 @@ class Engine:
         """s: for so long a prompt keeps others waiting."""
         return prompt * self.step_s / _room(self.costs, self.limits) + self.prefill_s(prompt)
 
+    def own_queue(self, mixture: Sequence[tuple[float, float, float]], batch: int) -> float:
+        """What the whole mixture takes of the capacity of waiting if `batch` of its requests run in the mean."""
+        weight = sum(w for w, _, _ in mixture)
+        steps = sum(w * (self.chunks(p) + rounds(self.costs, n)) for w, p, n in mixture) / weight
+        turns = [(w, self.turn_s(p)) for w, p, _ in mixture]
+        used = sum(w * (s + s * (s + self.burst_s) / (2 * self.mean_wait_s)) for w, s in turns) / weight
+        return batch / (steps * self.step_s) * used
+
     def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
         """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
 

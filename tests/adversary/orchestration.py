@@ -564,7 +564,10 @@ def _engines(
             if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
                 continue
             for batch in sorted(set(choose["batch"])):
-                for waits in limits.waits if isinstance(limits.waits, tuple) else (limits.waits,):
+                at = None
+                for waits in sorted(limits.waits) if isinstance(limits.waits, tuple) else (limits.waits,):
+                    if at is not None and at.own_queue(mixture, batch) <= 0.5:
+                        break  # the wait before is not half used
                     at = continuous.engine(*steps, limits, cache, mixture, batch, waits, stream)
                     if batch <= at.most[1] and at.most[2] > 0:
                         found += [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from orchestration_cases import two_models
@@ -64,7 +62,7 @@ def test_the_level_of_engines_is_the_best_of_all():
     problem = optmodels.load(two_models(1, **ONE_H100))
     t = build_tables(problem)
     lines = _lines(t, CurrentCluster.model_validate(ENGINE))
-    assert [(x.batch, x.waits) for x in lines[0]] == list(itertools.product((1, 4, 16, 64), (1.0, 4.0)))
+    assert [(x.batch, x.waits) for x in lines[0]] == [(1, 1.0), (4, 1.0), (16, 1.0), (64, 1.0), (64, 4.0)]
     plan, at = _best_use(t, lines, [2])
     totals = []
     for x in lines[0]:
