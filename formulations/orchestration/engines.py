@@ -57,6 +57,7 @@ from optmodels.serving.stages import Link
 Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting", "link")
 SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
+SAME = 1.0 + 1e-9
 BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
 TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING, LINK = range(len(RESOURCES))
 
@@ -180,7 +181,9 @@ class Engine:
 
         # Every step of an engine that prefills carries a prompt, and none of one that decodes does.
         ways = {"both": (True, False), "prefill": (False,), "decode": (True,)}[stage]
-        step, fixed, crowd_s, charged = min(level(way) for way in ways)
+        some = [level(way) for way in ways]
+        # By chunks where both are the same but for rounding, as where every step carries a prompt.
+        step, fixed, crowd_s, charged = min(some) if some[0][0] > some[-1][0] * SAME else some[0]
         load = np.array(1.0 - fixed / step)
         occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
         turn = float(lengths.weight @ occupied)

@@ -158,7 +158,8 @@ def level(
             work = work + _prompt_s(costs, engine, prompt, charged)
         each = float((weight * work).sum()) / turns
         ways.append((fixed + together * each, fixed, each, charged))
-    step, fixed, each, charged = min(ways)
+    # What is the same but for rounding is paid by chunks.
+    step, fixed, each, charged = ways[-1] if ways[-1][0] <= ways[0][0] * (1 + 1e-9) else ways[0]
     load = busy = 1 - fixed / step
     wait = mean_wait = burst = queued = 0.0
     if stage != "decode":

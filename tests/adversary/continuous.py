@@ -571,7 +571,7 @@ def engine(
         a0 = fixed_s(c, seqs, mixed, charged)
         crowd = mean(lambda p, n, charged=charged: prompt_s(c, p, 0.0, chunk, charged) + decode_s(c, p, n, mixed))
         ways.append((a0 + batch * crowd / steps, a0, crowd / steps, charged))
-    t, a0, crowd_s, charged = min(ways)
+    t, a0, crowd_s, charged = ways[1] if ways[1][0] <= ways[0][0] * (1 + 1e-9) else ways[0]
     rho = 1.0 - a0 / t
     pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
     held = [(w * (math.ceil(p / chunk) + rounds(c, n)), p + n / 2 + c.drafts) for w, p, n in mixture]
