@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,14 +104,19 @@ def _engine(x: Configuration, running: float) -> EngineLine | None:
 
 
 def rows_of(t: OrchestrationTables, p: OrchestrationPlan) -> list[int]:
-    """Table row of each of the plan's configurations (in tables of a single wait, where these have others)."""
-    row = {(t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage, x.waits): c
-           for c, x in enumerate(t.configurations)}  # fmt: skip
+    """Table row of each of the plan's configurations, planned for the same wait or, where there is none, another.
+
+    Certification's looser pass has other waits; engines are the same.
+    """
+    exact, alike = dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()
+    for c, x in enumerate(t.configurations):
+        key = t.case.models[x.model], t.case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch, x.stage
+        exact[*key, x.waits] = c
+        alike.setdefault(key, c)
     found = []
-    for c in p.configurations:
-        key = c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage
-        at = row.get((*key, c.waits))
-        found.append(row[*key, None] if at is None else at)
+    for line in p.configurations:
+        key = line.model, line.gpu, line.tp, line.pp, line.dp, line.batch, line.stage
+        found.append(exact.get((*key, line.waits), alike[key]))
     return found
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
+from optmodels.solver.apart import EndedError, called_apart
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
-from optmodels.solver.otherwise import way
+from optmodels.solver.otherwise import Way, otherwise, way
 from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
 from optmodels.solver.scaling import REFUSED, Scaled, scaled
@@ -59,6 +60,7 @@ def relative_gap(objective: float | None, bound: float | None) -> float | None:
     return abs(objective - bound) / abs(objective) if objective else math.inf
 
 
+GRACE_S = 1.0  # beyond its time limit, until a run that does not hear it is ended with its process
 # Runs that answer for another. Presolve stays out: its way back now and then breaks rows that HiGHS then reports as
 # kept, and with tight tolerances 1.15.1 has proved a false optimum. These are as tight as HiGHS works with.
 CAREFUL: dict[str, Any] = {
@@ -284,8 +286,16 @@ class _Solve:
                 small = replace(small, lower=bounds[0], upper=bounds[1])
         options = self.settings.options | CAREFUL | ({} if number == 1 else LESS_TIGHT)
         seed = (self.settings.seed + number) % 2**31
-        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options)
-        return self.run(replace(seen, model=small), settings, None, careful=True)
+        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options, on_event=None)
+        seen = replace(seen, model=small)
+        if self.extreme is None or not small.integer.any() or way().solver == "SCIP":
+            return self.run(seen, settings, None, careful=True)
+        left = None if settings.time_limit is None else settings.time_limit + GRACE_S
+        try:
+            return called_apart(_careful_run, self.model, seen, settings, way().seed, dict(way().options), seconds=left)
+        except EndedError:
+            limit: Limit = "interrupt" if cancelled() else "time"
+            return _Run("limit", limit, "ended with its process", None, None, None, 0)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
         """What runs say together: the best of their points, and a bound that no point refutes.
@@ -405,6 +415,12 @@ class Relaxed(NamedTuple):
     x: Array | None
     reduced: Array | None
     y: Array | None = None
+
+
+def _careful_run(model: Compiled, seen: Scaled, settings: Settings, seed: int, options: dict[str, Any]) -> _Run:
+    """One careful run in a process of its own: numbers far apart once had HiGHS 1.15.1 loop for ever in a tree."""
+    with otherwise(Way(seed=seed, options=options)):
+        return _Solve(model, settings).run(seen, settings, None, careful=True)
 
 
 def relaxation(
