@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from optmodels.errors import SolverError
 from optmodels.solver.cancel import cancelled, caught_interrupt
@@ -39,25 +39,27 @@ def called_apart(call: Callable[..., T], *arguments: object, seconds: float | No
         SolverError: the process died.
         Exception: what the call raises.
     """
-    began = time.monotonic()
+    began, asked = time.monotonic(), pickle.dumps((call, arguments))
     with caught_interrupt(), subprocess.Popen(  # noqa: S603 - this Python
         [sys.executable, "-c", START.format(path=sys.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, start_new_session=True,  # Ctrl-C is ours
     ) as child:  # fmt: skip
         assert child.stdin is not None and child.stdout is not None
-        said: list[bytes] = []
-        reads = threading.Thread(target=lambda: said.append(child.stdout.read()), daemon=True)  # type: ignore[union-attr]
-        reads.start()
+        said, listen = list[bytes](), child.stdout.read
+        listens = threading.Thread(target=lambda: said.append(listen()), daemon=True)
+        listens.start()
         try:
-            pickle.dump((call, arguments), child.stdin)
+            child.stdin.write(asked)
             child.stdin.flush()  # and stays open: the process ends when nobody holds it any more
+            while listens.is_alive():
+                if cancelled() or (seconds is not None and time.monotonic() - began > seconds):
+                    raise EndedError
+                listens.join(LOOK_S)
         except BrokenPipeError:
             pass
-        while reads.is_alive():
-            if cancelled() or (seconds is not None and time.monotonic() - began > seconds):
-                child.kill()
-                raise EndedError
-            reads.join(LOOK_S)
+        finally:
+            child.kill()
+            listens.join()
     try:
         returned, value = pickle.loads(said[0])  # noqa: S301 - from our own process
     except (EOFError, pickle.UnpicklingError):
@@ -70,10 +72,11 @@ def called_apart(call: Callable[..., T], *arguments: object, seconds: float | No
 
 def _serve() -> None:
     """The other side: one call."""
-    out = os.fdopen(os.dup(1), "wb")
+    asked, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever is printed is no answer
-    call, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
-    threading.Thread(target=_end_with_caller, daemon=True).start()
+    os.dup2(2, 0)
+    call, arguments = pickle.load(asked)  # noqa: S301 - from the process that started this one
+    threading.Thread(target=_end_with_caller, args=(asked,), daemon=True).start()
     try:
         answer = True, call(*arguments)
     except Exception as error:
@@ -83,6 +86,6 @@ def _serve() -> None:
     os._exit(0)
 
 
-def _end_with_caller() -> None:
-    sys.stdin.buffer.read()
+def _end_with_caller(asked: IO[bytes]) -> None:
+    asked.read()
     os._exit(1)

@@ -292,7 +292,8 @@ class _Solve:
             return self.run(seen, settings, None, careful=True)
         left = None if settings.time_limit is None else settings.time_limit + GRACE_S
         try:
-            return called_apart(_careful_run, self.model, seen, settings, way().seed, dict(way().options), seconds=left)
+            model, seen = replace(self.model, variables=()), replace(seen, model=replace(small, variables=()))
+            return called_apart(_careful_run, model, seen, settings, way().seed, dict(way().options), seconds=left)
         except EndedError:
             limit: Limit = "interrupt" if cancelled() else "time"
             return _Run("limit", limit, "ended with its process", None, None, None, 0)

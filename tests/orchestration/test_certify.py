@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import optmodels
 from formulations.orchestration import FORMULATION
 from formulations.orchestration.certify import _judged, cut, loosened
 from formulations.orchestration.check import check
+from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import CutLine
 from formulations.orchestration.points import build_tables
 from optmodels.errors import InputError
@@ -67,6 +69,25 @@ def test_looser_engines_have_the_same_classes_and_steps(problem):
     mine, looser = t.configurations[0].engine, other.configurations[0].engine
     assert (looser.step_s, looser.fixed_s) == (mine.step_s, mine.fixed_s)
     assert looser.wait_s == pytest.approx(8 * mine.wait_s)
+
+
+def test_lines_of_one_pass_are_found_in_the_tables_of_the_other():
+    """Engines that may wait long or short in the first pass wait in one way in the second."""
+    t = build_tables(optmodels.load(two_models(1, **BURST | {"engine": {"waits": [0.01, 3]}})))
+    other = loosened(t)
+    assert {x.waits for x in t.configurations} == {0.01, 3.0}
+    assert {x.waits for x in other.configurations} == {None}
+    for of, at in ((t, other), (other, t)):
+        lines = [
+            SimpleNamespace(model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp,
+                            batch=x.batch, stage=x.stage, waits=x.waits)
+            for x in of.configurations
+        ]  # fmt: skip
+        plan = SimpleNamespace(configurations=lines)
+        assert rows_of(of, plan) == list(range(len(lines)))
+        found = [at.configurations[c] for c in rows_of(at, plan)]
+        same = [(x.model, x.gpu, x.tp, x.batch) for x in of.configurations]
+        assert [(x.model, x.gpu, x.tp, x.batch) for x in found] == same
 
 
 def test_draws_decide_by_students_t():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from orchestration_cases import two_models
 
 import optmodels
-from formulations.orchestration.replay import OTHER_REQUESTS
+from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
+from formulations.orchestration.points import build_tables
+from formulations.orchestration.replay import OTHER_REQUESTS, _over_bins, cluster_of, requests_of, sent, shares_of
 from formulations.orchestration.show import summary
+from optmodels.simulation.options import ReplayOptions
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,44 @@ def test_a_plan_that_refuses_does_so_to_requests_that_it_was_not_made_for_too():
     assert few["policies"]["planned_shares"]["attainment"] >= few["policies"]["earliest_finish"]["attainment"] - 0.02
     all_in = result.report["replay"]["policies"]["earliest_finish"]["attainment"]
     assert all_in < 0.2 * shares["out_of_sample"]
+
+
+def test_whom_the_plan_admits_any_dispatcher_may_send():
+    """Of one class half is admitted, of the other everyone: so many are served, whichever the dispatcher sends to."""
+    engine = {"models": [{"model": "llama-3.1-8b"}], "serving": "continuous", "latency": {"model": "default"},
+              "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]},
+              "candidates": {"tp": [1], "batch": [16]}}  # fmt: skip
+    rates = [{"model": "llama-3.1-8b", "output_tokens": n, "prompt_tokens": 300, "slo_factor": 5, "requests_per_s": 3}
+             for n in (50, 100)]  # fmt: skip
+    problem = optmodels.load(
+        {"formulation": "orchestration", "schema": 1, "requests": {"duration_s": 60, "classes": rates}} | engine
+    )
+    t = build_tables(problem)
+    plan = OrchestrationPlan.model_validate(optmodels.solve(problem).plan)
+    requests = requests_of(t, None, 3)
+    shares = shares_of(t, plan)
+    half = replace(shares, weight=np.where(np.arange(2)[None, :, None] == 0, 0.5, 1.0) * shares.weight)
+    assert shares.weight.sum(axis=2) == pytest.approx(1.0)
+    served = {}
+    for policy in ("least_kv", "earliest_finish", "planned_shares"):
+        for rest in (True, False):
+            way = Dispatcher(policy=policy, refuse_rest=rest)
+            index = sent(t, plan, requests, cluster_of(t, plan), half, way, ReplayOptions()).instance
+            served[policy, rest] = [float((index[requests.klass == k] >= 0).mean()) for k in (0, 1)]
+    for (policy, rest), (first, second) in served.items():
+        assert second == 1.0
+        assert first == pytest.approx(0.5 if rest else 1.0, abs=0.02), policy
+
+
+def test_shares_over_all_bins_are_means_over_who_came():
+    t = build_tables(problem := optmodels.load(two_models(12)))
+    plan = OrchestrationPlan.model_validate(optmodels.solve(problem).plan)
+    shares = shares_of(t, plan)
+    over = _over_bins(t, shares)
+    came = t.classes.arrivals
+    assert over.weight.shape == (1, *shares.weight.shape[1:])
+    for k in np.flatnonzero(came.sum(axis=1) > 0):
+        expected = sum(came[k, b] * shares.weight[b, k] for b in range(t.bins)) / came[k].sum()
+        assert over.weight[0, k] == pytest.approx(expected)
+    assert over.bin_s == np.inf
+    assert _over_bins(t, over) is over

@@ -1,0 +1,91 @@
+"""Calls in a process of their own: what they return and raise, and that nothing outlives its time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from optmodels.errors import SolverError
+from optmodels.solver import Settings, solve_compiled
+from optmodels.solver.apart import EndedError, called_apart
+from optmodels.solver.cancel import cancellable
+from optmodels.solver.compile import Compiled
+
+HERE = Path(__file__).parent
+
+
+def test_it_returns_what_the_call_returns_and_raises_what_it_raises():
+    assert called_apart(divmod, 17, 5, seconds=30.0) == (3, 2)
+    assert called_apart(print, "no answer", seconds=30.0) is None
+    with pytest.raises(ZeroDivisionError):
+        called_apart(divmod, 17, 0, seconds=None)
+    with pytest.raises(SolverError, match="died"):
+        called_apart(os._exit, 3, seconds=30.0)
+
+
+def test_it_is_ended_when_its_time_is_over():
+    began = time.monotonic()
+    with pytest.raises(EndedError):
+        called_apart(time.sleep, 60, seconds=0.5)
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+def test_it_is_ended_when_somebody_cancels():
+    event = threading.Event()
+    threading.Timer(0.5, event.set).start()
+    began = time.monotonic()
+    with cancellable(event), pytest.raises(EndedError):
+        called_apart(time.sleep, 60, seconds=None)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_it_ends_with_its_caller():
+    code = """
+import os, signal, threading, time
+from optmodels.solver.apart import called_apart
+def end():
+    while not (children := open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()):
+        time.sleep(0.01)
+    time.sleep(1.0)
+    print(*children, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=end).start()
+called_apart(time.sleep, 60, seconds=None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (child,) = done.stdout.split()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{child}").exists()
+
+
+def test_a_tree_that_hears_no_time_limit_is_ended():
+    """Fleet 107348 by `melange`: costs of 6e-6 and 9.8e5, on which HiGHS 1.15.1 loops without presolve."""
+    of = json.loads((HERE / "endless.json").read_text(encoding="utf-8"))
+    cost = np.array(of["cost"])
+    low, high = (np.array([s * np.inf if v is None else v for v in of[k]], dtype=float)
+                 for s, k in ((-1, "row_lower"), (1, "row_upper")))  # fmt: skip
+    upper = np.array([np.inf if v is None else v for v in of["upper"]], dtype=float)
+    A = sp.csc_array((of["value"], (of["row"], of["column"])), shape=(len(low), len(cost)))
+    model = Compiled(
+        cost[None], np.zeros(1), np.ones(1), A, low, high, np.zeros(len(cost)), upper, np.ones(len(cost), dtype=bool),
+        [f"x{j}" for j in range(len(cost))], [f"r{i}" for i in range(len(low))],
+    )  # fmt: skip
+    began = time.monotonic()
+    report = solve_compiled(model, Settings(time_limit=2.0))
+    assert time.monotonic() - began < 10
+    assert report.status in ("optimal", "feasible")
+    assert report.x is not None and model.violation(report.x) is None
