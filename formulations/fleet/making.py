@@ -29,8 +29,7 @@ from optmodels.serving.queueing import variability, waiting
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 TINY = 1e-9  # shares below it are rounding noise
-ROUNDING = 1e-6  # of loads: by which a solver's capacities may be exceeded
-NOISE = 1e-6  # of what is served of a demand: the tolerance of `demand_met`
+ROUNDING = 1e-6  # of loads and of what is served of a demand: the tolerance of solvers
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
     keep = (choice.value > TINY) & (choice.n[choice.t, choice.p] > 0)
     choice = Choice(choice.n, choice.t[keep], choice.w[keep], choice.p[keep], choice.value[keep])
     served = choice.served(tables)
-    whole = np.where(np.abs(served - 1) < NOISE, served, 1.0)
+    whole = np.where(np.abs(served - 1) < ROUNDING, served, 1.0)
     choice = replace(choice, value=choice.value / whole[choice.t, choice.w])
     stage, k = tables.points.stage[choice.p], tables.points.exchange[choice.p]
     if not stage.any():
@@ -174,7 +173,7 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
     np.add.at(sums, (stage, choice.t, choice.w, k), choice.value)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = sums[PREFILL] / sums[DECODE]
-    ratio = np.where(np.abs(ratio - 1) < NOISE, ratio, 1.0)[choice.t, choice.w, k]
+    ratio = np.where(np.abs(ratio - 1) < ROUNDING, ratio, 1.0)[choice.t, choice.w, k]
     return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))
 
 

@@ -23,6 +23,11 @@ T = TypeVar("T")
 START = "import sys; sys.path[:] = {path!r}; from optmodels.solver.apart import _serve; _serve()"
 
 
+def possible() -> bool:
+    """Whether another Python like this one can be started: a frozen application would start itself."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
 class EndedError(Exception):
     """The call was ended: its time was over, or somebody cancelled."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.solver.apart import EndedError, called_apart
+from optmodels.solver.apart import EndedError, called_apart, possible
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
@@ -288,7 +288,8 @@ class _Solve:
         seed = (self.settings.seed + number) % 2**31
         settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options, on_event=None)
         seen = replace(seen, model=small)
-        if self.extreme is None or not small.integer.any() or way().solver == "SCIP":
+        usual = self.extreme is None or not small.integer.any() or way().solver == "SCIP"
+        if usual or not possible():
             return self.run(seen, settings, None, careful=True)
         left = None if settings.time_limit is None else settings.time_limit + GRACE_S
         try:
