@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -268,10 +269,10 @@ def _judged(
     tried = [(score(ways[0]), ways[0])]
     tried += [(score(way), way) for way in ways[1:] if not over()]
     if t.taken is not None:
-        promising = sorted(tried, key=_score, reverse=True)[:MOST_PROMISING]
+        promising = sorted(tried, key=itemgetter(0), reverse=True)[:MOST_PROMISING]
         slower = (way.model_copy(update={"caution": x}) for x in CAUTIONS for _, way in promising)
         tried += [(score(way), way) for way in slower if not over()]
-    tried.sort(key=_score, reverse=True)
+    tried.sort(key=itemgetter(0), reverse=True)
     best, online = -np.inf, ways[0]
     for own, way in tried:
         if own > best and (found := lesser(way, own)) > best:
@@ -288,10 +289,6 @@ def _judged(
     if named is not None and (by_name := score(PLANNED, named)) > tried[0][0]:
         return by_name, p.model_copy(update={"dispatcher": PLANNED, "online": online})
     return best, p.model_copy(update={"dispatcher": online})
-
-
-def _score(tried: tuple[float, Dispatcher]) -> float:
-    return tried[0]
 
 
 def _others(t: OrchestrationTables, seed: int) -> Requests | None:
