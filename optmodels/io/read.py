@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ MAX_BYTES = 64 * 2**20
 MAX_YAML_VALUES = 500_000  # aliases written out; JSON, which takes a hundredth of the memory, has no such limit
 MAX_DEPTH = 60
 MAX_INTEGER = 2**63
+LEAST = sys.float_info.min  # below it digits are lost, and one over it is infinite
 Location = tuple[int | str, ...]
 _SHALLOW = f"valid YAML or JSON of at most {MAX_DEPTH} levels"
 
@@ -170,13 +172,21 @@ def _refuse_aliases(top: Any) -> None:
         size(top)
 
 
-def refuse_strange(data: Any, file: str | None = None, line: Callable[[Location], int | None] = lambda _: None) -> None:
+def refuse_strange(
+    data: Any, file: str | None = None, line: Callable[[Location], int | None] = lambda _: None, computed: bool = False
+) -> None:
     """Refuse data that are no document whatever its schema: nested too deeply, half characters, endless numbers.
+
+    Args:
+        data: as read.
+        file, line: for the message.
+        computed: numbers may be rounding of 0.
 
     Raises:
         InputError: the first such place.
     """
-    for location, value in _places(data):
+    least = 0.0 if computed else LEAST
+    for location, value in _places(data, least):
         if len(location) > MAX_DEPTH:
             found: object = "deeply nested sections"
             expected = _SHALLOW
@@ -184,12 +194,14 @@ def refuse_strange(data: Any, file: str | None = None, line: Callable[[Location]
             found, expected = value, "text of whole characters (this has half of a surrogate pair)"
         elif type(value) is int and abs(value) >= MAX_INTEGER:
             found, expected = value, f"a whole number below {MAX_INTEGER:.2e} (larger ones as 1.0e+20)"
+        elif type(value) is float and 0.0 < abs(value) < least:
+            found, expected = value, f"0, or a number of at least {LEAST:.2e}"
         else:
             continue
         raise InputError(Mistake(file, dotted(location[:MAX_DEPTH]), found, expected, line(location)))
 
 
-def _places(data: Any) -> Iterator[tuple[Location, Any]]:
+def _places(data: Any, least: float) -> Iterator[tuple[Location, Any]]:
     """Every value and every key of nested data with its location; no deeper than one level below `MAX_DEPTH`."""
     stack: list[tuple[Location, Iterable[tuple[Any, Any]]]] = [((), [((), data)])]
     while stack:
@@ -203,14 +215,18 @@ def _places(data: Any) -> Iterator[tuple[Location, Any]]:
                 continue
             if isinstance(value, Mapping):
                 stack.append((location, value.items()))
-            elif isinstance(value, list | tuple) and not _numbers(value):
+            elif isinstance(value, list | tuple) and not _numbers(value, least):
                 stack.append((location, enumerate(value)))
 
 
-def _numbers(values: list[Any] | tuple[Any, ...]) -> bool:
+def _numbers(values: list[Any] | tuple[Any, ...], least: float) -> bool:
     """Whether a list holds numbers of usual size only: nothing to look for in a long one."""
     kinds = set(map(type, values))
-    return kinds <= {int, float} and (kinds <= {float} or -MAX_INTEGER < min(values) <= max(values) < MAX_INTEGER)
+    if not kinds <= {int, float} or (
+        least and float in kinds and min(filter(None, map(abs, values)), default=1) < least
+    ):
+        return False
+    return kinds <= {float} or -MAX_INTEGER < min(values) <= max(values) < MAX_INTEGER
 
 
 def parsed_json(text: str, name: str) -> Any:

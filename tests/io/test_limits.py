@@ -44,7 +44,8 @@ def refused(path, data, *words):
         ("0x" + "f" * 6000, "9.22e+18"), ("1" * 5000, "no !!int"), ("1" * 30, "9.22e+18"),
         ('"x\\ud800y"', "whole characters"), ("[" * 70 + "]" * 70, f"at most {MAX_DEPTH} levels"),
         ("[" * 3000, f"at most {MAX_DEPTH} levels"), ("&a [*a]", "an alias inside of what it names"),
-        ("{a: 1, a: 2}", "a second time"), ("{<<: [1, 2]}", "mapping"),
+        ("1.0e-320", "2.23e-308"), ("[1.0, -1.0e-320]", "2.23e-308"), ("{a: 1, a: 2}", "a second time"),
+        ("{<<: [1, 2]}", "mapping"),
     ],
 )  # fmt: skip
 def test_yaml_values_that_are_none(tmp_path, value, words):
