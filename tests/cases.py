@@ -46,14 +46,18 @@ def instances(draw, pools=POOLS, models=MODELS, most_machines=5, calibrated=True
             "families": draw(st.lists(st.sampled_from(FAMILIES), min_size=1, max_size=7, unique=True)),
             "replicas": draw(st.sampled_from([[1], [1, 2, 3]])), "multi_pass": [2, 3, 4, 8], "parallel": [2, 3],
             "shared": [2, 4],
-            "alpha": {"min": low, "max": draw(st.floats(low, 1.0)) if low < 1 else 1.0},
+            "alpha": {"min": low, "max": draw(st.floats(low, 1.0, allow_subnormal=False)) if low < 1 else 1.0},
         },
         "latency": {"variant": draw(st.sampled_from(["paper", "roofline"]))},
     }  # fmt: skip
     if calibrated and draw(st.booleans()):
         problem["latency"]["calibration"] = {
             "coefficients": [
-                {"phase": "prefill", "slope": draw(st.floats(0.5, 3)), "intercept_s": draw(st.floats(0, 0.1))},
+                {
+                    "phase": "prefill",
+                    "slope": draw(st.floats(0.5, 3)),
+                    "intercept_s": draw(st.floats(0, 0.1, allow_subnormal=False)),
+                },
                 {"phase": "decode", "family": "ao_shared", "slope": 1.3, "intercept_s": 0.001},
                 {"phase": "decode", "slope": draw(st.floats(0.5, 3))},
             ]
