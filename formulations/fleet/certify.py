@@ -80,7 +80,7 @@ class FleetRounds:
     @property
     def passes(self) -> tuple[float, ...]:
         """Limits as they are, then so many times as long as the file has it."""
-        return 1.0, self.problem.certification.stretch
+        return self.problem.certification.stretches
 
     @property
     def comparable(self) -> bool:
@@ -185,7 +185,7 @@ def _judge(
     rules = problem.certification
     lines = [(q, d, list(promises_of(case, d))) for q in plan.periods for d in q.deployments]
     total = sum(len(promises) for _, _, promises in lines)
-    error = (1 - rules.confidence) / (max(total, 1) * LOOKS * 2 * rules.rounds)
+    error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
     judged: list[_Judged] = []
     for index, (q, d, promises) in enumerate(lines):
         if not promises:

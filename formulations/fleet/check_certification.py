@@ -103,7 +103,7 @@ def check_certification(
     found.require("limits stretched only where certified", stretch_of(p) == 1 or held, stretch_of(p), 1)
     for number, r in enumerate(c.rounds, 1):
         found.at_most(f"round {number}: promises not kept", r.broken + r.undecided, r.promises)
-        stretches = (1.0, rules.stretch)
+        stretches = rules.stretches
         found.require(f"round {number}: limits as asked for", r.stretch in stretches, r.stretch, stretches)
         better = problem.objective == "min_cost" and r.objective < objective * (1 - SLACK)
         better |= problem.objective != "min_cost" and r.objective > objective * (1 + SLACK)

@@ -411,20 +411,30 @@ class FleetPoint(Entry):
     requests_per_s: dict[str, Rate] = Field(description="by demand (workload/bucket); 0 or absent: cannot serve it")
 
 
+Stretch = Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)]
+
+
 class Certification(Entry):
     """How plans are certified: solved, every chosen engine simulated, what breaks a promise cut off, solved again."""
 
     confidence: Annotated[float, Field(ge=0.5, lt=1, allow_inf_nan=False)] = Field(
         default=0.95, description="with which all promises of a plan called certified hold together in simulation"
     )
-    stretch: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = Field(
-        default=2.0,
-        description="the model may plan for limits so many times as long; simulation keeps to the true ones",
+    stretch: Stretch | Annotated[tuple[Stretch, ...], Field(min_length=1, max_length=8)] = Field(
+        default=(1.4, 2.0, 3.0),
+        description="the model may plan for limits so many times as long, one after the other; simulation keeps to the"
+        " true ones",
     )
     rounds: Annotated[int, Field(strict=True, ge=1, le=50)] = Field(
         default=12, description="solves at most with the limits as they are, and again with stretched ones"
     )
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = Field(default=0, description="of the simulated requests")
+
+    @property
+    def stretches(self) -> tuple[float, ...]:
+        """Of the limits in the model of each pass: none, then as many times as listed."""
+        listed = self.stretch if isinstance(self.stretch, tuple) else (self.stretch,)
+        return tuple(sorted({1.0, *listed}))
 
 
 class Melange(Entry):

@@ -188,6 +188,8 @@ class _Rounds(Generic[P]):
         self.firsts.setdefault(loose, outcome)
         if outcome.plan is None:
             return NONE_LEFT if outcome.status == "infeasible" else "no plan was found"
+        if self._hopeless(outcome):
+            return "no better plan is left"
         clock = time.perf_counter()
         judged, complete = self.of.judge(outcome.plan, len(self.lines) + 1, lambda: self.left <= 0)
         self._count("certify", clock)
@@ -201,6 +203,18 @@ class _Rounds(Generic[P]):
         self.of.add_cuts(cuts, self.found[-1].unkept)
         return None
 
+    def _hopeless(self, outcome: Outcome[P]) -> bool:
+        """Whether a certified plan is as good: further cuts of this pass only make plans worse."""
+        if not self.of.comparable or outcome.plan is None:
+            return False
+        mine = self._value(outcome, ())
+        return any(self._value(x.outcome, x.judged) <= mine for x in self.found if not x.unkept)
+
+    def _value(self, outcome: Outcome[P], judged: Sequence[Any]) -> float:
+        """What the least of is best; of equals but for rounding the same."""
+        assert outcome.plan is not None
+        return float(f"{self.of.rank(outcome.plan, judged):.9g}")
+
     def _count(self, phase: str, since: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - since
 
@@ -211,9 +225,7 @@ class _Rounds(Generic[P]):
         """
 
         def rank(x: Round[P]) -> tuple[int, float, int]:
-            assert x.outcome.plan is not None
-            value = float(f"{self.of.rank(x.outcome.plan, x.judged):.9g}")  # of equals the first
-            return len(x.unkept), value, x.number
+            return len(x.unkept), self._value(x.outcome, x.judged), x.number  # of equals the first
 
         loose, first = list(self.firsts.items())[-1]
         # A looser model is for plans that simulation vouches for.
