@@ -183,7 +183,7 @@ class Engine:
         ways = {"both": (True, False), "prefill": (False,), "decode": (True,)}[stage]
         some = [level(way) for way in ways]
         # By chunks where both are the same but for rounding, as where every step carries a prompt.
-        step, fixed, crowd_s, charged = min(some) if some[0][0] > some[-1][0] * SAME else some[0]
+        step, fixed, crowd_s, charged = some[-1] if some[0][0] > some[-1][0] * SAME else some[0]
         load = np.array(1.0 - fixed / step)
         occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
         turn = float(lengths.weight @ occupied)

@@ -485,8 +485,8 @@ class Orchestration(Problem):
             raise ValueError("latency: {model: default} or another model of engines' steps beside serving: continuous")
         if self.serving == "slots" and self.engine is not None:
             raise ValueError("serving: continuous beside engine: slots have no steps")
-        stated = self.engine is not None and self.engine.waits is not None
-        if self.engine is not None and stated and len(self.engine.wait_levels) > 1 and self.change.running:
+        waits = None if self.engine is None else self.engine.waits
+        if isinstance(waits, tuple) and len(waits) > 1 and self.change.running:
             raise ValueError("engine.waits: one beside change.running, which does not say what its engines wait")
         return self
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.solver.apart import EndedError, called_apart, possible
+from optmodels.solver.own_process import EndedError, in_own_process, possible
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
@@ -123,9 +123,9 @@ class _Run(NamedTuple):
 class _Solve:
     """The runs that answer for one model."""
 
-    def __init__(self, model: Compiled, settings: Settings) -> None:
+    def __init__(self, model: Compiled, settings: Settings, seen: Scaled | None = None) -> None:
         self.model, self.settings = model, settings
-        self.seen = scaled(model)
+        self.seen = scaled(model) if seen is None else seen
         self.extreme = self.seen.extreme
         self.events: list[Event] = []
         self.began = time.perf_counter()
@@ -284,20 +284,21 @@ class _Solve:
             bounds = propagated(cut, small.lower, small.upper)
             if bounds is not None:
                 small = replace(small, lower=bounds[0], upper=bounds[1])
-        options = self.settings.options | CAREFUL | ({} if number == 1 else LESS_TIGHT)
-        seed = (self.settings.seed + number) % 2**31
-        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options, on_event=None)
-        seen = replace(seen, model=small)
-        usual = self.extreme is None or not small.integer.any() or way().solver == "SCIP"
-        if usual or not possible():
-            return self.run(seen, settings, None, careful=True)
-        left = None if settings.time_limit is None else settings.time_limit + GRACE_S
-        try:
-            model, seen = replace(self.model, variables=()), replace(seen, model=replace(small, variables=()))
-            return called_apart(_careful_run, model, seen, settings, way().seed, dict(way().options), seconds=left)
-        except EndedError:
-            limit: Limit = "interrupt" if cancelled() else "time"
-            return _Run("limit", limit, "ended with its process", None, None, None, 0)
+        small = replace(small, variables=())
+        seen, careful = replace(seen, model=small), CAREFUL | ({} if number == 1 else LESS_TIGHT)
+        settings = replace(
+            self.settings, time_limit=self._left(), seed=(self.settings.seed + way().seed + number) % 2**31,
+            options=self.settings.options | careful | dict(way().options), on_event=None,
+        )  # fmt: skip
+        with otherwise(replace(way(), seed=0, options={})):
+            if self.extreme is None or not small.integer.any() or way().solver == "SCIP" or not possible():
+                return self.run(seen, settings, None, careful=True)
+            left = None if settings.time_limit is None else settings.time_limit + GRACE_S
+            try:
+                return in_own_process(_careful_run, replace(self.model, variables=()), seen, settings, seconds=left)
+            except EndedError:
+                limit: Limit = "interrupt" if cancelled() else "time"
+                return _Run("limit", limit, "ended with its process", None, None, None, 0)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
         """What runs say together: the best of their points, and a bound that no point refutes.
@@ -419,10 +420,9 @@ class Relaxed(NamedTuple):
     y: Array | None = None
 
 
-def _careful_run(model: Compiled, seen: Scaled, settings: Settings, seed: int, options: dict[str, Any]) -> _Run:
-    """One careful run in a process of its own: numbers far apart once had HiGHS 1.15.1 loop for ever in a tree."""
-    with otherwise(Way(seed=seed, options=options)):
-        return _Solve(model, settings).run(seen, settings, None, careful=True)
+def _careful_run(model: Compiled, seen: Scaled, settings: Settings) -> _Run:
+    """A careful run for a process of its own: numbers far apart once had HiGHS 1.15.1 loop for ever in a tree."""
+    return _Solve(model, settings, seen).run(seen, settings, None, careful=True)
 
 
 def relaxation(

@@ -398,10 +398,8 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice |
         tree.start(first)
     with caught_interrupt():
         root = search.relaxation()
-        if root is None and not search.stopped():
-            return None
         if root is None:
-            return tree.report(cancelled(), "stopped in the relaxation")
+            return tree.report(cancelled(), "stopped in the relaxation") if search.stopped() else None
         search.best_of(np.flatnonzero(root.counts >= CARRIES))
         turns = {"tree": tree.search(root.as_relaxed()), "cuts": search.search(root)}
         spent = dict.fromkeys(turns, 0.0)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from optmodels.errors import SolverError
 from optmodels.solver import Settings, solve_compiled
-from optmodels.solver.apart import EndedError, called_apart
+from optmodels.solver.own_process import EndedError, in_own_process
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.compile import Compiled
 
@@ -25,18 +25,18 @@ HERE = Path(__file__).parent
 
 
 def test_it_returns_what_the_call_returns_and_raises_what_it_raises():
-    assert called_apart(divmod, 17, 5, seconds=30.0) == (3, 2)
-    assert called_apart(print, "no answer", seconds=30.0) is None
+    assert in_own_process(divmod, 17, 5, seconds=30.0) == (3, 2)
+    assert in_own_process(print, "no answer", seconds=30.0) is None
     with pytest.raises(ZeroDivisionError):
-        called_apart(divmod, 17, 0, seconds=None)
+        in_own_process(divmod, 17, 0, seconds=None)
     with pytest.raises(SolverError, match="died"):
-        called_apart(os._exit, 3, seconds=30.0)
+        in_own_process(os._exit, 3, seconds=30.0)
 
 
 def test_it_is_ended_when_its_time_is_over():
     began = time.monotonic()
     with pytest.raises(EndedError):
-        called_apart(time.sleep, 60, seconds=0.5)
+        in_own_process(time.sleep, 60, seconds=0.5)
     assert 0.5 <= time.monotonic() - began < 5
 
 
@@ -45,7 +45,7 @@ def test_it_is_ended_when_somebody_cancels():
     threading.Timer(0.5, event.set).start()
     began = time.monotonic()
     with cancellable(event), pytest.raises(EndedError):
-        called_apart(time.sleep, 60, seconds=None)
+        in_own_process(time.sleep, 60, seconds=None)
     assert time.monotonic() - began < 5
 
 
@@ -53,7 +53,7 @@ def test_it_is_ended_when_somebody_cancels():
 def test_it_ends_with_its_caller():
     code = """
 import os, signal, threading, time
-from optmodels.solver.apart import called_apart
+from optmodels.solver.own_process import in_own_process
 def end():
     while not (children := open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()):
         time.sleep(0.01)
@@ -61,7 +61,7 @@ def end():
     print(*children, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 threading.Thread(target=end).start()
-called_apart(time.sleep, 60, seconds=None)
+in_own_process(time.sleep, 60, seconds=None)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL

@@ -20,7 +20,7 @@ from optmodels.solver.cancel import cancelled, caught_interrupt
 
 LOOK_S = 0.02
 T = TypeVar("T")
-START = "import sys; sys.path[:] = {path!r}; from optmodels.solver.apart import _serve; _serve()"
+START = "import sys; sys.path[:] = {path!r}; from optmodels.solver.own_process import _serve; _serve()"
 
 
 def possible() -> bool:
@@ -32,7 +32,7 @@ class EndedError(Exception):
     """The call was ended: its time was over, or somebody cancelled."""
 
 
-def called_apart(call: Callable[..., T], *arguments: object, seconds: float | None) -> T:
+def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | None) -> T:
     """What a function of a module returns there.
 
     Args:
