@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from optmodels.errors import InputError, Mistake, SolverError
-from optmodels.solver.own_process import EndedError, in_own_process, possible
 from optmodels.solver.cancel import cancelled, caught_interrupt
 from optmodels.solver.compile import Compiled
 from optmodels.solver.infeasible import refute
 from optmodels.solver.linking import linked
-from optmodels.solver.otherwise import Way, otherwise, way
+from optmodels.solver.otherwise import otherwise, way
+from optmodels.solver.own_process import EndedError, in_own_process, possible
 from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
 from optmodels.solver.scaling import REFUSED, Scaled, scaled

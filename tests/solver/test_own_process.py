@@ -17,9 +17,9 @@ import scipy.sparse as sp
 
 from optmodels.errors import SolverError
 from optmodels.solver import Settings, solve_compiled
-from optmodels.solver.own_process import EndedError, in_own_process
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.compile import Compiled
+from optmodels.solver.own_process import EndedError, in_own_process
 
 HERE = Path(__file__).parent
 
