@@ -40,7 +40,8 @@ def drawn(rng):
     """Costs of a step, inputs, outputs and shares of a random mixture."""
     n = int(rng.integers(1, 4))
     costs = StepCosts(
-        fixed_s=rng.uniform(0.004, 0.02), prompt_token_s=rng.uniform(1e-5, 6e-5), prompt_pair_s=rng.uniform(0, 2e-9),
+        fixed_s=rng.uniform(0.004, 0.02), prompt_step_s=float(rng.choice([0.0, rng.uniform(0.0, 0.03)])),
+        prompt_token_s=rng.uniform(1e-5, 6e-5), prompt_pair_s=rng.uniform(0, 2e-9),
         decode_request_s=rng.uniform(1e-5, 5e-5), context_s=(context := rng.uniform(2e-8, 2e-7)),
         mixed_context_s=context,
     )  # fmt: skip
@@ -116,8 +117,9 @@ def promises(count, seed):
         costs, inputs, outputs, share = drawn(rng)
         limits = EngineLimits(max_num_seqs=int(rng.choice([64, 256])), max_num_batched_tokens=4096)
         kv = float(rng.uniform(30_000, 600_000))
-        classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.3, 0.95)
-        points = operating_points([costs], np.array([kv]), limits, classes, levels_of_loads([costs], np.array([load])))
+        classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.1, 0.95)
+        step = rng.permutation(levels_of_loads([costs], np.array([load])), axis=1)[:, :1]  # of few prompts, or any
+        points = operating_points([costs], np.array([kv]), limits, classes, step)
         most = MOST_OF_WAIT[int(rng.integers(2))]
         wait = np.array([[[rng.uniform(0.02, 1.0)]]])
         rows = np.concatenate([points.load[:, 0, 0], points.waiting(wait, most)[0, 0]])
@@ -145,7 +147,8 @@ def promises(count, seed):
                     ratio[key] = max(ratio.get(key, 0.0), float(got / planned))
         broken += sum(v > 1 for v in ratio.values())
         worst = max(worst, *ratio.values())
-        print(f"{made:3d} load {load:.2f}, {len(inputs)} classes, preempted {int(seen.preemptions.sum())}: "
+        print(f"{made:3d} step {1e3 * float(step[0, 0]):.1f} ms of at least {1e3 * costs.fixed_s:.1f}, "
+              f"{len(inputs)} classes, preempted {int(seen.preemptions.sum())}: "
               + ", ".join(f"{name} {value:.2f}" for name, value in ratio.items()), flush=True)  # fmt: skip
     print(f"\n{broken} promises broken, worst {worst:.2f} times the plan")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from optmodels import catalog
@@ -19,8 +21,10 @@ class Question:
 
     Attributes:
         model: an LLM of the catalogue.
-        input_tokens, output_tokens: of a request.
-        rate: requests/s.
+        input_tokens, output_tokens: of a request; None: a trace says.
+        rate: requests/s; None: the trace's.
+        trace: a file of requests, in place of these three.
+        rate_factor: its requests come so many times as often.
         weights, kv: precision.
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
@@ -35,9 +39,11 @@ class Question:
     """
 
     model: str
-    input_tokens: int
-    output_tokens: int
-    rate: float
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    rate: float | None = None
+    trace: Path | None = None
+    rate_factor: float = 1.0
     weights: str = "fp16"
     kv: str = "fp16"
     ttft: Limit | None = None
@@ -58,7 +64,8 @@ class Question:
 OPTIONS = {
     "workloads[0].model": "--model", "workloads[0].precision": "--precision", "workloads[0].precision.kv": "--kv",
     "workloads[0].buckets[0].input_tokens": "--input", "workloads[0].buckets[0].output_tokens": "--output",
-    "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].buckets[0].longest_tokens": "--longest",
+    "workloads[0].buckets[0].requests_per_s": "--rate", "workloads[0].trace.rate_factor": "--rate-factor",
+    "workloads[0].trace": "--trace", "workloads[0].buckets[0].longest_tokens": "--longest",
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
@@ -66,28 +73,22 @@ OPTIONS = {
 }  # fmt: skip
 
 
-def instance(q: Question) -> dict[str, Any]:
-    """The fleet instance of a question.
+def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
+    """The fleet instance of a question, for a file in a folder (default: that of the trace).
 
     Raises:
-        InputError: an unknown cloud, region or GPU, a name given twice, or a longest request below the mean.
+        InputError: an unknown cloud, region or GPU, a name given twice, a longest request below the mean, requests
+            stated twice or not at all, or a folder that the trace is not in or below.
     """
-    bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
-    if q.longest is not None:
-        mean = q.input_tokens + q.output_tokens
-        if q.longest < mean:
-            expected = f"at least the {mean} tokens of --input and --output"
-            raise InputError(Mistake(None, "--longest", q.longest, expected))
-        bucket["longest_tokens"] = q.longest
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     found: dict[str, Any] = {
         "formulation": "fleet", "schema": 1, "name": f"{q.model}-plan",
-        "title": f"{q.model}, {q.rate:g} requests/s of {q.input_tokens} + {q.output_tokens} tokens",
+        "title": f"{q.model}, {_title(q)}",
         "workloads": [{
             "name": q.model, "model": q.model,
             **({} if precision == {"weights": "fp16", "kv": "fp16"} else {"precision": precision}),
-            "buckets": [bucket], "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
+            **_requests(q, folder), "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
         }],
         "pool": _pools(q), "markets": {"main": list(q.markets)},
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},
@@ -99,6 +100,43 @@ def instance(q: Question) -> dict[str, Any]:
     if q.budget is not None:
         found["budget_usd_per_hour"] = q.budget
     return found
+
+
+def _title(q: Question) -> str:
+    if q.trace is None:
+        return f"{q.rate:g} requests/s of {q.input_tokens} + {q.output_tokens} tokens"
+    return f"the requests of {q.trace.name}" + (f", {q.rate_factor:g} times as often" if q.rate_factor != 1 else "")
+
+
+def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
+    """Of the workload: one bucket of its options, or the trace."""
+    stated = {"--input": q.input_tokens, "--output": q.output_tokens, "--rate": q.rate}
+    if q.trace is None:
+        wrong = Mistakes()
+        for option, value in stated.items():
+            if value is None:
+                wrong.add(option, None, "a number, or a --trace of requests")
+        if q.rate_factor != 1:
+            wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
+        wrong.raise_any()
+        assert q.input_tokens is not None and q.output_tokens is not None
+        bucket = {"input_tokens": q.input_tokens, "output_tokens": q.output_tokens, "requests_per_s": q.rate}
+        if q.longest is not None:
+            mean = q.input_tokens + q.output_tokens
+            if q.longest < mean:
+                expected = f"at least the {mean} tokens of --input and --output"
+                raise InputError(Mistake(None, "--longest", q.longest, expected))
+            bucket["longest_tokens"] = q.longest
+        return {"buckets": [bucket]}
+    for option, value in (stated | {"--longest": q.longest}).items():
+        if value is not None:
+            raise InputError(Mistake(None, option, value, "nothing beside --trace, which says it"))
+    folder, file = folder or q.trace.parent, q.trace.resolve()
+    if not file.is_relative_to(folder.resolve()):
+        expected = f"a file in {q.trace.parent} or above it, since instances name traces beside them or below"
+        raise InputError(Mistake(None, "--write", str(folder), expected))
+    factor = {} if q.rate_factor == 1 else {"rate_factor": q.rate_factor}
+    return {"trace": {"file": os.path.relpath(file, folder.resolve()), **factor}}
 
 
 def _limit(limit: Limit) -> Any:

@@ -292,14 +292,18 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
         title = (
             f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
         )
-        table = titled(plain(title), "count", "deployment", "USD/h each", "load", "in use", "serves")
+        levels = any(
+            d.load_level < 1 for d in q.deployments
+        )  # engines that batch continuously have their limits in use
+        columns = ["count", "deployment", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
+        table = titled(plain(title), *columns)
         for d in q.deployments:
             serves = ", ".join(
                 f"{s.share:.0%} of {s.demand}" + (" (late)" if s.misses_slo else "") for s in d.serves[:6]
             )
             serves += f" and {len(d.serves) - 6} more" if len(d.serves) > 6 else ""
             table.add_row(
-                str(d.count), plain(d.name), f"{d.usd_per_hour_each:.4f}", f"{d.load_level:.0%}",
+                str(d.count), plain(d.name), f"{d.usd_per_hour_each:.4f}", *([f"{d.load_level:.0%}"] if levels else []),
                 f"{d.utilisation:.0%}" + _scarcest(d), plain(serves or "spare"),
             )  # fmt: skip
         out += ["", table]

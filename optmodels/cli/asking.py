@@ -19,9 +19,13 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     model: Annotated[str, typer.Option(help="An LLM of the catalogue: optmodels list catalog.")],
-    input_tokens: Annotated[int, typer.Option("--input", help="Tokens of a prompt.")],
-    output_tokens: Annotated[int, typer.Option("--output", help="Tokens of an answer.")],
-    rate: Annotated[float, typer.Option(help="Requests/s.")],
+    input_tokens: Annotated[int | None, typer.Option("--input", help="Tokens of a prompt.")] = None,
+    output_tokens: Annotated[int | None, typer.Option("--output", help="Tokens of an answer.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests/s.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A trace of requests in place of these three: Azure, Mooncake, a request log, …")
+    ] = None,
+    rate_factor: Annotated[float, typer.Option(help="The trace's requests come so many times as often.")] = 1.0,
     longest: Annotated[
         int | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
     ] = None,
@@ -59,23 +63,25 @@ def plan(
     from optmodels.loading import load
 
     asked = question.Question(
-        model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, weights=precision, kv=kv,
+        model=model, input_tokens=input_tokens, output_tokens=output_tokens, rate=rate, trace=trace,
+        rate_factor=rate_factor, weights=precision, kv=kv,
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
         engine=engine, longest=longest,
     )  # fmt: skip
-    made = question.instance(asked)
+    folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
+    made = question.instance(asked, folder)
     text = question.as_yaml(made, shlex.join(["optmodels", *sys.argv[1:]]))
     try:
-        load(made)
+        problem = load(made, folder=folder)
     except InputError as error:
         raise question.as_options(error) from None
     if write is not None:
         from optmodels.io.write import write_text
 
         write_text(write, text, overwrite=force)
-    result = solved(made, out, as_json, time_limit=time_limit)
+    result = solved(problem, out, as_json, time_limit=time_limit)
     if not as_json:
         from optmodels.cli.console import show
         from optmodels.errors import printable

@@ -191,6 +191,7 @@ class Level:
     typical: float
     kv: float
     prefill_share: float
+    longest: float
 
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
@@ -230,7 +231,8 @@ def at_level(
     a_token = (
         mean({k: _prefill(costs, r, max(r.new, 1.0), False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
     )
-    room = min(0.9 * (step - fixed) / a_token if a_token > 0 else math.inf, batched - decoding)
+    longest = max(step, 1.25 * (costs.fixed_s + costs.prompt_step_s + (costs.experts.all_s if costs.experts else 0.0)))
+    room = min(0.9 * (longest - fixed) / a_token if a_token > 0 else math.inf, batched - decoding)
     if load <= 0 or room < 16:
         return None
     chunk = min(room, limits.chunk_tokens or math.inf)
@@ -244,7 +246,9 @@ def at_level(
         return None
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
     prefill_share = mean({k: r.prefill for k, r in made.items()}) / mean({k: r.work for k, r in made.items()})
-    return Level(fixed, load, room, mixed if varies else 1.0, stage, made, typical, kv, prefill_share)
+    prefills = [mean({k: r.prefill**n for k, r in made.items()}) for n in (1, 2)]
+    longest = prefills[1] / prefills[0] if prefills[0] > 0 else 0.0  # by its own seconds
+    return Level(fixed, load, room, mixed if varies else 1.0, stage, made, typical, kv, prefill_share, longest)
 
 
 @cache
@@ -311,12 +315,16 @@ def latencies(
 
     def decode(q: float | None) -> float:
         each = max(r.work / r.steps, level.typical)
-        if q is None:
-            return (level.fixed + each) / (1 - level.load)
+        if q is None:  # of the request's own work in a step only that of its decodes prolongs these
+            own = (r.work - r.prefill) / r.decodes if r.decodes > 0 else 0.0
+            return (level.fixed + each) / (1 - level.load) - each + own
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
-        crowd = mean + math.sqrt(mean / (1 - level.load)) * (z + skew * (z * z - 1) / 6)
+        longest, share = max(r.prefill, level.longest), max(r.prefill / r.work, level.prefill_share)
+        prompts = level.load * share * longest * step / r.decodes if r.decodes > 0 else 0.0
+        spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
+        crowd = mean + spread * (z + skew * (z * z - 1) / 6)
         return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.

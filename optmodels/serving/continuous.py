@@ -75,7 +75,8 @@ ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
 TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
-BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀)
+BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀),
+BURST_FROM = 1.25  # where t is less than so many of the largest a₀, as there: prompts are few, and chunks cost steps
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
@@ -250,6 +251,16 @@ class Coefficients:
         stacked = cls.stack([costs])
         return cls(**{n: getattr(stacked, n)[0, 0, 0] for n in cls.__dataclass_fields__})
 
+    @property
+    def least_fixed_s(self) -> Array:
+        """a₀ of a step in which one request decodes."""
+        return self.step_fixed_s(1.0, 0.0)
+
+    @property
+    def largest_fixed_s(self) -> Array:
+        """a₀ of a step with a prompt that touches every expert."""
+        return self.step_fixed_s(np.inf, 1.0)
+
     def step_fixed_s(self, decoding: Array | float, mixed: Array | float) -> Array:
         """a₀: a step's fixed seconds with so many decoding requests, where the share `mixed` of steps has prompts.
 
@@ -346,12 +357,15 @@ def crowd_above(count: Array | float, fixed_crowd: Array | float, load: Array | 
     return np.asarray(betainc(np.maximum(count, 1e-12), np.asarray(fixed_crowd) / load + 1.0, load))
 
 
-def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array) -> Array:
-    """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher)."""
+def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, besides: Array | float = 0.0) -> Array:
+    """The count that N exceeds with probability 1 − quantile, from its first three moments (Cornish–Fisher).
+
+    `besides` is added to its variance.
+    """
     from scipy.special import ndtri
 
     mean = (fixed_crowd + load) / (1.0 - load)
-    spread, skew = np.sqrt(mean / (1.0 - load)), (1.0 + load) / np.sqrt(fixed_crowd + load)
+    spread, skew = np.sqrt(mean / (1.0 - load) + besides), (1.0 + load) / np.sqrt(fixed_crowd + load)
     z = ndtri(quantile)
     at: Array = mean + spread * (z + skew * (z * z - 1.0) / 6.0)
     return at
@@ -387,7 +401,8 @@ class Points:
         beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
-            whichever is larger.
+            whichever is larger. `decode_s`: d: that of the class's own decodes, 0 without any.
+        bursts: variance that the prompts of others make in the mean of a request's decode steps, s², (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
     """
@@ -407,6 +422,8 @@ class Points:
     turn_s: Array
     mean_turn_s: Array
     crowd_s: Array
+    decode_s: Array
+    bursts: Array
     request_s: Array
     of: Coefficients
 
@@ -444,14 +461,18 @@ class Points:
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
-        A step of a decoding request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law, and a₀ + `MARGIN`·c·N_q at a
-        quantile, with N at the level's ρ = 1 − a₀/t. Drafts make several tokens of one.
+        A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
+        others' ρ(a₀ + c)/(1 − ρ). While it decodes its own is d. At a quantile a step lasts a₀ + `MARGIN`·c·N_q, with N
+        at the level's ρ = 1 − a₀/t. Prompts are few and long, so that requests of few tokens differ by more than N
+        does: λE[prefill²]·t/n over n steps is at most ρ·v·E[prefill²]/E[prefill]·t/n, v being prefill's share of the
+        work, both the class's own or the mixture's. Drafts make several tokens of one.
         """
         return self._decode_step_s(quantile) * self._steps_per_token
 
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
-        return _tpot(fixed, self.crowd_s, load, quantile, self.engine.max_num_seqs, MARGIN)
+        seen = fixed, self.crowd_s, self.decode_s, self.bursts, load
+        return _tpot(*seen, quantile, self.engine.max_num_seqs, MARGIN)
 
     @property
     def _steps_per_token(self) -> Array:
@@ -495,21 +516,29 @@ def longest_wait(quantile: float | None, most: float) -> float:
 
 
 def _tpot(
-    fixed_s: Array, crowd_s: Array, load: Array, quantile: float | None, most: float, margin: float = 1.0
+    fixed_s: Array, crowd_s: Array, decode_s: Array, bursts: Array, load: Array, quantile: float | None, most: float,
+    margin: float = 1.0,
 ) -> Array:  # fmt: skip
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
-        mean: Array = (fixed_s + crowd_s) / (1.0 - rho)
+        mean: Array = (fixed_s + crowd_s) / (1.0 - rho) - crowd_s + decode_s
         return mean
-    count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho)
+    count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho, bursts / crowd_s**2)
     at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most)
     return at
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
-    """Step times (P, L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its largest."""
-    largest = Coefficients.stack(costs).step_fixed_s(np.inf, 1.0)[:, :, 0]
-    return largest / (1.0 - loads)
+    """Step times (P, 2L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
+
+    The former are for steps shorter than any of the latter's; in place of those that are not stand steps without a
+    level.
+    """
+    c = Coefficients.stack(costs)
+    least, most = c.least_fixed_s[:, :, 0], c.largest_fixed_s[:, :, 0]
+    short, long = least / (1.0 - loads), most / (1.0 - loads)
+    short = np.where(short < long.min(axis=1, keepdims=True), short, c.fixed_s[:, :, 0])
+    return np.sort(np.concatenate([short, long], axis=1), axis=1)
 
 
 def operating_points(
@@ -573,7 +602,7 @@ def operating_points(
     if stage != "decode":
         per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
         with np.errstate(divide="ignore", over="ignore"):
-            room = np.minimum(BURST * (t - a0) / per_token, most_room)
+            room = np.minimum(BURST * (np.maximum(t, BURST_FROM * c.largest_fixed_s) - a0) / per_token, most_room)
     exists = (rho > 0) & (room >= LEAST_ROOM)
     rho, room = np.where(exists, rho, 0.5), np.where(exists, room, LEAST_ROOM)
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
@@ -609,9 +638,12 @@ def operating_points(
         mean_turn += decoding * rho * prefill_share**2 / gamma
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
+        own = np.where(decodes > 0, decoding / decodes, 0.0)
+        prompts = np.fmax(prefill / work, prefill_share) * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
+        bursts = np.where(decodes > 0, rho * prompts * t / decodes, 0.0)
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
-        beside, u * beside / room + prefill, mean_turn, crowd_s, c.request_s[:, 0, 0], c,
+        beside, u * beside / room + prefill, mean_turn, crowd_s, own, bursts, c.request_s[:, 0, 0], c,
     )  # fmt: skip
 
 
@@ -651,7 +683,7 @@ class Prediction:
 
     Attributes:
         load: ρ.
-        step_s: mean of its steps, idle time left out.
+        step_s: mean of its steps, idle time left out; `fixed_s`: a₀ of them.
         running: mean requests that run.
         waiting_s: mean wait before prefill.
         ttft_s, tpot_s: quantile (None: mean) → seconds; TTFT of each class, (W,).
@@ -660,6 +692,7 @@ class Prediction:
 
     load: float
     step_s: float
+    fixed_s: float
     running: float
     waiting_s: float
     ttft_s: dict[float | None, Array]
@@ -692,11 +725,11 @@ def predict(
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
     tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
     # Room for prompts, the share of steps with one and a₀ depend on the step, and it on them: a few rounds settle it.
-    step, mixed, crowd = float(c.fixed_s), 1.0, 0.0
+    step, mixed, crowd, charged = float(c.fixed_s), 1.0, 0.0, 1.0
     for _ in range(60):
         chunk = engine.chunk_beside(crowd, costs.drafts)
         chunks = np.ceil(u / chunk)
-        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, 1.0)
+        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, charged)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
         load = float(rates @ (prefill + decode))
         if load >= 1.0:
@@ -708,19 +741,19 @@ def predict(
         before, step = step, a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
         crowd = (fixed_crowd + load) / (1.0 - load)
         mixed = float(-np.expm1(-(rates @ chunks) * step))
+        charged = mixed / max(float(rates @ chunks) * step, 1e-300)  # chunks of one step share what it pays for them
         if abs(step - before) <= 1e-12 * step:
             break
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
+    of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
     first = _first_token(
-        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0,
-        float(rates @ decode) / max(float(rates @ decodes), 1e-300), float(rates @ prefill),
-    )  # fmt: skip
-    tpot: dict[float | None, float] = {None: (a0 + load / steps) / (1.0 - load) / tokens}
-    for q in quantiles:
-        at = _tpot(np.array(a0), np.array(load / steps), np.array(load), q, max(most, 1.0))
-        tpot[q] = float(at) / tokens
+        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, float(rates @ prefill), charged
+    )
+    bursts = float(rates @ prefill**2) * step * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
+    at = [np.array(x) for x in (a0, load / steps, of_decode, bursts, load)]
+    tpot = {q: float(_tpot(*at, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
-    return Prediction(load, step, crowd, first.waiting_s, ttft, tpot, tokens)
+    return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
 
 
 @dataclass(frozen=True)
@@ -745,7 +778,7 @@ class _FirstToken:
 
 def _first_token(
     c: Coefficients, classes: Classes, rates: Array, engine: EngineLimits, crowd: Array, fixed_s: float,
-    decode_s: float, prefilling: float,
+    decode_s: float, prefilling: float, charged: float,
 ) -> _FirstToken:  # fmt: skip
     """TTFT where requests arrive at rates (W,): moments given the crowd, then those over crowds.
 
@@ -764,10 +797,11 @@ def _first_token(
         fixed_s: a₀.
         decode_s: of a running request in a step.
         prefilling: ρ_prefill.
+        charged: of `Coefficients.prefill_work_s`.
     """
     u, chunk = classes.new_tokens, engine.chunk_beside(crowd, c.drafts)
     chunks, beside = np.ceil(u / chunk), fixed_s + decode_s * crowd  # (K, W), (K, 1)
-    prefill, step = c.prefill_work_s(u, classes.input_tokens - u, chunk, 1.0), beside / (1.0 - prefilling)
+    prefill, step = c.prefill_work_s(u, classes.input_tokens - u, chunk, charged), beside / (1.0 - prefilling)
     turn = u * beside / engine.room_beside(crowd, c.drafts) + prefill
     busy = (turn @ rates)[:, None]
     own = chunks * step + prefill

@@ -101,7 +101,6 @@ def running(
     # The crowd is a birth–death chain; with all slots taken requests leave at one rate, and the queue is geometric. The
     # cache is a crowd of requests of the size typical for a token, which counts large ones by what they hold.
     each = found.load / steps
-    fixed = found.tpot_s[None] * found.tokens * (1.0 - found.load) - each
     alone = found.running * (1.0 - found.load) - found.load  # N₀
     busy = alone / most + found.load
     if not (math.isfinite(found.waiting_s) and busy < 1.0):
@@ -109,7 +108,7 @@ def running(
     by_slots = _full(limits.max_num_seqs, alone, found.load, busy)
     full = min(1.0, by_slots + _full(kv_tokens / typical, alone * size / typical, found.load, busy))
     drained = busy / (1.0 - busy) / float(rates.sum())
-    tpot = found.tpot_s | {None: min(found.tpot_s[None], (fixed + each * most) / found.tokens)}
+    tpot = found.tpot_s | {None: min(found.tpot_s[None], (found.fixed_s + each * most) / found.tokens)}
     ttft = {q: v * slower for q, v in found.ttft_s.items()}
     ttft[None] = ttft[None] + full * drained
     e2e = {q: v + np.maximum(classes.output_at(q) - 1.0, 0.0) * tpot[q] for q, v in ttft.items()}

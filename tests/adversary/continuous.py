@@ -33,6 +33,7 @@ CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so
 LONGEST_WAIT_S = 30.0
 NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
 TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
+FULL_OF_PROMPTS = 1.25  # largest a₀ that a step full of prompts may always take as its t
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,16 @@ def fixed_s(c: StepCosts, decoding: float, mixed: float, charged: bool) -> float
     return c.fixed_s + experts + (0.0 if charged else c.prompt_step_s)
 
 
+def largest_fixed_s(c: StepCosts) -> float:
+    """a*: a₀ of a step that carries prompts and touches every expert."""
+    return fixed_s(c, math.inf, 1.0, False)
+
+
+def least_fixed_s(c: StepCosts) -> float:
+    """a₀ of a step without prompts in which one request decodes."""
+    return fixed_s(c, 1.0, 0.0, True)
+
+
 def allowed_crowd(most: float, load: float) -> float:
     """The largest mean of a negative binomial crowd, variance/mean 1/(1 − ρ), that seldom reaches `most`; 0: none."""
 
@@ -173,12 +184,15 @@ def allowed_crowd(most: float, load: float) -> float:
     return float(brentq(above, 0.0, most, xtol=1e-14 * most, rtol=1e-14)) if above(most) > 0 else most
 
 
-def crowd_at(quantile: float, fixed_crowd: float, load: float) -> float:
-    """The crowd that is exceeded with probability 1 − quantile: Cornish–Fisher's expansion to the skewness."""
+def crowd_at(quantile: float, fixed_crowd: float, load: float, more: float = 0.0) -> float:
+    """The crowd that is exceeded with probability 1 − quantile: Cornish–Fisher's expansion to the skewness.
+
+    `more`: variance beside the crowd's own, which leaves the skewness as it is.
+    """
     mean = (fixed_crowd + load) / (1.0 - load)
     skewness = (1.0 + load) / math.sqrt(fixed_crowd + load)
     z = float(norm.ppf(quantile))
-    return mean + math.sqrt(mean / (1.0 - load)) * (z + skewness * (z * z - 1.0) / 6.0)
+    return mean + math.sqrt(mean / (1.0 - load) + more) * (z + skewness * (z * z - 1.0) / 6.0)
 
 
 def kv_tokens(
@@ -224,6 +238,9 @@ class Level:
     Attributes:
         rows: what one request/s of a class takes of the engine, of time, slots, memory, tokens and chunks.
         turn_s, mean_turn_s: s, and what a request/s adds to Σ λs.
+        crowd_s: c, of a running request in a step: the larger of the class's own mean and the mixture's.
+        own_s: d, of a request in each of its own decode steps.
+        prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
     """
 
     step_s: float
@@ -235,16 +252,19 @@ class Level:
     prefill_s: list[float]
     beside_s: list[float]
     crowd_s: list[float]
+    own_s: list[float]
     steps_per_token: list[float]
+    prompts_var: list[float]
 
 
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
     stage: str = "both", moved_s: Sequence[float] = (),
 ) -> list[Level]:  # fmt: skip
-    """Those of the loads ρ that there are, at the step a₀/(1 − ρ) of the largest a₀."""
-    largest = fixed_s(c, math.inf, 1.0, False)
-    each = [level(c, kinds, limits, kv, largest / (1.0 - rho), stage, moved_s) for rho in loads]
+    """Those that there are at the steps a₀/(1 − ρ) of the largest a₀, and at shorter ones of the least a₀."""
+    long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
+    times = long + [t for t in short if t < min(long)]
+    each = [level(c, kinds, limits, kv, t, stage, moved_s) for t in times]
     return [x for x in each if x is not None]
 
 
@@ -288,7 +308,8 @@ def level(
     a0 = fixed_s(c, crowd, phi, phi < 1)
     rho = 1.0 - a0 / t
     a_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
-    room = min(0.9 * (t - a0) / a_token if a_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
+    prompts_s = 0.9 * (max(t, FULL_OF_PROMPTS * largest_fixed_s(c)) - a0)
+    room = min(prompts_s / a_token if a_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
     if rho <= 0 or room < 16:
         return None
     chunk = min(room, own_most)
@@ -298,6 +319,7 @@ def level(
     work = [p + d for p, d in zip(prefill, decode, strict=True)]
     decodes = [rounds(c, k.output) for k in kinds]
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
+    own = [d / r if r > 0 else 0.0 for d, r in zip(decode, decodes, strict=True)]
     per_token = [r / (k.output - 1.0) if k.output > 1 else 1.0 for r, k in zip(decodes, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
@@ -332,26 +354,37 @@ def level(
 
     if stage == "decode":  # nothing waits for prefill
         each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each, per_token)
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, [0.0] * len(kinds))
     v = mixture(prefill) / mixture(work)
     gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
+    # Others' prompts are few and long: a second of prefill is in one of so many in the mean, or of the class's own.
+    typical_s = mixture([p * p for p in prefill]) / mixture(prefill)
+    varying = [
+        rho * max(p / w, v) * max(p, typical_s) * t / n if n > 0 else 0.0
+        for p, w, n in zip(prefill, work, decodes, strict=True)
+    ]
     return Level(
         t, a0, rows,
         [k.new * b / room + p for k, b, p in zip(kinds, beside, prefill, strict=True)],
         [k.new * t / room * (a0 / t + rho * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
          for k, p, d in zip(kinds, prefill, decode, strict=True)],
         chunks, prefill, beside,
-        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], per_token,
+        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], own, per_token, varying,
     )  # fmt: skip
 
 
 def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
-    """Seconds per output token after the first of class i, at most."""
+    """Seconds per output token after the first of class i, at most.
+
+    In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
+    At a quantile its steps last as those of a crowd whose variance has V/c² beside.
+    """
     rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
-        return x.steps_per_token[i] * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
-    crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho)
+        others = rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
+        return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others)
+    crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, x.prompts_var[i] / x.crowd_s[i] ** 2)
     return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs)))
 
 

@@ -193,9 +193,9 @@ def test_the_template_solves_on_the_command_line(cli, write):
 
 
 def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write, monkeypatch):
-    """On one kind of machine 9 ms a token needs them; the promises hold on the simulator."""
+    """On one kind of machine 7.5 ms a token need them; the promises hold on the simulator."""
     monkeypatch.setattr("formulations.fleet.replay.DRAWN", 10_000)
-    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.009}}
+    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": 0.0075}}
     instance = BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}}
     assert optmodels.solve(instance).status == "infeasible"
     drafts = {"model": "llama-3.1-8b", "drafts": 3, "acceptance": 0.75, "head": 0.04}
@@ -222,6 +222,21 @@ def test_a_plan_with_drafts_is_checked_replayed_and_exported(cli, write, monkeyp
     assert config == {"method": "eagle3", "model": "SET-THE-DRAFT", "num_speculative_tokens": 3}
     run = cli("export", "results/drafts-exact/plan.json", "--to", "vllm")
     assert run.status == 0 and "tokens of a step with 3 drafts" in run.err
+
+
+@pytest.mark.parametrize("tbt_s", [0.0095, {"at_most": 0.018, "percentile": 0.95}])
+def test_a_quiet_engine_keeps_a_limit_near_what_its_steps_take(tbt_s, monkeypatch):
+    """8 ms of a step without prompts: levels begin there, not at the 30 ms of one with a prompt; replays keep it."""
+    monkeypatch.setattr("formulations.fleet.replay.DRAWN", 20_000)
+    chat = {"name": "chat", "model": "llama-3.1-8b", "slo": {"ttft_s": 1.0, "tbt_s": tbt_s},
+            "buckets": [{"input_tokens": 1000, "output_tokens": 200, "requests_per_s": 5.0},
+                        {"input_tokens": 3000, "output_tokens": 30, "requests_per_s": 0.5}]}  # fmt: skip
+    problem = optmodels.load(BUSY | {"workloads": [chat], "pool": {"catalog": "aws", "include": ["p5.4xlarge"]}})
+    solved = optmodels.solve(problem)
+    assert (solved.status, solved.plan["periods"][0]["deployments"][0]["count"]) == ("optimal", 1)
+    assert solved.check.ok, solved.check.violations
+    for row in replay(problem, solved.plan, None, ReplayOptions())["demands"]:
+        assert row["tpot_replayed_s"] <= row["tpot_planned_s"] <= row["tpot_limit_s"] * (1 + 1e-9)
 
 
 def test_latencies_that_nobody_knows_are_no_memory_that_is_short():

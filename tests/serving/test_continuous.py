@@ -108,7 +108,9 @@ def test_a_prompt_turns_with_all_decodes_beside_it_take_no_longer_than_the_linea
     """U·δ of any mixture within the time row, against its bound by class."""
     rng = np.random.default_rng(1)
     classes = Classes.of(rng.uniform(50, 4000, 6), rng.uniform(2, 500, 6), weight=rng.uniform(0, 1, 6))
-    p = operating_points([PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7])))
+    p = operating_points(
+        [PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7]))[:, 1:]
+    )
     t, room, u = p.step_s[0, 0], p.prompt_room[0, 0], classes.new_tokens
     decodes = (p.work_s - p.prefill_s)[0, 0]
     tightest = np.inf
