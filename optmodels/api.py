@@ -18,7 +18,16 @@ from optmodels import formulation as registry
 from optmodels import shipped as ours
 from optmodels.errors import InputError, Mistake, UnattainableError, one_of
 from optmodels.formulation import Formulation, checked_options
-from optmodels.io.write import check_folder, keeping, new_folder, refuse_existing, safe_name, write_frame, write_text
+from optmodels.io.write import (
+    bare_name,
+    check_folder,
+    keeping,
+    new_folder,
+    refuse_existing,
+    safe_name,
+    write_frame,
+    write_text,
+)
 from optmodels.loading import load
 from optmodels.plan.claims import digest
 from optmodels.plan.outcome import DocumentReport, Outcome, Result, judged
@@ -177,7 +186,7 @@ def save(result: Result, form: Formulation, table: Any, plan: Any, parent: Path)
     """Write plan.json, the tables as CSV and report.html into a new folder below `parent`; returns it."""
     from optmodels.reporting import page
 
-    folder = new_folder(parent, safe_name(f"{Path(result.instance).stem}-{result.method}"))
+    folder = new_folder(parent, safe_name(f"{bare_name(result.instance)}-{result.method}"))
     result.log["folder"] = str(folder)
     write_text(folder / "plan.json", result.to_json())  # first: it says all that the others do
     for name, text in csv_files(form, table, plan).items():
@@ -355,7 +364,7 @@ def explain(
     document.optmodels_version, document.problem = version(), _inlined(problem)
     if out is not None:
         with keeping(document):
-            folder = new_folder(Path(out), safe_name(f"{Path(document.instance).stem}-explanation"))
+            folder = new_folder(Path(out), safe_name(f"{bare_name(document.instance)}-explanation"))
             write_text(folder / "explanation.json", document.to_json())
             write_page(document.model_dump(mode="json", by_alias=True), folder)
     return document
@@ -612,7 +621,7 @@ def _save_replay(found: dict[str, Any], kept: Mapping[str, Mapping[str, Any]], p
     """Write replay.json and every run's requests into a new folder below `parent`."""
     import pandas as pd
 
-    name = Path(str(found["instance"] or found["formulation"])).stem
+    name = bare_name(found["instance"] or found["formulation"])
     folder = new_folder(parent, safe_name(f"{name}-{found['method'] or 'plan'}-replay"))
     write_text(folder / "replay.json", to_json(found | {"folder": str(folder)}))
     for run, columns in kept.items():
@@ -802,7 +811,7 @@ def _save_evaluation(
     """Write evaluate.json, every run's requests, and the best plan's files into a new folder below `parent`."""
     import pandas as pd
 
-    folder = new_folder(parent, safe_name(f"{Path(str(found['current'] or found['instance'])).stem}-evaluate"))
+    folder = new_folder(parent, safe_name(f"{bare_name(found['current'] or found['instance'])}-evaluate"))
     write_text(folder / "evaluate.json", to_json(found | {"folder": str(folder)}))
     for run, columns in kept.items():
         write_frame(folder / f"requests-{safe_name(run)}.csv", pd.DataFrame(columns))

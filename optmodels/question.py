@@ -80,6 +80,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         InputError: an unknown cloud, region or GPU, a name given twice, a longest request below the mean, requests
             stated twice or not at all, or a folder that the trace is not in or below.
     """
+    requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights, "kv": q.kv}
     found: dict[str, Any] = {
@@ -88,7 +89,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
         "workloads": [{
             "name": q.model, "model": q.model,
             **({} if precision == {"weights": "fp16", "kv": "fp16"} else {"precision": precision}),
-            **_requests(q, folder), "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
+            **requests, "slo": {k: _limit(v) for k, v in slo.items() if v is not None},
         }],
         "pool": _pools(q), "markets": {"main": list(q.markets)},
         "strategies": {"families": ["high_end"]}, "serving": "continuous", "latency": {"engine": q.engine},

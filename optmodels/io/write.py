@@ -99,6 +99,12 @@ def safe_name(text: str, limit: int = 80) -> str:
     return name[:limit] or "result"
 
 
+def bare_name(instance: str | os.PathLike[str]) -> str:
+    """The name of an instance: of its file without folders and ending, or its own, which may have dots."""
+    path = Path(instance)
+    return path.stem if path.suffix.lower() in (".yaml", ".yml", ".json") else path.name
+
+
 def new_folder(parent: Path, name: str) -> Path:
     """Create `parent/name`, or `parent/name-2`, `-3`, … if it exists.
 

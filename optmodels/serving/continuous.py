@@ -750,7 +750,7 @@ def predict(
         c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, float(rates @ prefill), charged
     )
     bursts = float(rates @ prefill**2) * step * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
-    at = [np.array(x) for x in (a0, load / steps, of_decode, bursts, load)]
+    at = np.array(a0), np.array(load / steps), np.array(of_decode), np.array(bursts), np.array(load)
     tpot = {q: float(_tpot(*at, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
@@ -802,7 +802,8 @@ def _first_token(
     u, chunk = classes.new_tokens, engine.chunk_beside(crowd, c.drafts)
     chunks, beside = np.ceil(u / chunk), fixed_s + decode_s * crowd  # (K, W), (K, 1)
     prefill, step = c.prefill_work_s(u, classes.input_tokens - u, chunk, charged), beside / (1.0 - prefilling)
-    turn = u * beside / engine.room_beside(crowd, c.drafts) + prefill
+    full = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)  # in steps full of prompts
+    turn = u * (beside + c.prompt_step_s) / engine.room_beside(crowd, c.drafts) + full
     busy = (turn @ rates)[:, None]
     own = chunks * step + prefill
     if np.median(busy) >= 1.0:  # most of the time

@@ -25,7 +25,7 @@ from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.formulation import Formulation, Options, checked_options
 from optmodels.io.paths import Location, Place, find, put, value_at
 from optmodels.io.read import read_document, validate
-from optmodels.io.write import keeping, new_folder, safe_name, write_frame, write_text
+from optmodels.io.write import bare_name, keeping, new_folder, safe_name, write_frame, write_text
 from optmodels.loading import load
 from optmodels.problem import Problem
 from optmodels.solver.cancel import caught_interrupt
@@ -551,7 +551,7 @@ def default_folder(instance: str | PathLike[str], resume: bool, parent: Path = P
     Raises:
         InputError: nothing to resume.
     """
-    name = safe_name(f"{Path(instance).stem}-sweep")
+    name = safe_name(f"{bare_name(instance)}-sweep")
     if not resume:
         return new_folder(parent, name)
     earlier = [p for p in parent.glob(f"{name}*") if (p / "journal.jsonl").is_file()]

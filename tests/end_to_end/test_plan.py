@@ -94,6 +94,52 @@ def test_a_mistake_is_said_of_the_option(cli, more, expected):
     assert expected in said.err
 
 
+TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
+    f"2023-11-16 18:{m:02}:{s:02}.5,{200 + 40 * s},{20 + m}\n" for m in range(10) for s in range(60)
+)
+OF_TRACE = ["plan", "--model", "llama-3.1-8b", "--trace", "kept/mine.csv", "--ttft-p95", "1", "--tpot", "0.05"]
+
+
+def test_a_trace_stands_for_lengths_and_rate(cli, folder):
+    (folder / "kept").mkdir()
+    (folder / "kept" / "mine.csv").write_text(TRACE)
+    said = cli(*OF_TRACE, "--out", "results")
+    said.assert_clean()
+    assert "the requests of mine.csv" in said.out and "out of sample" in said.out
+    assert [p.name for p in folder.glob("results/*")] == ["llama-3.1-8b-plan-exact"]  # a dot in a name is no ending
+    asked = json.loads(cli(*OF_TRACE, "--rate-factor", "2", "--write", "mine.yaml", "--json").out)
+    data = yaml.safe_load((folder / "mine.yaml").read_text())
+    assert data["workloads"][0]["trace"] == {"file": "kept/mine.csv", "rate_factor": 2.0}
+    solved = json.loads(cli("solve", "mine.yaml", "--json").out)
+    assert asked["plan"] == solved["plan"] and asked["plan"]["periods"][0]["requests_per_s"] > 1.9
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (["--trace", "none.csv"], "--trace: got 'none.csv'; expected an existing file"),
+        (["--rate", "3"], "--rate: got 3.0; expected nothing beside --trace"),
+        (["--longest", "3"], "--longest: got 3; expected nothing beside --trace"),
+        (["--rate-factor", "-1"], "--rate-factor: got -1.0"),
+        (["--write", "elsewhere/mine.yaml"], "or above it, since instances name traces beside them or below"),
+    ],
+)
+def test_a_mistake_beside_a_trace_is_said_of_the_option(cli, folder, more, expected):
+    (folder / "kept").mkdir()
+    (folder / "kept" / "mine.csv").write_text(TRACE)
+    said = cli(*OF_TRACE, *more)
+    assert (said.status, expected in said.err) == (2, True), said.err
+    assert not (folder / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(("left_out", "option"), [((5, 7), "--input"), ((7, 9), "--output"), ((9, 11), "--rate")])
+def test_requests_are_stated_one_way_or_the_other(cli, left_out, option):
+    asked = [x for i, x in enumerate(ASKED) if not left_out[0] <= i < left_out[1]]
+    said = cli(*asked)
+    assert (said.status, said.err.count("missing")) == (2, 1) and f"{option}: missing" in said.err
+    assert "--rate-factor: got 2.0" in cli(*ASKED, "--rate-factor", "2").err
+
+
 # ------------------------------------------------------------------------------------------------ the plan at once
 
 
