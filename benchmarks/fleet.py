@@ -1,4 +1,4 @@
-"""Times and gaps of fleet planning: ``python benchmarks/fleet.py [grid stages scaling artefact confirm cbc]``.
+"""Times and gaps of fleet planning: ``python benchmarks/fleet.py [PART …]``, by default grid, scaling and artefact.
 
 grid      10 × 10 buckets × 8 machine types: gap ≤ 0.01 % in ≤ 1 s, build included (imports not)
 stages    10 × 10 buckets × 4 and 8 machine types, prefill and decode apart, and × 3 precisions: gap ≤ 0.01 % in 2 s
@@ -7,17 +7,23 @@ scaling   up to 1,000 bucket-workloads × 10,000 points: gap ≤ 0.5 % in ≤ 30
 artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
 cbc       Mélange's own model (a binary for every slice and type) by CBC, 100 s; needs ``pip install pulp<4``
+apart     aws-stages.yaml under other limits, networks and rates: together, and together or apart (README.md of fleets)
+drafts    drafts.yaml of docs/drafts-and-prefixes.md under other limits and rates, without drafts, with a model, a head
 """
 
 from __future__ import annotations
 
+import copy
 import math
+import re
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+import yaml
 
+import optmodels
 from formulations.fleet.check import check
 from formulations.fleet.families import grid_problem, scaling
 from formulations.fleet.methods.exact import exact
@@ -174,6 +180,68 @@ def run_cbc(seconds=100):
         f" after {time.perf_counter() - clock:.0f} s"
     )
     report("exact on the same buckets", problem, Options(gap=1e-4))
+
+
+def _cost(instance, method="exact"):
+    """USD/h of the best fleet, in words."""
+    found = optmodels.solve(instance, method, time_limit=120.0)
+    if found.objective is None:
+        return {"infeasible": "impossible"}.get(found.status, "no plan")
+    open_part = "" if method != "exact" or found.status == "optimal" else f" ({100 * found.gap:.2g} % open)"
+    return f"{found.objective:.2f}{open_part}"
+
+
+def run_apart():
+    """The table of README.md: USD/h of the best fleet."""
+    shipped = yaml.safe_load((Path(__file__).parents[1] / "instances/fleet/aws-stages.yaml").read_text())
+    for method in ("exact", "xpyd", "distserve"):
+        print(f"{method}: {_cost(shipped, method)}")
+
+    def case(ttft_s=1.5, tpot_s=0.08, gbit_per_s=None, times=1.0):
+        made = copy.deepcopy(shipped)
+        chat, summaries = made["workloads"]
+        chat["slo"]["ttft_s"]["at_most"], chat["slo"]["tbt_s"]["at_most"] = ttft_s, tpot_s
+        chat["requests_per_s"] *= times
+        summaries["buckets"][0]["requests_per_s"] *= times
+        if gbit_per_s is not None:
+            made["deployment"]["link"] = {"net_gbps": gbit_per_s}
+        return made
+
+    cases = {
+        "as it is": case(), "TTFT 1 s": case(1.0), "TTFT 3 s": case(3.0), "TPOT 100 ms": case(tpot_s=0.1),
+        "TPOT 100 ms, TTFT 1 s": case(1.0, 0.1), "TPOT 100 ms, TTFT 3 s": case(3.0, 0.1),
+        "TPOT 100 ms, 100 Gbit/s": case(tpot_s=0.1, gbit_per_s=100), "TPOT 100 ms, 50 Gbit/s": case(1.5, 0.1, 50),
+        "TPOT 100 ms, four times the requests": case(tpot_s=0.1, times=4.0), "TPOT 150 ms": case(tpot_s=0.15),
+    }  # fmt: skip
+    for name, made in cases.items():
+        print(f"| {name} | {_cost(made | {'deployment': {'stages': ['both']}})} | {_cost(made)} |", flush=True)
+
+
+def run_drafts():
+    """The table of docs/drafts-and-prefixes.md: USD/h of the best fleet."""
+    page = (Path(__file__).parents[1] / "docs/drafts-and-prefixes.md").read_text(encoding="utf-8")
+    shown = yaml.safe_load(re.search(r'title="drafts.yaml"\n(.*?)```', page, re.DOTALL)[1])
+    ways = ([], shown["engine"]["speculation"], [{"drafts": 3, "acceptance": 0.7, "head": 0.03}])
+    for tpot_ms, rate in (
+        (10, 8),
+        (15, 8),
+        (20, 8),
+        (30, 8),
+        (50, 8),
+        (15, 40),
+        (20, 40),
+        (30, 40),
+        (50, 40),
+        (80, 40),
+    ):
+        line = []
+        for speculation in ways:
+            made = copy.deepcopy(shown)
+            made["workloads"][0]["slo"]["tbt_s"] = tpot_ms / 1e3
+            made["workloads"][0]["buckets"][0]["requests_per_s"] = rate
+            made["engine"]["speculation"] = speculation
+            line.append(_cost(made))
+        print(f"| {tpot_ms} ms, {rate} | {' | '.join(line)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ def simulated() -> list[str]:
                     found.append((result.objective, factor))
             best[len(stages)] = min(found)
             print(name, stages, found, flush=True)
-        (together, a), (apart, b) = best[1], best[3]
+        (together, a), (apart, b) = best[1], min(best.values())  # a fleet together is one of "together or apart"
         lines.append(f"| `{name}` | {together:.2f} (× {a:g}) | {apart:.2f} (× {b:g}) | {cell(together, apart)} |")
     return lines
 
