@@ -1,6 +1,6 @@
 """When prefill and decode apart pay: the figures and tables of docs/disaggregation.md.
 
-python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (20 minutes)
+python benchmarks/separation.py [--write]    solves and simulates some hundred fleets (five minutes)
 
 --write puts the tables into the page and draws its figure.
 
@@ -165,13 +165,15 @@ def draw(shapes: dict[Any, tuple[float, float]], links: dict[Any, tuple[float, f
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    colours = plt.get_cmap("viridis")
+    colours, only_apart = plt.get_cmap("viridis"), "possible only apart"
     for i, tpot in enumerate(TPOT_S):
         shown = [(r, 100 * saved(*shapes[r, tpot])) for r in RATIOS if not math.isinf(shapes[r, tpot][0])]
         colour = colours(i / len(TPOT_S))
         left.plot(*zip(*shown, strict=True), "o-", color=colour, label=f"{1000 * tpot:g} ms")
         beyond = [r for r in RATIOS if math.isinf(shapes[r, tpot][0]) and not math.isinf(shapes[r, tpot][1])]
-        left.plot(beyond, [74 + 3 * i] * len(beyond), "^", color=colour, label="possible only apart" if not i else None)
+        if beyond:
+            left.plot(beyond, [74 + 3 * i] * len(beyond), "^", color=colour, label=only_apart)
+            only_apart = "_"  # said once
     left.set(xscale="log", xlabel="prompt tokens for each token of output", ylabel="saved apart, % of USD/h",
              ylim=(-3, 99), title="by shape of requests")  # fmt: skip
     left.set_xticks(RATIOS, ["1:4", "1:2", *(f"{r:g}" for r in RATIOS[2:])])
