@@ -455,8 +455,28 @@ def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | No
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        keep += mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))].tolist()
+        mine = mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))]
+        keep += mine[~_outdone(rows.take(mine))].tolist()
     return rows.take(np.array(sorted(keep), dtype=np.intp))
+
+
+def _outdone(rows: _Rows) -> npt.NDArray[np.bool_]:
+    """Which rows of a machine set another one stands in for that takes no more of any capacity than they of one, (n,).
+
+    Where max_k l_qwk ≤ l_pwk' for a capacity k' and every bucket w of p, Σ_w l_qwk x_w ≤ Σ_w l_pwk' x_w for all k: what
+    fits on p fits on q. So max_k l_qwk ≤ max_k l_pwk: an earlier row in their order is never outdone by a later one.
+    """
+    if rows.capacities is None:
+        return np.zeros(len(rows.rho), dtype=bool)
+    others = np.concatenate([rows.penalty, *([] if rows.part_s is None else [rows.part_s])])
+    most, each = rows.capacities.max(axis=0), rows.capacities
+    order = np.lexsort((np.where(np.isfinite(most), most, 0.0).sum(axis=0), -np.isfinite(most).sum(axis=0)))
+    outdone = np.zeros(len(order), dtype=bool)
+    for at, p in enumerate(order[1:], 1):
+        q, serves = order[:at], np.isfinite(most[:, p])
+        fits = (most[serves][None, :, q] <= each[:, serves, p][:, :, None]).all(axis=1).any(axis=0)
+        outdone[p] = (fits & (others[:, q] <= others[:, [p]]).all(axis=0) & (rows.rho[q] <= rows.rho[p])).any()
+    return outdone
 
 
 def _engine_rows(

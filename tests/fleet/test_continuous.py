@@ -239,6 +239,18 @@ def test_a_quiet_engine_keeps_a_limit_near_what_its_steps_take(tbt_s, monkeypatc
         assert row["tpot_replayed_s"] <= row["tpot_planned_s"] <= row["tpot_limit_s"] * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("tbt_s", [0.01, 0.016, {"at_most": 0.03, "percentile": 0.95}])
+def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_for_it(tbt_s, monkeypatch):
+    chat = BUSY["workloads"][0] | {"slo": {"ttft_s": 1.0, "tbt_s": tbt_s}}
+    documents = BUSY["workloads"][1]
+    instance = BUSY | {"workloads": [chat, documents], "reserve": {"lost": 1}}
+    few, best = build_tables(optmodels.load(instance)), optmodels.solve(instance)
+    monkeypatch.setattr("formulations.fleet.points._outdone", lambda rows: np.zeros(len(rows.rho), dtype=bool))
+    many, known = build_tables(optmodels.load(instance)), optmodels.solve(instance)
+    assert 0 < len(few.points) < 0.7 * len(many.points)
+    assert (best.status, best.objective) == (known.status, pytest.approx(known.objective, rel=1e-9))
+
+
 def test_latencies_that_nobody_knows_are_no_memory_that_is_short():
     """Steps measured on a GPU that the model file does not name: the reason says so."""
     errors = {"rows": 1, "r2": None, "mape": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "bias": 0.0}
