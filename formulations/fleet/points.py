@@ -455,28 +455,8 @@ def _cut(case: FleetCase, rows: _Rows, blocks: list[StaticTables]) -> _Rows | No
     _, group = np.unique(sets, axis=0, return_inverse=True)
     order = np.argsort(group, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
-        mine = mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))]
-        keep += mine[~_outdone(rows.take(mine))].tolist()
+        keep += mine[nondominated(rows.take(mine).keys(case.problem.reserve is not None))].tolist()
     return rows.take(np.array(sorted(keep), dtype=np.intp))
-
-
-def _outdone(rows: _Rows) -> npt.NDArray[np.bool_]:
-    """Which rows of a machine set another one stands in for that takes no more of any capacity than they of one, (n,).
-
-    Where max_k l_qwk ≤ l_pwk' for a capacity k' and every bucket w of p, Σ_w l_qwk x_w ≤ Σ_w l_pwk' x_w for all k: what
-    fits on p fits on q. So max_k l_qwk ≤ max_k l_pwk: an earlier row in their order is never outdone by a later one.
-    """
-    if rows.capacities is None:
-        return np.zeros(len(rows.rho), dtype=bool)
-    others = np.concatenate([rows.penalty, *([] if rows.part_s is None else [rows.part_s])])
-    most, each = rows.capacities.max(axis=0), rows.capacities
-    order = np.lexsort((np.where(np.isfinite(most), most, 0.0).sum(axis=0), -np.isfinite(most).sum(axis=0)))
-    outdone = np.zeros(len(order), dtype=bool)
-    for at, p in enumerate(order[1:], 1):
-        q, serves = order[:at], np.isfinite(most[:, p])
-        fits = (most[serves][None, :, q] <= each[:, serves, p][:, :, None]).all(axis=1).any(axis=0)
-        outdone[p] = (fits & (others[:, q] <= others[:, [p]]).all(axis=0) & (rows.rho[q] <= rows.rho[p])).any()
-    return outdone
 
 
 def _engine_rows(
@@ -950,12 +930,33 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
     return np.array(sorted(rows), dtype=np.intp)
 
 
+def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]:
+    """Points that another one stands in for which takes no more of any capacity than they do of one, (n,).
+
+    Where max_k l_qwk ≤ l_pwk' for one capacity k' and every demand w of p, Σ_w l_qwk x_w ≤ Σ_w l_pwk' x_w for all k:
+    what fits on p fits on q. Then max_k l_qwk ≤ max_k l_pwk: in the order of these only an earlier point stands in.
+
+    Args:
+        capacities: l, (Q, W, n).
+        besides: other things of which the one that stands in may take no more, (n, K).
+    """
+    most = capacities.max(axis=0)
+    order = np.lexsort((np.where(np.isfinite(most), most, 0.0).sum(axis=0), -np.isfinite(most).sum(axis=0)))
+    found = np.zeros(len(order), dtype=bool)
+    for at, p in enumerate(order[1:], 1):
+        q, serves = order[:at], np.isfinite(most[:, p])
+        fits = (most[np.ix_(serves, q)] <= capacities[:, serves, p][:, :, None]).all(axis=1).any(axis=0)
+        found[p] = (fits & (besides[q] <= besides[p]).all(axis=1)).any()
+    return found
+
+
 def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str, int]]:
     """Cut points that another one can replace one for one, so that an optimum stays.
 
     q replaces p if it costs no more, serves every demand of p with no more load and penalty, takes no more of any
     stock or quota, answers as well where quality is asked for, and counts against no limit that p does not (spot
-    shares, reserve, machines that run now).
+    shares, reserve, machines that run now). Of one machine set it does, too, if it takes no more of any capacity than p
+    of one (`_fits_on_another`).
     """
     p = tables.points
     counts = {"points": len(p)}
@@ -963,7 +964,7 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     problem = tables.case.problem
     same: list[Array] = []  # what must agree
     each = [tables.load] if tables.capacities is None else list(tables.capacities)
-    keys = [p.usd_per_hour[:, None], *(load.T for load in each), tables.consumption]
+    keys = [p.usd_per_hour[:, None], tables.consumption]
     if tables.penalty is not None:
         keys.append(tables.penalty.T)
     spot_limited = any(w.spot_share_max < 1 for w in tables.case.workloads)
@@ -979,14 +980,19 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     if tables.part_s is not None:
         keys.append(tables.part_s.T)
         same += [p.stage.astype(float), p.exchange.astype(float)]
-    matrix = np.concatenate(keys, axis=1)
+    besides = np.concatenate(keys, axis=1)
+    matrix = np.concatenate([*(load.T for load in each), besides], axis=1)
     rows = np.flatnonzero(can)
     alike = np.zeros(len(rows), dtype=np.intp)
     if same:
         _, alike = np.unique(np.stack(same, axis=1)[rows], axis=0, return_inverse=True)
     parts = [rows[alike == k] for k in range(int(alike.max(initial=-1)) + 1)]
     if sum(len(part) ** 2 for part in parts) * matrix.shape[1] / 4 <= most:
-        rows = np.sort(np.concatenate([rows[:0], *(part[nondominated(matrix[part])] for part in parts)]))
+        parts = [part[nondominated(matrix[part])] for part in parts]
+        if tables.capacities is not None:
+            sets = [part[p.pool[part] == k] for part in parts for k in np.unique(p.pool[part])]
+            parts = [mine[~_fits_on_another(tables.capacities[:, :, mine], besides[mine])] for mine in sets]
+        rows = np.sort(np.concatenate([rows[:0], *parts]))
     counts["kept"] = len(rows)
     return tables.restricted(rows), counts
 

@@ -244,10 +244,11 @@ def test_points_that_take_no_more_of_any_capacity_than_another_of_one_stand_in_f
     chat = BUSY["workloads"][0] | {"slo": {"ttft_s": 1.0, "tbt_s": tbt_s}}
     documents = BUSY["workloads"][1]
     instance = BUSY | {"workloads": [chat, documents], "reserve": {"lost": 1}}
-    few, best = build_tables(optmodels.load(instance)), optmodels.solve(instance)
-    monkeypatch.setattr("formulations.fleet.points._outdone", lambda rows: np.zeros(len(rows.rho), dtype=bool))
-    many, known = build_tables(optmodels.load(instance)), optmodels.solve(instance)
-    assert 0 < len(few.points) < 0.7 * len(many.points)
+    tables = build_tables(optmodels.load(instance))
+    few, best = prune(tables)[1]["kept"], optmodels.solve(instance)
+    monkeypatch.setattr("formulations.fleet.points._fits_on_another", lambda x, _: np.zeros(x.shape[2], dtype=bool))
+    many, known = prune(tables)[1]["kept"], optmodels.solve(instance)
+    assert 0 < few < 0.7 * many
     assert (best.status, best.objective) == (known.status, pytest.approx(known.objective, rel=1e-9))
 
 
