@@ -21,7 +21,7 @@ from optmodels.solver.otherwise import otherwise, way
 from optmodels.solver.own_process import EndedError, in_own_process, possible
 from optmodels.solver.pyomo_solver import run_pyomo
 from optmodels.solver.safe import EPS, least_value, propagated
-from optmodels.solver.scaling import REFUSED, Scaled, scaled
+from optmodels.solver.scaling import REFUSED, Scaled, capped, scaled
 from optmodels.solver.scip import run_scip
 from optmodels.solver.session import Array, Ended, Event, Limit, Progress, Session, Settings
 
@@ -140,6 +140,13 @@ class _Solve:
         if self.extreme and limit is not None:
             limit /= 2  # the rest is for the second run
         first = self.run(self.seen, replace(self.settings, time_limit=limit), start, self.record)
+        # Where dear columns hide cheap ones, runs have agreed on a false optimum: one that sees them may find better.
+        other = capped(self.seen) if self.extreme and self.model.integer.any() else None
+        if other is not None and first.ended in ("optimal", "limit"):
+            second = self.run(other, replace(self.settings, time_limit=self._left(), on_event=None), None, careful=True)
+            value = self._value(first.x)
+            if self._value(second.x) < value - PROVED * abs(value):
+                self.seen, first = other, second
         infeasible = first.ended == "infeasible"
         if first.ended == "unbounded" or not (self.extreme or infeasible or self._doubtful(first)):
             return first
@@ -214,7 +221,7 @@ class _Solve:
 
     def _next_priority(self, session: Session, seen: Scaled, k: int, x: Array) -> Array:
         """Minimise objective k with all earlier ones held at their values at x; x where nothing better is found."""
-        held, at = seen.model.costs[k - 1], x / seen.column
+        held, at = self.model.costs[k - 1] * seen.column * seen.objective[k - 1], x / seen.column
         index = np.flatnonzero(held)
         if len(index):
             unit = max(1.0, float(np.abs(held).max()) / REFUSED)
@@ -275,8 +282,8 @@ class _Solve:
         seen = self.seen
         small = linked(seen.model)
         if known is not None:
-            cost, at = small.costs[:1], known / seen.column
-            top = cost[0] @ at + NEAR * (np.abs(cost[0]) @ np.abs(at))
+            cost, true = small.costs[:1], self.model.costs[0] * seen.objective[0]  # these are never less
+            top = true @ known + NEAR * (np.abs(true) @ np.abs(known))
             cut = replace(
                 small, A=sp.vstack((small.A, sp.csr_matrix(cost)), format="csc"),
                 row_lower=np.append(small.row_lower, -np.inf), row_upper=np.append(small.row_upper, top),

@@ -23,6 +23,8 @@ Ints = npt.NDArray[np.int32]
 ROWS = (1e-3, 1e6)  # sizes of rows that are left as they are
 PASSES = 10  # over rows and columns
 COSTS = (1e-3, 1e6)  # the least cost is raised to, unless the largest then exceeds
+MOST_COST = 1e9  # times the least of a column that is not fixed, which dearer ones count as where any is
+HIDES = 1e12  # times as dear and more: HiGHS 1.15.1 has then proved false optima, twice over
 LEAST, MOST = 1e-8, 1e9  # after scaling, a coefficient, right-hand side or ratio beyond is extreme
 MOST_INTEGER = 1e6  # a bound of an integer column beyond it is extreme: 10⁻⁶ of it is a whole unit
 REFUSED = 1e12  # HiGHS refuses coefficients above 10¹⁵: no row is scaled up to near there
@@ -67,6 +69,25 @@ def scaled(model: Compiled) -> Scaled:
     objective = np.array([_objective_factor(np.abs(c[c != 0])) if c.any() else 1.0 for c in found.costs])
     found = replace(found, costs=found.costs * objective[:, None], offsets=found.offsets * objective)
     return Scaled(found, row, column, objective, extreme)
+
+
+def capped(seen: Scaled) -> Scaled | None:
+    """The same with its dearest columns cheaper, where they hide the cheapest from HiGHS; None: they do not.
+
+    Of columns that are never negative: its bound holds, and is no worse where they are 0, as in plans worth having.
+    """
+    cost, free = seen.model.costs[0], seen.model.lower < seen.model.upper
+    least = np.abs(cost[free & (cost != 0)]).min(initial=np.inf)
+    if not (cost > HIDES * least).any():
+        return None
+    dear = (cost > MOST_COST * least) & (seen.model.lower >= 0)
+    first = np.where(dear, MOST_COST * least, cost)
+    factor = _objective_factor(np.abs(first[free & (first != 0)]))
+    costs, offsets = np.vstack((first * factor, seen.model.costs[1:])), seen.model.offsets.copy()
+    offsets[0] *= factor
+    objective = seen.objective.copy()
+    objective[0] *= factor
+    return replace(seen, model=replace(seen.model, costs=costs, offsets=offsets), objective=objective)
 
 
 def _objective_factor(cost: Array) -> float:
