@@ -292,9 +292,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
         title = (
             f"{q.name}: {q.usd_per_hour:.4f} USD/h, {q.served_requests_per_s:.5g} of {q.requests_per_s:.5g} requests/s"
         )
-        levels = any(
-            d.load_level < 1 for d in q.deployments
-        )  # engines that batch continuously have their limits in use
+        levels = any(d.load_level < 1 for d in q.deployments)  # of static batches
         columns = ["count", "deployment", "USD/h each", *(["load at most"] if levels else []), "in use", "serves"]
         table = titled(plain(title), *columns)
         for d in q.deployments:

@@ -801,8 +801,8 @@ def _first_token(
     """
     u, chunk = classes.new_tokens, engine.chunk_beside(crowd, c.drafts)
     chunks, beside = np.ceil(u / chunk), fixed_s + decode_s * crowd  # (K, W), (K, 1)
-    prefill, step = c.prefill_work_s(u, classes.input_tokens - u, chunk, charged), beside / (1.0 - prefilling)
     full = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)  # in steps full of prompts
+    prefill, step = full + charged * c.prompt_step_s * chunks, beside / (1.0 - prefilling)
     turn = u * (beside + c.prompt_step_s) / engine.room_beside(crowd, c.drafts) + full
     busy = (turn @ rates)[:, None]
     own = chunks * step + prefill

@@ -143,7 +143,9 @@ class _Solve:
         # Where dear columns hide cheap ones, runs have agreed on a false optimum: one that sees them may find better.
         other = capped(self.seen) if self.extreme and self.model.integer.any() else None
         if other is not None and first.ended in ("optimal", "limit"):
-            second = self.run(other, replace(self.settings, time_limit=self._left(), on_event=None), None, careful=True)
+            left = self._left()
+            left = None if left is None else left / 2  # the rest is for another that agrees
+            second = self._killable(other, replace(self.settings, time_limit=left, on_event=None))
             value = self._value(first.x)
             if self._value(second.x) < value - PROVED * abs(value):
                 self.seen, first = other, second
@@ -291,14 +293,19 @@ class _Solve:
             bounds = propagated(cut, small.lower, small.upper)
             if bounds is not None:
                 small = replace(small, lower=bounds[0], upper=bounds[1])
-        small = replace(small, variables=())
-        seen, careful = replace(seen, model=small), CAREFUL | ({} if number == 1 else LESS_TIGHT)
+        options = self.settings.options | CAREFUL | ({} if number == 1 else LESS_TIGHT)
+        seed = (self.settings.seed + number) % 2**31
+        settings = replace(self.settings, time_limit=self._left(), seed=seed, options=options, on_event=None)
+        return self._killable(replace(seen, model=small), settings)
+
+    def _killable(self, seen: Scaled, settings: Settings) -> _Run:
+        """A careful run; where numbers are extreme in a process that ends with its time, whatever HiGHS hears."""
         settings = replace(
-            self.settings, time_limit=self._left(), seed=(self.settings.seed + way().seed + number) % 2**31,
-            options=self.settings.options | careful | dict(way().options), on_event=None,
-        )  # fmt: skip
+            settings, seed=(settings.seed + way().seed) % 2**31, options=settings.options | dict(way().options)
+        )
+        seen = replace(seen, model=replace(seen.model, variables=()))
         with otherwise(replace(way(), seed=0, options={})):
-            if self.extreme is None or not small.integer.any() or way().solver == "SCIP" or not possible():
+            if self.extreme is None or not seen.model.integer.any() or way().solver == "SCIP" or not possible():
                 return self.run(seen, settings, None, careful=True)
             left = None if settings.time_limit is None else settings.time_limit + GRACE_S
             try:

@@ -78,7 +78,7 @@ def capped(seen: Scaled) -> Scaled | None:
     """
     cost, free = seen.model.costs[0], seen.model.lower < seen.model.upper
     least = np.abs(cost[free & (cost != 0)]).min(initial=np.inf)
-    if not (cost > HIDES * least).any():
+    if not (cost[free] > HIDES * least).any():
         return None
     dear = (cost > MOST_COST * least) & (seen.model.lower >= 0)
     first = np.where(dear, MOST_COST * least, cost)
