@@ -58,7 +58,6 @@ Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting", "link")
 SELDOM = 0.995  # a crowd that is exceeded by one in 200 is what max_num_seqs lets in
 SAME = 1.0 + 1e-9
-BELOW_ONE = 1.0 - 1e-12  # a share of steps at which `Coefficients.step_fixed_s` leaves prompt_step out
 TIME, REQUESTS, MEMORY, TOKENS, PROMPTS, WAITING, LINK = range(len(RESOURCES))
 
 
@@ -172,7 +171,7 @@ class Engine:
         mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
 
         def level(charged: bool) -> tuple[float, float, float, bool]:
-            fixed = float(c.step_fixed_s(limits.max_num_seqs, min(mixed, BELOW_ONE)))
+            fixed = float(c.step_fixed_s(limits.max_num_seqs, mixed))
             fixed += 0.0 if charged else steps.costs.prompt_step_s
             prompts = fills * _prompt_work(c, limits, charged, lengths.prompt)
             decoded = decoding * c.decode_work_s(lengths.prompt, lengths.output, mixed)

@@ -29,7 +29,8 @@ class Request:
     """A kind of requests: what it asks for and, at a level, what it takes of an engine.
 
     An engine that only prefills is asked for one token of output, one that only decodes for no new ones of a prompt.
-    With `drafts` verified in a step it gets `tokens` of one.
+    With `drafts` verified in a step it gets `tokens` of one. `filled`: steps that its prompt fills; `charge`: what it
+    pays because steps carry a prompt.
     """
 
     prompt: float
@@ -37,8 +38,10 @@ class Request:
     output: float
     weight: float
     chunks: float = 0.0
+    filled: float = 0.0
     prefill: float = 0.0
-    work: float = 0.0
+    charge: float = 0.0
+    decode: float = 0.0
     drafts: int = 0
     tokens: float = 1.0
 
@@ -51,6 +54,16 @@ class Request:
     def steps(self) -> float:
         """That it takes part in."""
         return self.chunks + self.decodes
+
+    @property
+    def prompt_work(self) -> float:
+        """Seconds that its prompt adds to all steps."""
+        return self.prefill + self.charge
+
+    @property
+    def work(self) -> float:
+        """Seconds that it adds to all steps."""
+        return self.prompt_work + self.decode
 
 
 def steps_after(output: float, drafts: int, tokens: float) -> float:
@@ -126,8 +139,8 @@ def _contexts(costs: StepCosts, r: Request) -> float:
     return float(costs.window.share * seen + (1 - costs.window.share) * every)
 
 
-def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple[float, float]:
-    """Chunks and seconds of a prompt."""
+def _prefill(costs: StepCosts, r: Request, chunk: float) -> tuple[int, float]:
+    """Chunks and seconds of a prompt, beside what a step costs because it carries one."""
     earlier, chunks = r.prompt - r.new, math.ceil(r.new / chunk)
     pairs = r.new * (earlier + r.new / 2)
     if costs.window is not None:
@@ -137,7 +150,7 @@ def _prefill(costs: StepCosts, r: Request, chunk: float, charged: bool) -> tuple
         pairs = share * capped + (1 - share) * pairs
     context = sum(float(costs.seen(earlier + i * chunk)) for i in range(chunks))
     seconds = costs.prompt_token_s * r.new + costs.prompt_pair_s * pairs + costs.prompt_context_s * context
-    return chunks, seconds + charged * chunks * costs.prompt_step_s
+    return chunks, seconds
 
 
 @cache
@@ -180,9 +193,10 @@ def _waits(quantile: float | None, most: float | None) -> float:
 
 @dataclass(frozen=True)
 class Level:
-    """An engine at the step and wait of a line."""
+    """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks."""
 
     fixed: float
+    outside: float
     load: float
     room: float
     mixed: float
@@ -195,7 +209,7 @@ class Level:
 
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
-        return self.fixed + self.load * step * max(1 - r.prefill / r.work, 1 - self.prefill_share)
+        return self.fixed + self.load * step * max(r.decode / r.work, 1 - self.prefill_share)
 
 
 def at_level(
@@ -213,42 +227,72 @@ def at_level(
     slots, batched = limits.max_num_seqs, limits.max_num_batched_tokens
     decoding = slots + slots * costs.drafts
     contexts = {k: _contexts(costs, r) for k, r in requests.items()}
-    alone = {k: _prefill(costs, r, max(r.new, 1.0), True)[1] + costs.decode_request_s * r.decodes
+    at_once = {k: _prefill(costs, r, max(r.new, 1.0))[1] for k, r in requests.items()}
+    alone = {k: at_once[k] + (costs.prompt_step_s if r.new > 0 else 0.0) + costs.decode_request_s * r.decodes
              + costs.context_s * contexts[k] for k, r in requests.items()}  # fmt: skip
     few = {k: float(math.ceil(r.new / min(batched, limits.chunk_tokens or batched))) for k, r in requests.items()}
     prompts = max(step - costs.fixed_s, 0.0) * mean(few) / mean(alone)
     varies = costs.mixed_context_s != costs.context_s or (costs.experts is not None and costs.experts.all_s > 0)
-    mixed = min(3 * prompts, 1.0) if varies else float(prompts >= 1)
+    mixed = min(3 * prompts, 1.0) if varies else 0.0
     mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
     crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
-    fixed = costs.fixed_s + (costs.prompt_step_s if mixed == 1 else 0.0)
+    bare = costs.fixed_s
     if costs.experts is not None:
-        fixed += mixed * costs.experts.all_s
-        fixed += (1 - mixed) * float(costs.experts.seconds(crowd + crowd * costs.drafts))
-    load = 1 - fixed / step
+        bare += mixed * costs.experts.all_s
+        bare += (1 - mixed) * float(costs.experts.seconds(crowd + crowd * costs.drafts))
     new = mean({k: r.new for k, r in requests.items()})
-    a_token = (
-        mean({k: _prefill(costs, r, max(r.new, 1.0), False)[1] for k, r in requests.items()}) / new if new > 0 else 0.0
-    )
+    a_token = mean(at_once) / new if new > 0 else 0.0
     longest = max(step, 1.25 * (costs.fixed_s + costs.prompt_step_s + (costs.experts.all_s if costs.experts else 0.0)))
-    room = min(0.9 * (longest - fixed) / a_token if a_token > 0 else math.inf, batched - decoding)
-    if load <= 0 or room < 16:
+    room = min(0.9 * (longest - bare) / a_token if a_token > 0 else math.inf, batched - decoding)
+    if step <= bare or room < 16:
         return None
     chunk = min(room, limits.chunk_tokens or math.inf)
+    slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
     made = {}
     for k, r in requests.items():
-        chunks, prefill = _prefill(costs, r, chunk, mixed < 1)
-        slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
-        work = prefill + costs.decode_request_s * r.decodes + slope * contexts[k]
-        made[k] = replace(r, chunks=chunks, prefill=prefill, work=work)
+        chunks, prefill = _prefill(costs, r, chunk)
+        decode = costs.decode_request_s * r.decodes + slope * contexts[k]
+        made[k] = replace(r, chunks=chunks, filled=r.new / room, prefill=prefill, decode=decode)
     if all(r.work <= 0 for r in made.values()):
         return None
+    within, shared = _prompt_steps(
+        costs.prompt_step_s, step - bare, mean({k: r.work for k, r in made.items()}),
+        mean({k: r.filled for k, r in made.items()}), mean({k: r.chunks - r.filled for k, r in made.items()}), stage,
+    )  # fmt: skip
+    if within < 1:
+        made = {k: replace(r, charge=costs.prompt_step_s * (r.filled + shared * (r.chunks - r.filled)))
+                for k, r in made.items()}  # fmt: skip
+    fixed = bare + within * costs.prompt_step_s
+    if fixed >= step:
+        return None
     typical = mean({k: r.work for k, r in made.items()}) / mean({k: r.steps for k, r in made.items()})
-    prefill_share = mean({k: r.prefill for k, r in made.items()}) / mean({k: r.work for k, r in made.items()})
-    prefills = [mean({k: r.prefill**n for k, r in made.items()}) for n in (1, 2)]
+    prefills = [mean({k: r.prompt_work**n for k, r in made.items()}) for n in (1, 2)]
+    prefill_share = prefills[0] / mean({k: r.work for k, r in made.items()})
     longest = prefills[1] / prefills[0] if prefills[0] > 0 else 0.0  # by its own seconds
-    return Level(fixed, load, room, mixed if varies else 1.0, stage, made, typical, kv, prefill_share, longest)
+    outside = (1 - within) * costs.prompt_step_s
+    return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv,
+                 prefill_share, longest)  # fmt: skip
+
+
+def _prompt_steps(
+    prompt_step: float, free: float, work: float, filled: float, sharing: float, stage: Stage
+) -> tuple[float, float]:  # fmt: skip
+    """Share of `prompt_step` that every step has, and of a chunk that shares its step what it pays of the rest.
+
+    Of the mean request: at full load `many` of them end in a step.
+    """
+    if stage == "prefill":
+        return 1.0, 0.0
+    low, many = 0.0, free / (work + prompt_step * filled)
+    while many - low > 1e-14 * many:
+        middle = (low + many) / 2
+        taken = middle * (work + prompt_step * filled) + prompt_step * -math.expm1(-middle * sharing)
+        low, many = (middle, many) if taken < free else (low, middle)
+    if free - prompt_step > work * many * (1 + 1e-12):
+        return 1.0, 0.0
+    shared = math.exp(-many * sharing)
+    return 1 - (1 + many * sharing) * shared, shared
 
 
 @cache
@@ -276,13 +320,12 @@ def capacities(
     spread = math.sqrt(crowd / (1 - level.load))
     z, sigma = (level.kv / size - crowd) / max(spread, 1e-300), size * spread
     found: dict[str, dict[str, float]] = {}
-    v, steps_full = level.prefill_share, {k: r.new * step / level.room for k, r in level.requests.items()}
-    prompts = level.stage != "decode"
-    gamma = min(r.prefill / steps_full[k] for k, r in level.requests.items()) if prompts else 1.0
+    v, prompts = level.prefill_share, level.stage != "decode"
+    gamma = min(r.prompt_work / (r.filled * step) for r in level.requests.values()) if prompts else 1.0
     for k, r in level.requests.items():
-        s = r.new / level.room * level.beside(r, step) + r.prefill if prompts else 0.0
-        turn = steps_full[k] * (level.fixed / step + level.load * (1 - v) ** 2) + r.prefill
-        turn += (r.work - r.prefill) * level.load * v * v / gamma
+        s = r.filled * (level.beside(r, step) + level.outside) + r.prefill if prompts else 0.0
+        turn = r.filled * (level.fixed + level.outside + step * level.load * (1 - v) ** 2) + r.prefill
+        turn += r.decode * level.load * v * v / gamma
         blocked = most is not None and s > most * wait * (1 + SLACK)
         waiting = 0.0 if not prompts else math.inf if blocked else s * s / (2 * wait) + turn
         one, two = held[k]
@@ -310,18 +353,18 @@ def latencies(
     def ttft(q: float | None) -> float:
         first, own, waits = _form(q)
         each = step if q is None or q <= 0.5 else level.beside(r, step)
-        base = first * step + own * (r.chunks * each + r.prefill) + request_s
+        base = first * step + own * (r.chunks * (each + level.outside) + r.prefill) + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
     def decode(q: float | None) -> float:
         each = max(r.work / r.steps, level.typical)
         if q is None:  # of the request's own work in a step only that of its decodes prolongs these
-            own = (r.work - r.prefill) / r.decodes if r.decodes > 0 else 0.0
+            own = r.decode / r.decodes if r.decodes > 0 else 0.0
             return (level.fixed + each) / (1 - level.load) - each + own
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
-        longest, share = max(r.prefill, level.longest), max(r.prefill / r.work, level.prefill_share)
+        longest, share = max(r.prompt_work, level.longest), max(r.prompt_work / r.work, level.prefill_share)
         prompts = level.load * share * longest * step / r.decodes if r.decodes > 0 else 0.0
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)

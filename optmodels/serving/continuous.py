@@ -37,10 +37,17 @@ the mixture's share of prefill; in s² and in quantiles δ is ρ times the class
 only decodes has no prompts, S6 and S7: its requests join with their KV cache at the end of a step. Either holds that
 cache while it is on its way, too.
 
-*a₀* holds what is no sum over requests at its largest. Every chunk pays `prompt_step`, or a₀ has it where most steps
-carry a prompt (φ = 1). Where experts or a slope of contexts depend on prompts, φ < 1 bounds the steps that have them
-(S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the share φ of the steps;
-contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
+*Steps that carry prompts.* Of x = Σ λ·m·t chunks a step those that fill theirs take U = Σ λ·u·t/B steps, and others
+share theirs by chance, so that the share of steps with a prompt is
+
+    1 − (1 − U)e^(−y)  ≤  U + 1 − e^(−y)  ≤  U + e^(−y₀)·y + 1 − (1 + y₀)e^(−y₀),   y = x − U, for each y₀ ≥ 0      (S8)
+
+A request pays `prompt_step` for U + e^(−y₀)·y of its own, and a₀ has the rest, with y₀ that of the mixture at full
+load; or a₀ has all of it where the mixture could be more then, as where most steps carry a prompt.
+
+*a₀* holds what is no sum over requests at its largest. Where experts or a slope of contexts depend on prompts, φ bounds
+the steps that have them (S6): a₀ then has the experts that the level's largest crowd touches, and all of them in the
+share φ of the steps; contexts cost the mean of both slopes. So t̄ ≤ t for all rates within the rows.
 
 *Speculation.* An engine with k drafts gives a decoding request g = 1 + a tokens a step (`latency.speculation`), so that
 S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1, over contexts S_in + g·j, j < R, with k more
@@ -259,17 +266,17 @@ class Coefficients:
     @property
     def largest_fixed_s(self) -> Array:
         """a₀ of a step with a prompt that touches every expert."""
-        return self.step_fixed_s(np.inf, 1.0)
+        return self.step_fixed_s(np.inf, 1.0) + self.prompt_step_s
 
     def step_fixed_s(self, decoding: Array | float, mixed: Array | float) -> Array:
-        """a₀: a step's fixed seconds with so many decoding requests, where the share `mixed` of steps has prompts.
+        """A step's fixed seconds with so many decoding requests, where the share `mixed` of steps has prompts.
 
-        Every expert counts in a step with a prompt. `prompt_step` is in it where every step may carry one (mixed ≥ 1).
+        Every expert counts in a step with a prompt; `prompt_step` is beside.
         """
         touched = 1.0 - self.untouched ** ((1.0 + self.drafts) * np.asarray(decoding, dtype=float))
         share = np.asarray(mixed, dtype=float)
         experts = self.experts_s * ((1.0 - share) * touched + share)
-        return self.fixed_s + experts + np.where(share >= 1.0, self.prompt_step_s, 0.0)
+        return self.fixed_s + experts
 
     def seen_in_progression(self, first: Array, step: Array | float, count: Array) -> Array:
         """Σ_{i < count} of what attention sees of first + i·step tokens (`StepCosts.seen`)."""
@@ -291,7 +298,7 @@ class Coefficients:
             prompt: tokens to prefill.
             earlier: tokens before them that the cache has.
             chunk: tokens of it in a step.
-            charged: share of `prompt_step` charged to each chunk: 0 where a₀ has it.
+            charged: share of `prompt_step` charged to each chunk.
         """
         chunks = np.ceil(prompt / np.where(prompt > 0, chunk, 1.0))  # none where all is prefilled elsewhere
         # Pairs: ∫ seen(x) dx over the prompt; exact without a window, and at most a chunk's bend off with one.
@@ -395,7 +402,8 @@ class Points:
         fixed_s: a₀, (P, L).
         prompt_room: B: prompt tokens a step, beside one of each decoding request, (P, L).
         chunks: m, (P, L, W).
-        prefill_s, work_s: of a request; work W is prefill and decodes, (P, L, W).
+        prefill_s: what a prompt adds to the steps that carry it, where others pay no `prompt_step`, (P, L, W).
+        work_s: W: prefill, `prompt_step` as shared, and decodes, (P, L, W).
         steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
         beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
@@ -575,6 +583,9 @@ def operating_points(
         x.reshape(len(costs), 1, *classes.output_tokens.shape).mean(axis=3) for x in (each, contexts)
     )  # (P, 1, W)
 
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
     def decode_s(mixed: Array | float) -> Array:
         slope = c.context_s + (c.mixed_context_s - c.context_s) * mixed
         work: Array = c.decode_request_s * decodes + slope * contexts
@@ -587,29 +598,32 @@ def operating_points(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of one output token nothing is decoded
         x = np.maximum(t - c.fixed_s, 0.0) * (weight * few).sum() / (weight * alone).sum(axis=2, keepdims=True)
     varies = (c.mixed_context_s != c.context_s) | (c.experts_s > 0)
-    phi = np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), np.where(x >= 1.0, 1.0, 0.0))  # (P, L, 1)
-    if stage == "prefill":
-        phi = np.ones_like(phi)
+    phi = np.ones_like(x) if stage == "prefill" else np.where(varies, np.minimum(MORE_PROMPTS * x, 1.0), 0.0)
 
-    # a₀ at the largest mean crowd of the level, by time and by slots.
+    # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
-    a0 = c.step_fixed_s(crowd, phi)
-    rho = 1.0 - a0 / t
+    bare = c.step_fixed_s(crowd, phi)
     most_room = engine.max_num_batched_tokens - engine.max_num_seqs * (1.0 + c.drafts)
-    room = np.zeros_like(a0) + most_room
+    room = np.zeros_like(bare) + most_room
     if stage != "decode":
         per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
         with np.errstate(divide="ignore", over="ignore"):
-            room = np.minimum(BURST * (np.maximum(t, BURST_FROM * c.largest_fixed_s) - a0) / per_token, most_room)
-    exists = (rho > 0) & (room >= LEAST_ROOM)
-    rho, room = np.where(exists, rho, 0.5), np.where(exists, room, LEAST_ROOM)
+            room = np.minimum(BURST * (np.maximum(t, BURST_FROM * c.largest_fixed_s) - bare) / per_token, most_room)
+    exists = (t > bare) & (room >= LEAST_ROOM)
+    room = np.where(exists, room, LEAST_ROOM)
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
-    chunks = np.ceil(u / chunk)
-    prefill = c.prefill_work_s(u, earlier, chunk, np.where(phi < 1.0, 1.0, 0.0))
-    work = prefill + decode_s(phi)
-    steps = chunks + decodes
+    chunks, filled = np.ceil(u / chunk), u / room
+    alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
+    within, paid = _prompt_steps(
+        t - bare, c.prompt_step_s, alone + decoding, filled, chunks - filled, weight, stage
+    )  # fmt: skip
+    a0 = bare + within * c.prompt_step_s
+    exists &= a0 < t
+    rho = np.where(exists, 1.0 - a0 / t, 0.5)
+    prefill = alone + paid * c.prompt_step_s
+    work, steps = prefill + decoding, chunks + decodes
 
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
@@ -625,16 +639,13 @@ def operating_points(
     if stage == "decode":
         load[..., classes.output_tokens.mean(axis=1) <= 1.0] = np.inf  # the prefill's token is the only one
 
-    def mixture(value: Array) -> Array:
-        return (weight * value).sum(axis=2, keepdims=True)
-
-    decoding = work - prefill
+    outside = (1.0 - within) * c.prompt_step_s  # of what a step with a prompt costs, not in a₀
     with np.errstate(invalid="ignore"):
         prefill_share = mixture(prefill) / mixture(work)  # v
         beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
-    mean_turn = u * t / room * (a0 / t + rho * (1.0 - prefill_share) ** 2) + prefill
+    mean_turn = filled * (a0 + outside + t * rho * (1.0 - prefill_share) ** 2) + alone
     if stage != "decode":
-        gamma = (prefill * room / (u * t)).min(axis=2, keepdims=True)
+        gamma = (prefill / (filled * t)).min(axis=2, keepdims=True)
         mean_turn += decoding * rho * prefill_share**2 / gamma
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
@@ -642,9 +653,43 @@ def operating_points(
         prompts = np.fmax(prefill / work, prefill_share) * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
         bursts = np.where(decodes > 0, rho * prompts * t / decodes, 0.0)
     return Points(
-        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, prefill, work, steps, load,
-        beside, u * beside / room + prefill, mean_turn, crowd_s, own, bursts, c.request_s[:, 0, 0], c,
+        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, alone + outside * chunks,
+        work, steps, load, beside, filled * (beside + outside) + alone, mean_turn, crowd_s, own, bursts,
+        c.request_s[:, 0, 0], c,
     )  # fmt: skip
+
+
+def _prompt_steps(
+    free_s: Array, prompt_step_s: Array, work_s: Array, filled: Array, sharing: Array, weight: Array, stage: Stage
+) -> tuple[Array, Array]:  # fmt: skip
+    """How many times `prompt_step` a₀ has it, (P, L, 1), and each request pays it, (P, L, W) (S8).
+
+    At full load n requests a step fill it: n·work + `prompt_step`·(nU + 1 − e^(−ny)) = t − a₀. Every step of an engine
+    that only prefills carries a prompt.
+
+    Args:
+        free_s: what a step lasts longer than the rest of a₀.
+        prompt_step_s: of a step that carries a prompt.
+        work_s: of a request, beside `prompt_step`.
+        filled, sharing: its U and y.
+        weight: of the mixture, sum 1.
+        stage: of requests that the engine does.
+    """
+    from scipy.special import wrightomega
+
+    def mixture(value: Array) -> Array:
+        return (weight * value).sum(axis=2, keepdims=True)
+
+    if stage == "prefill":
+        return np.ones_like(free_s), np.zeros_like(sharing)
+    left, y = free_s - prompt_step_s, mixture(sharing)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = mixture(work_s + filled * prompt_step_s) / y
+        many = np.where(y > 0, left / each + wrightomega(np.log(prompt_step_s / each) - left / each), 0.0)  # y₀ = ny
+        always = left / mixture(work_s) > many / y
+    shares = np.exp(-many)
+    within, paid = 1.0 - (1.0 + many) * shares, filled + shares * sharing
+    return np.where(always, 1.0, within), np.where(always, 0.0, paid)
 
 
 def held_tokens(c: Coefficients, classes: Classes, chunks: Array) -> tuple[Array, Array]:
@@ -725,25 +770,31 @@ def predict(
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
     tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
     # Room for prompts, the share of steps with one and a₀ depend on the step, and it on them: a few rounds settle it.
-    step, mixed, crowd, charged = float(c.fixed_s), 1.0, 0.0, 1.0
+    prompt_step_s, step, mixed, crowd, carrying = float(c.prompt_step_s), math.inf, 1.0, 0.0, math.inf
     for _ in range(60):
         chunk = engine.chunk_beside(crowd, costs.drafts)
         chunks = np.ceil(u / chunk)
-        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, charged)
+        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
         load = float(rates @ (prefill + decode))
         if load >= 1.0:
             raise ValueError(f"load {load:.4g}: more than the instance can serve")
-        a0 = float(c.step_fixed_s(crowd, min(mixed, 1.0 - 1e-12)))
+        a0 = float(c.step_fixed_s(crowd, mixed))
+        load += prompt_step_s * min(carrying, (1.0 - load) / (a0 + prompt_step_s))  # no more than every step
         steps = float(rates @ (chunks + decodes))
         fixed_crowd = steps * a0
         idle = (1.0 - load) ** (fixed_crowd / load + 1.0) if load > 0 else 1.0
         before, step = step, a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
         crowd = (fixed_crowd + load) / (1.0 - load)
-        mixed = float(-np.expm1(-(rates @ chunks) * step))
-        charged = mixed / max(float(rates @ chunks) * step, 1e-300)  # chunks of one step share what it pays for them
+        carried, filled = (float(rates @ n) * step for n in (chunks, u / engine.room_beside(crowd, costs.drafts)))
+        # (S8) of steps that follow others, and those that a request begins which finds none.
+        first = min(float(rates.sum()) * step * idle / max(1.0 - idle, 1e-300), 1.0)
+        mixed = 1.0 - (1.0 - first) * max(1.0 - filled, 0.0) * math.exp(min(filled - carried, 0.0))
+        carrying = mixed * (1.0 - idle) / step
         if abs(step - before) <= 1e-12 * step:
             break
+    charged = carrying / max(float(rates @ chunks), 1e-300)  # chunks of one step share what it pays for them
+    prefill = prefill + charged * c.prompt_step_s * chunks
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
     of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
     first = _first_token(

@@ -236,11 +236,13 @@ class Level:
     """An engine at a planned step time; lists are by class.
 
     Attributes:
+        fixed_s: a₀, with the share e of what a step that carries prompts costs besides.
         rows: what one request/s of a class takes of the engine, of time, slots, memory, tokens and chunks.
         turn_s, mean_turn_s: s, and what a request/s adds to Σ λs.
         crowd_s: c, of a running request in a step: the larger of the class's own mean and the mixture's.
         own_s: d, of a request in each of its own decode steps.
         prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
+        carries_s: o, by which a step with a prompt is longer than a₀ has it.
     """
 
     step_s: float
@@ -255,6 +257,7 @@ class Level:
     own_s: list[float]
     steps_per_token: list[float]
     prompts_var: list[float]
+    carries_s: float
 
 
 def levels(
@@ -301,22 +304,34 @@ def level(
     fewest = [math.ceil(u / min(most_tokens, own_most)) for u in fresh]
     carry = max(t - c.fixed_s, 0.0) * mixture(fewest) / mixture(alone)  # chunks a step of the mixture at full load
     varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
-    phi = min(3.0 * carry, 1.0) if varies else 1.0 if carry >= 1 else 0.0
-    phi = 1.0 if stage == "prefill" else phi
+    phi = 1.0 if stage == "prefill" else min(3.0 * carry, 1.0) if varies else 0.0
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
     crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
-    a0 = fixed_s(c, crowd, phi, phi < 1)
-    rho = 1.0 - a0 / t
+    a = fixed_s(c, crowd, phi, True)
     a_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
-    prompts_s = 0.9 * (max(t, FULL_OF_PROMPTS * largest_fixed_s(c)) - a0)
+    prompts_s = 0.9 * (max(t, FULL_OF_PROMPTS * largest_fixed_s(c)) - a)
     room = min(prompts_s / a_token if a_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
-    if rho <= 0 or room < 16:
+    if a >= t or room < 16:
         return None
     chunk = min(room, own_most)
     chunks = [math.ceil(u / chunk) for u in fresh]
-    prefill = [prompt_s(c, u, k.prompt - u, chunk, phi < 1) for u, k in zip(fresh, kinds, strict=True)]
+    prefill = [prompt_s(c, u, k.prompt - u, chunk, False) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
-    work = [p + d for p, d in zip(prefill, decode, strict=True)]
+    full = [u / room for u in fresh]  # U
+    beyond = [max(m - n, 0.0) for m, n in zip(chunks, full, strict=True)]  # y
+    tokens_s = mixture([p + d for p, d in zip(prefill, decode, strict=True)])
+    other = None if stage == "prefill" else other_chunks(c, t - a, tokens_s, mixture(full), mixture(beyond))
+    if other is None:  # every step carries a prompt
+        every, paid = 1.0, [0.0 for _ in kinds]
+    else:
+        every = -math.expm1(-other) - other * math.exp(-other)
+        paid = [n + math.exp(-other) * y for n, y in zip(full, beyond, strict=True)]
+    a0, carries_s = a + every * c.prompt_step_s, (1.0 - every) * c.prompt_step_s
+    rho = 1.0 - a0 / t
+    if rho <= 0:
+        return None
+    asks = [p + n * c.prompt_step_s for p, n in zip(prefill, paid, strict=True)]  # of the steps, for its prompt
+    work = [p + d for p, d in zip(asks, decode, strict=True)]
     decodes = [rounds(c, k.output) for k in kinds]
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
     own = [d / r if r > 0 else 0.0 for d, r in zip(decode, decodes, strict=True)]
@@ -354,24 +369,52 @@ def level(
 
     if stage == "decode":  # nothing waits for prefill
         each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, [0.0] * len(kinds))
-    v = mixture(prefill) / mixture(work)
-    gamma = min(p * room / (k.new * t) for p, k in zip(prefill, kinds, strict=True))
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, [0.0] * len(kinds), carries_s)
+    v = mixture(asks) / mixture(work)
+    gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
     # Others' prompts are few and long: a second of prefill is in one of so many in the mean, or of the class's own.
-    typical_s = mixture([p * p for p in prefill]) / mixture(prefill)
+    typical_s = mixture([p * p for p in asks]) / mixture(asks)
     varying = [
         rho * max(p / w, v) * max(p, typical_s) * t / n if n > 0 else 0.0
-        for p, w, n in zip(prefill, work, decodes, strict=True)
+        for p, w, n in zip(asks, work, decodes, strict=True)
     ]
     return Level(
         t, a0, rows,
-        [k.new * b / room + p for k, b, p in zip(kinds, beside, prefill, strict=True)],
-        [k.new * t / room * (a0 / t + rho * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
-         for k, p, d in zip(kinds, prefill, decode, strict=True)],
+        [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
+        [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
+         for n, p, d in zip(full, prefill, decode, strict=True)],
         chunks, prefill, beside,
         [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], own, per_token, varying,
+        carries_s,
     )  # fmt: skip
+
+
+def other_chunks(c: StepCosts, left_s: float, tokens_s: float, full: float, beyond: float) -> float | None:
+    """y₀: chunks a step at full load beyond those that fill steps; None where every step carries a prompt.
+
+    At ν requests a step, each chunk that fills a step pays for it, and of others in one the first does:
+    ν·(w + prompt_step·U) + prompt_step·(1 − e^(−ν·y)) is what a step has left. Where steps that all pay have room for
+    more than ν requests, all do.
+
+    Args:
+        c: of the engine.
+        left_s: t − a, of a step.
+        tokens_s: w, of the mean request beside `prompt_step_s`.
+        full: U, steps that its prompt fills.
+        beyond: y, chunks that it has beyond those.
+    """
+    ps = c.prompt_step_s
+
+    def too_long(nu: float) -> float:
+        return nu * (tokens_s + ps * full) - ps * math.expm1(-nu * beyond) - left_s
+
+    high = left_s / (tokens_s + ps * full)
+    least = left_s / (tokens_s + ps * (full + beyond))
+    nu = float(brentq(too_long, 0.0, high * (1 + 1e-9), xtol=1e-15 * least, rtol=1e-15)) if ps * beyond > 0 else high
+    if left_s - ps > nu * tokens_s * (1 + HAIR):
+        return None
+    return nu * beyond
 
 
 def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
@@ -391,12 +434,12 @@ def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
     """Seconds to the first token of class i but for waiting, at most, and of how many ω the wait is counted."""
     if quantile is None or quantile <= 0.5:
-        return 0.5 * x.step_s + x.chunks[i] * x.step_s + x.prefill_s[i] + request_s, 1.0
+        return 0.5 * x.step_s + x.chunks[i] * (x.step_s + x.carries_s) + x.prefill_s[i] + request_s, 1.0
     at = [-math.log(1.0 - q) for q in (0.9, 0.95, 0.99)]
     here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
     columns = ((0.75, 0.82, 0.98), (1.2, 1.15, 0.97), (1.05, 1.06, 1.09))
     first, own, waits = (float(np.interp(here, at, column)) for column in columns)
-    base = first * x.step_s + own * (x.chunks[i] * x.beside_s[i] + x.prefill_s[i]) + request_s
+    base = first * x.step_s + own * (x.chunks[i] * (x.beside_s[i] + x.carries_s) + x.prefill_s[i]) + request_s
     return base, waits * _longest_wait(1.0 - quantile, most)
 
 

@@ -59,7 +59,8 @@ def test_work_of_a_request_is_what_it_adds_to_every_step_of_its_life():
     )
     assert c.decode_work_s(np.array([100.0]), np.array([7.0]), 0.0)[0] == pytest.approx(decodes, rel=1e-12)
     assert c.step_fixed_s(5.0, 0.25) == pytest.approx(0.01 + 0.75 * 0.004 * (1 - 0.75**5) + 0.25 * 0.004)
-    assert c.step_fixed_s(5.0, 1.0) == pytest.approx(0.01 + 0.004 + 0.002)
+    assert c.step_fixed_s(5.0, 1.0) == pytest.approx(0.01 + 0.004)
+    assert c.largest_fixed_s == pytest.approx(0.01 + 0.004 + 0.002)
 
 
 def test_the_crowd_is_the_stationary_one_of_its_birth_death_chain():
@@ -123,6 +124,75 @@ def test_a_prompt_turns_with_all_decodes_beside_it_take_no_longer_than_the_linea
         assert turns <= bound * (1 + 1e-9)
         tightest = min(tightest, bound / turns)
     assert tightest < 1.02
+
+
+COSTLY = StepCosts(0.008, prompt_step_s=0.02, prompt_token_s=2e-5, decode_request_s=4e-5, context_s=5e-8,
+                   mixed_context_s=5e-8)  # fmt: skip
+
+
+def test_what_a_step_costs_because_it_carries_a_prompt_by_hand():
+    """One class at a level at which some steps carry prompts, and at one at which nearly all do."""
+    classes, limits = Classes.of([400.0], [60.0]), EngineLimits(max_num_seqs=64, max_num_batched_tokens=2112)
+    p = operating_points([COSTLY], np.array([1e6]), limits, classes, np.array([[0.016, 0.2]]))
+    prefill, decode = 400 * 2e-5, 59 * 4e-5 + 5e-8 * (59 * 400 + 59 * 58 / 2)
+    room = 0.9 * (1.25 * 0.028 - 0.008) / 2e-5
+    filled = 400 / room
+    many = 0.1  # requests that end in a step of 16 ms
+    for _ in range(200):
+        left = 0.008 - 0.02 * (many * filled + 1 - np.exp(-many * (1 - filled)))
+        many += 0.1 * (left / (prefill + decode) - many)
+    y = many * (1 - filled)
+    within, paid = 1 - (1 + y) * np.exp(-y), filled + np.exp(-y) * (1 - filled)
+    assert 0.1 < y < 1
+    assert p.prompt_room[0] == pytest.approx([room, 2048])
+    assert p.fixed_s[0] == pytest.approx([0.008 + within * 0.02, 0.028])
+    assert p.work_s[0, :, 0] == pytest.approx([prefill + decode + paid * 0.02, prefill + decode])
+    # At full load the bound is what such steps cost: nothing is lost where the mixture is the planned one.
+    assert p.load[TIME, 0, 0, 0] * many / 0.016 == pytest.approx(1.0)
+    assert p.prefill_s[0, :, 0] == pytest.approx([prefill + 0.02 * (1 - within), prefill])
+    share = decode / p.work_s[0, 0, 0]
+    beside = p.fixed_s[0, 0] + (0.016 - p.fixed_s[0, 0]) * share
+    assert p.turn_s[0, 0, 0] == pytest.approx(filled * (beside + 0.02 * (1 - within)) + prefill)
+
+
+def test_steps_with_prompts_cost_no_more_than_their_linear_bound_in_any_mixture():
+    """The share 1 − (1 − U)e^(−y) of mixtures within the rows of time and tokens, at levels short and long."""
+    rng = np.random.default_rng(2)
+    classes = Classes.of(rng.uniform(50, 4000, 5), rng.uniform(2, 500, 5), weight=rng.uniform(0, 1, 5))
+    levels = levels_of_loads([COSTLY], np.array([0.2, 0.5, 0.9]))
+    p = operating_points([COSTLY], np.array([1e7]), EngineLimits(), classes, levels)
+    c, tightest = Coefficients.of(COSTLY), np.inf
+    for j in np.flatnonzero(p.exists[0]):
+        t, room = p.step_s[0, j], p.prompt_room[0, j]
+        alone = c.prefill_work_s(classes.new_tokens, 0.0, room, 0.0)
+        alone += c.decode_work_s(classes.input_tokens, classes.output_tokens[:, 0], 0.0)
+        for _ in range(400):
+            rates = rng.dirichlet(np.full(5, 0.3))
+            rates /= max(rates @ p.load[TIME, 0, j], rates @ p.load[TOKENS, 0, j])
+            filled = t * rates @ classes.new_tokens / room
+            carry = 1 - (1 - filled) * np.exp(filled - t * rates @ p.chunks[0, j])
+            step = 0.008 + t * rates @ alone + 0.02 * carry
+            assert step <= t * (1 + 1e-9)
+            tightest = min(tightest, t / step)
+    assert tightest < 1.01
+
+
+def test_the_share_of_steps_that_carry_prompts_is_the_simulators():
+    """Few prompts, ones that fill steps, and many that share them: in the last there are two in a step that has one.
+
+    Steps with prompts are long, so that the next one has some more often than by chance: fewer steps have any.
+    """
+    for load, inputs, outputs, most in (
+        (0.3, 200.0, 100.0, 0.02), (0.6, 1900.0, 80.0, 0.02), (0.5, 5000.0, 60.0, 0.03), (0.8, 300.0, 40.0, 0.07),
+    ):  # fmt: skip
+        classes, limits = Classes.of([inputs], [outputs]), EngineLimits(max_num_seqs=512, max_num_batched_tokens=2048)
+        c = Coefficients.of(COSTLY)
+        work = c.prefill_work_s(classes.new_tokens, 0.0, 2048.0, 0.6)
+        rates = load / (work + c.decode_work_s(classes.input_tokens, classes.output_tokens[:, 0], 0.0))
+        found = predict(COSTLY, classes, rates, limits)
+        arrivals, _ = drawn(rates, np.array([inputs]), np.array([outputs]), 100_000, 7)
+        seen = simulate(arrivals, [Engine(COSTLY, 10**8, 512, 2048)])
+        assert found.step_s == pytest.approx(float(seen.busy_s[0] / seen.steps[0]), rel=most)
 
 
 def test_waits_are_longest_where_few_requests_cause_them():
