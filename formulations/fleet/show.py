@@ -226,7 +226,7 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
         return None
     lines.sort(key=lambda line: -line[0])
     left_out = len(lines) - PROMISES_SHOWN
-    title = f"What requests see{' in simulation' if simulated else ''}, of what they may" + (
+    title = f"What requests see {'in simulation' if simulated else 'at most'}, of what they may" + (
         f" ({left_out} looser ones left out)" if left_out > 0 else ""
     )
     table = titled(title, "requests", "TTFT", "TPOT", "whole request")
