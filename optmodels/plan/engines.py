@@ -325,7 +325,7 @@ def capacities(
     for k, r in level.requests.items():
         s = r.filled * (level.beside(r, step) + level.outside) + r.prefill if prompts else 0.0
         turn = r.filled * (level.fixed + level.outside + step * level.load * (1 - v) ** 2) + r.prefill
-        turn += r.decode * level.load * v * v / gamma
+        turn += r.decode * level.load * v * v / gamma if v > 0 else 0.0
         blocked = most is not None and s > most * wait * (1 + SLACK)
         waiting = 0.0 if not prompts else math.inf if blocked else s * s / (2 * wait) + turn
         one, two = held[k]

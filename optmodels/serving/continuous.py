@@ -82,8 +82,8 @@ ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
 TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
-BURST = 0.9  # a step full of prompt tokens lasts at most t + 0.9·(t − a₀),
-BURST_FROM = 1.25  # where t is less than so many of the largest a₀, as there: prompts are few, and chunks cost steps
+BURST = 0.9  # prompts may take so much of t − a₀ in a step full of them, `prompt_step` apart, or what they may
+BURST_FROM = 1.25  # where t is so many of the largest a₀: below it prompts are few, and chunks cost steps
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
@@ -645,8 +645,8 @@ def operating_points(
         beside = a0 + rho * t * np.fmax(decoding / work, 1.0 - prefill_share)
     mean_turn = filled * (a0 + outside + t * rho * (1.0 - prefill_share) ** 2) + alone
     if stage != "decode":
-        gamma = (prefill / (filled * t)).min(axis=2, keepdims=True)
-        mean_turn += decoding * rho * prefill_share**2 / gamma
+        gamma = (prefill / (filled * t)).min(axis=2, keepdims=True)  # 0: no prompt costs anything
+        mean_turn += decoding * rho * prefill_share**2 / np.where(gamma > 0, gamma, np.inf)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
         own = np.where(decodes > 0, decoding / decodes, 0.0)
@@ -770,41 +770,62 @@ def predict(
     answered = float(rates @ (outputs.mean(axis=1) - 1.0))
     tokens = answered / float(rates @ decodes) if answered > 0 else 1.0
     # Room for prompts, the share of steps with one and a₀ depend on the step, and it on them: a few rounds settle it.
-    prompt_step_s, step, mixed, crowd, carrying = float(c.prompt_step_s), math.inf, 1.0, 0.0, math.inf
-    for _ in range(60):
+    step, mixed, crowd, idle = math.inf, 1.0, 0.0, 0.0
+    for _ in range(100):
         chunk = engine.chunk_beside(crowd, costs.drafts)
         chunks = np.ceil(u / chunk)
-        prefill = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)
+        alone = c.prefill_work_s(u, classes.input_tokens - u, chunk, 0.0)
         decode = c.decode_work_s(classes.input_tokens[:, None], outputs, mixed).mean(axis=1)
-        load = float(rates @ (prefill + decode))
+        load = float(rates @ (alone + decode))
         if load >= 1.0:
             raise ValueError(f"load {load:.4g}: more than the instance can serve")
-        a0 = float(c.step_fixed_s(crowd, mixed))
-        load += prompt_step_s * min(carrying, (1.0 - load) / (a0 + prompt_step_s))  # no more than every step
-        steps = float(rates @ (chunks + decodes))
-        fixed_crowd = steps * a0
+        a0, of_prompts = float(c.step_fixed_s(crowd, mixed)), mixed * float(c.prompt_step_s)
+        before, step = step, (a0 + of_prompts) / (1.0 - min(load / (1.0 - idle), 1.0 - 1e-12))
+        load += of_prompts * (1.0 - idle) / step
+        fixed_crowd = float(rates @ (chunks + decodes)) * a0
         idle = (1.0 - load) ** (fixed_crowd / load + 1.0) if load > 0 else 1.0
-        before, step = step, a0 / (1.0 - load / (1.0 - idle)) if idle < 1.0 - load else a0
+        idle = idle if idle < 1.0 - load else 0.0
         crowd = (fixed_crowd + load) / (1.0 - load)
         carried, filled = (float(rates @ n) * step for n in (chunks, u / engine.room_beside(crowd, costs.drafts)))
-        # (S8) of steps that follow others, and those that a request begins which finds none.
-        first = min(float(rates.sum()) * step * idle / max(1.0 - idle, 1e-300), 1.0)
-        mixed = 1.0 - (1.0 - first) * max(1.0 - filled, 0.0) * math.exp(min(filled - carried, 0.0))
-        carrying = mixed * (1.0 - idle) / step
+        longer = float(c.prompt_step_s) + float(rates @ alone) * step / (1.0 - idle) / mixed
+        begun = float(rates.sum()) * step * idle / (1.0 - idle)
+        mixed = _carrying(carried, filled, begun, longer / step, mixed)
         if abs(step - before) <= 1e-12 * step:
             break
-    charged = carrying / max(float(rates @ chunks), 1e-300)  # chunks of one step share what it pays for them
-    prefill = prefill + charged * c.prompt_step_s * chunks
+    charged = mixed * (1.0 - idle) / max(carried, 1e-300)  # chunks of one step share what it pays for them
+    prefill = alone + charged * c.prompt_step_s * chunks
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
     of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
     first = _first_token(
         c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, float(rates @ prefill), charged
     )
     bursts = float(rates @ prefill**2) * step * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
-    at = np.array(a0), np.array(load / steps), np.array(of_decode), np.array(bursts), np.array(load)
+    at = np.array(a0), np.array(load * a0 / fixed_crowd), np.array(of_decode), np.array(bursts), np.array(load)
     tpot = {q: float(_tpot(*at, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
+
+
+def _carrying(carried: float, filled: float, begun: float, longer: float, share: float) -> float:
+    """Share of steps that carry a prompt (S8), from what it was thought to be.
+
+    A step with prompts is longer and gathers more of them for the next one, so that fewer steps have any than by
+    chance: a chain of short and long steps, as far as chunks share theirs.
+
+    Args:
+        carried: chunks a step.
+        filled: of them those that fill theirs.
+        begun: share of steps before which the engine was idle: a prompt begins them.
+        longer: mean steps that one with prompts lasts longer than one without.
+        share: of steps with prompts, as thought.
+    """
+    if carried <= 0.0:
+        return 0.0
+    sharing, more = max(carried - filled, 0.0), max(1.0 - filled / carried, 0.0) * longer
+    short = max(1.0 - share * more, 0.0)
+    none_again = math.exp(-sharing * (short + more))
+    none = none_again / (1.0 - math.exp(-sharing * short) + none_again)
+    return 1.0 - (1.0 - min(begun, 1.0)) * max(1.0 - filled, 0.0) * none
 
 
 @dataclass(frozen=True)

@@ -374,7 +374,7 @@ def level(
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
     # Others' prompts are few and long: a second of prefill is in one of so many in the mean, or of the class's own.
-    typical_s = mixture([p * p for p in asks]) / mixture(asks)
+    typical_s = mixture([p * p for p in asks]) / mixture(asks) if v > 0 else 0.0
     varying = [
         rho * max(p / w, v) * max(p, typical_s) * t / n if n > 0 else 0.0
         for p, w, n in zip(asks, work, decodes, strict=True)
@@ -382,7 +382,7 @@ def level(
     return Level(
         t, a0, rows,
         [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
-        [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + d * rho * v**2 / gamma
+        [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + (d * rho * v**2 / gamma if v > 0 else 0.0)
          for n, p, d in zip(full, prefill, decode, strict=True)],
         chunks, prefill, beside,
         [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], own, per_token, varying,
