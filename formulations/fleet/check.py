@@ -627,7 +627,7 @@ def _spot(found: Findings, problem: Fleet, models: Models, p: FleetPlan) -> None
             count, u = sum(d.count for d in members), _lost_share(problem, machines)
             needed = _needed(members, full)
             for i, rounding in enumerate((-SLACK, SLACK)):
-                joint[i] *= 1 - _too_many(count, _spare(count, needed, rounding), u)
+                joint[i] *= 1 - _too_many(count, max(_spare(count, needed, rounding), 0), u)
         low, high = min(low, joint[0]), min(high, joint[1])
     stated, slack = p.survival_probability, SLACK * (1 - low) + 1e-12
     if stated is None or not low - slack <= stated <= high + slack:

@@ -209,7 +209,10 @@ def _evened(tables: FleetTables, choice: Choice) -> Choice:
 
 
 def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
-    """Lowest over periods of the product over spot pools of P(enough deployments remain), by the binomial."""
+    """Lowest over periods of the product over spot pools of P(enough deployments remain), by the binomial.
+
+    A pool that loses nothing carries its load, even where shares counted each at its scarcest capacity need more.
+    """
     if not tables.case.problem.interruptions:
         return None
     from scipy.special import bdtr
@@ -222,9 +225,9 @@ def _survival(tables: FleetTables, choice: Choice, used: Array) -> float | None:
             mine = points.pool == pool
             count = int(choice.n[t, mine].sum())
             needed = float((used[t, mine] * points.rho[mine]).sum()) / full
-            lost = int(np.floor(count - needed + ROUNDING * max(1.0, needed)))
+            lost = max(int(np.floor(count - needed + ROUNDING * max(1.0, needed))), 0)
             q = float(points.unavailable[mine].max())
-            joint *= (1.0 if lost >= count else float(bdtr(lost, count, q))) if lost >= 0 else 0.0
+            joint *= 1.0 if lost >= count else float(bdtr(lost, count, q))
         worst = min(worst, joint)
     return worst
 
