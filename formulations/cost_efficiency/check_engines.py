@@ -11,7 +11,7 @@ from optmodels.catalog.types import Machine
 from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import Request, at_level, capacities, check_batched_tokens, check_stated, latencies
+from optmodels.plan.engines import Request, at_level, capacities, check_stated, latencies
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import Stage, seconds_and_quantile
@@ -120,7 +120,6 @@ def _side(
     if level is None:
         found.add(f"{stage}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
-    check_batched_tokens(found, stage, e, level, limits)
     moved = sent / (net * (1 - link.most_used)) + (link.latency_s if stage == "prefill" else 0.0)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, e.max_num_seqs, {"": moved})[""]
     takes = {k: v / (count * replicas) for k, v in each.items()} | {"transfer": sent / (link.most_used * net * count)}

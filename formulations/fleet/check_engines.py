@@ -16,7 +16,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes, kv_tokens
 from optmodels.latency.resolve import deployment, llm_name
 from optmodels.latency.work import layer_work
-from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, check_batched_tokens, drafted, latencies
+from optmodels.plan.engines import SLACK, Level, Request, at_level, capacities, drafted, latencies
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import latency_source
 from optmodels.serving.continuous import seconds_and_quantile
@@ -41,6 +41,7 @@ def check_engines(
     limits = problem.engine
     for what, stated, true in (
         ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
     others = sorted(s.demand for s in d.serves if not loadable(models, d, demands[s.demand].workload))
@@ -100,7 +101,6 @@ def check_engines(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"
         )
         return
-    check_batched_tokens(found, where, e, level, limits, costs.drafts)
     each = capacities(level, e.step_s, e.wait_s, e.most_of_wait, limits.max_num_seqs, on_the_way)
     for k, v in sent.items():  # of the machine's network, which its engines share
         each[k]["transfer"] = v / (link.most_used * net) * (d.replicas_per_machine or 1)

@@ -32,6 +32,7 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
+    with_binding,
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
 from optmodels.serving.stages import cache_bytes
@@ -62,7 +63,6 @@ class Levels:
     Attributes:
         engine: row of the engines, (n,).
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for, (n,).
-        max_num_batched_tokens: what the engine is told, (n,).
         kv_tokens: that the engine holds, (n,).
         capacities: one request/s as a share of each of `ROWS`, (6, D, n).
         ttft_s, tpot_s, e2e_s: at the quantile that the bucket's SLO names, waiting included, at most; (D, n).
@@ -76,7 +76,6 @@ class Levels:
     step_s: Array
     wait_s: Array
     most_of_wait: Array
-    max_num_batched_tokens: Array
     kv_tokens: Array
     capacities: Array
     ttft_s: Array
@@ -235,7 +234,16 @@ def levels(
         each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
         held = transfer_bytes(case, [case.demands[i] for i in demands])[None, None, :] / each[:, None, None]
         held += link.latency_s if stage == "prefill" else 0.0
-    points = operating_points(costs, runs, case.problem.engine, classes, levels_of_loads(costs, LOADS), stage, held)
+
+    def at(step_s: Array) -> Points:
+        return operating_points(costs, runs, case.problem.engine, classes, step_s, stage, held)
+
+    def missed(step_s: Array) -> Array:
+        points = at(step_s)
+        limits = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
+        return np.where(points.exists[..., None], _per_token(points, works, stage, held) / limits, np.inf)
+
+    points = at(with_binding(levels_of_loads(costs, LOADS), missed))
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:
@@ -261,6 +269,26 @@ def _one_by_one(case: FleetCase, demands: list[int], kinds: list[EngineKind]) ->
     return made, max(spread for _, spread, _ in parts), why
 
 
+def _per_token(points: Points, works: list[FleetWorkload], stage: Stage, receives_s: Array) -> Array:
+    """Each bucket's time per token at the quantile of its limit, at most, (P, L, D); none of engines that prefill.
+
+    Of engines that only decode with what it takes to join: at the end of the step in which the cache has come.
+    """
+    if stage == "prefill":
+        return np.zeros(points.work_s.shape)
+    asked = [seconds_and_quantile(w.slo.tbt_s)[1] for w in works]
+    each = {q: points.tpot_s(q) for q in set(asked)}
+    found = np.stack([each[q][..., k] for k, q in enumerate(asked)], axis=-1)
+    if stage == "decode":
+        decoded = [points.classes.output_at(q)[k] - 1.0 for k, q in enumerate(asked)]
+        found += _joins(points, receives_s) / np.maximum(decoded, 1.0)
+    return found
+
+
+def _joins(points: Points, receives_s: Array) -> Array:
+    return points.step_s[..., None] + receives_s + points.request_s[:, None, None]
+
+
 def _with_waits(
     points: Points, works: list[FleetWorkload], slower: Array, kv: Array, most: float, engines: Index, stage: Stage,
     sends_s: Array, rest_s: Array | None,
@@ -270,23 +298,22 @@ def _with_waits(
     A shorter wait leaves slower, cheaper decode engines their time: engines that only prefill have waits for `BUDGETS`.
     """
     shape, slow = points.work_s.shape, slower[:, None]
-    ttft, e2e, tpot = (np.empty(shape) for _ in range(3))  # without waiting
+    ttft, e2e = (np.empty(shape) for _ in range(2))  # without waiting
+    tpot = _per_token(points, works, stage, sends_s)
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
     left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
-    asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.tbt_s, w.slo.deadline_s))}
+    asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
-    each = {q: points.tpot_s(q) for q in asked}
     rest = {q: points.decoding_s(q) for q in asked}
     for k, slo in enumerate(w.slo for w in works):
-        (at_ttft, q_ttft), (at_tpot, q_tpot), (at_e2e, q_e2e) = map(
+        (at_ttft, q_ttft), (at_tpot, _), (at_e2e, q_e2e) = map(
             seconds_and_quantile, (slo.ttft_s, slo.tbt_s, slo.deadline_s)
         )
         ttft[..., k], per_ttft[..., k] = first[q_ttft][0][..., k] * slow, first[q_ttft][1] * slow
         e2e[..., k] = first[q_e2e][0][..., k] * slow + rest[q_e2e][..., k]
         per_e2e[..., k] = first[q_e2e][1] * slow
-        tpot[..., k] = each[q_tpot][..., k] if stage == "both" else 0.0
         missed[..., k] = tpot[..., k] / at_tpot
         if stage == "prefill":  # one token of output: nothing is left to decode
             ttft[..., k] += sends_s[..., k]
@@ -313,8 +340,8 @@ def _with_waits(
         e, level = np.nonzero(keeps.any(axis=2))
         late: Mask = np.asarray((omega > allowed * (1 + 1e-12)) | (missed > 1 + 1e-12))
         rows.append(Levels(
-            engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most),
-            points.max_num_batched_tokens[e, level].astype(float), kv[e], capacities[:, e, level].transpose(0, 2, 1),
+            engines[e], points.step_s[e, level], waits[e, level, v], np.full(len(e), most), kv[e],
+            capacities[:, e, level].transpose(0, 2, 1),
             (ttft + per_ttft * omega)[e, level].T, tpot[e, level].T, (e2e + per_e2e * omega)[e, level].T,
             late[e, level].T.astype(float),
         ))  # fmt: skip
@@ -329,14 +356,12 @@ def _decoding(
 ) -> tuple[Levels, list[str]]:
     """Levels of engines that only decode: requests join at the end of the step in which their cache has come."""
     shape = points.work_s.shape
-    joins = points.step_s[..., None] + receives_s + points.request_s[:, None, None]
-    tpot, e2e = np.empty(shape), np.empty(shape)
+    joins, tpot = _joins(points, receives_s), _per_token(points, works, "decode", receives_s)
+    e2e = np.empty(shape)
     keeps: Mask = np.asarray(np.isfinite(points.load).all(axis=0))
     why = []
     for k, slo in enumerate(w.slo for w in works):
-        (at_tpot, q_tpot), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
-        tokens = max(float(points.classes.output_at(q_tpot)[k]) - 1.0, 1.0)
-        tpot[..., k] = points.tpot_s(q_tpot)[..., k] + joins[..., k] / tokens
+        (at_tpot, _), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
         e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
         why.append(_why(points, keeps[..., k], tpot[..., k] / at_tpot, at_e2e - e2e[..., k]))
         keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
@@ -344,8 +369,7 @@ def _decoding(
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
     nothing = np.zeros(len(e))
     return Levels(
-        engines[e], points.step_s[e, level], nothing, nothing + np.inf,
-        points.max_num_batched_tokens[e, level].astype(float), kv[e], load[:, e, level].transpose(0, 2, 1),
+        engines[e], points.step_s[e, level], nothing, nothing + np.inf, kv[e], load[:, e, level].transpose(0, 2, 1),
         np.full((len(works), len(e)), np.nan), tpot[e, level].T, e2e[e, level].T, np.zeros((len(works), len(e))),
     ), why  # fmt: skip
 
@@ -392,6 +416,6 @@ def _why(points: Points, fits: Mask, missed: Array, allowed: Array) -> str:
 def _none(demands: int) -> Levels:
     empty, table = np.zeros(0), np.zeros((demands, 0))
     return Levels(
-        np.zeros(0, dtype=np.intp), empty, empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table,
-        table, table,
+        np.zeros(0, dtype=np.intp), empty, empty, empty, empty, np.zeros((len(ROWS), demands, 0)), table, table, table,
+        table,
     )  # fmt: skip

@@ -43,7 +43,7 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 Resource = tuple[str, str, Market]  # machine, region, market
-LEVEL = ("step_s", "wait_s", "most_of_wait", "max_num_batched_tokens", "kv_tokens")
+LEVEL = ("step_s", "wait_s", "most_of_wait", "kv_tokens")
 SAME_LEVEL = 1e-9  # what steps and waits of one level may differ by, written to a file and read
 SAME_QUALITY = 1e-12  # of a floor, by which scores are as good
 STAGES: tuple[Stage, ...] = ("both", "prefill", "decode")
@@ -67,7 +67,7 @@ class Points:
     configuration: Index  # row of the block's configurations, or of case.points
     main_market: Index
     ao_market: Index
-    level: Array  # (P, 5) of `LEVEL`; NaN where batches are static
+    level: Array  # (P, 4) of `LEVEL`; NaN where batches are static
     stage: Index  # of `STAGES`
     exchange: Index  # prefill and decode deployments of one exchange KV caches: of a model, region and parallelism
     model: Index  # of `FleetTables.models`; 0 of measured points

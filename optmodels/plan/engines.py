@@ -207,6 +207,14 @@ class Level:
     prefill_share: float
     longest: float
 
+    def prefilling(self, r: Request) -> float:
+        """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
+        return self.load * max(r.prompt_work / r.work, self.prefill_share)
+
+    def following(self, r: Request) -> float:
+        """Seconds of prompts that come while one is prefilled, in the mean over prompts by their seconds."""
+        return self.prefilling(r) * max(r.prompt_work, self.longest)
+
     def beside(self, r: Request, step: float) -> float:
         """What a step lasts beside prompts."""
         return self.fixed + self.load * step * max(r.decode / r.work, 1 - self.prefill_share)
@@ -241,11 +249,8 @@ def at_level(
     if costs.experts is not None:
         bare += mixed * costs.experts.all_s
         bare += (1 - mixed) * float(costs.experts.seconds(crowd + crowd * costs.drafts))
-    new = mean({k: r.new for k, r in requests.items()})
-    a_token = mean(at_once) / new if new > 0 else 0.0
-    longest = max(step, 1.25 * (costs.fixed_s + costs.prompt_step_s + (costs.experts.all_s if costs.experts else 0.0)))
-    room = min(0.9 * (longest - bare) / a_token if a_token > 0 else math.inf, batched - decoding)
-    if step <= bare or room < 16:
+    room = float(batched - decoding)
+    if step <= bare:
         return None
     chunk = min(room, limits.chunk_tokens or math.inf)
     slope = costs.context_s + (costs.mixed_context_s - costs.context_s) * mixed
@@ -353,22 +358,23 @@ def latencies(
     def ttft(q: float | None) -> float:
         first, own, waits = _form(q)
         each = step if q is None or q <= 0.5 else level.beside(r, step)
-        base = first * step + own * (r.chunks * (each + level.outside) + r.prefill) + request_s
+        base = first * step + own * (r.chunks * (each + level.outside) + r.prefill) + level.following(r) / 2 + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
     def decode(q: float | None) -> float:
         each = max(r.work / r.steps, level.typical)
+        left = level.following(r) / (1 - level.load) / r.decodes if r.decodes > 0 else 0.0
         if q is None:  # of the request's own work in a step only that of its decodes prolongs these
             own = r.decode / r.decodes if r.decodes > 0 else 0.0
-            return (level.fixed + each) / (1 - level.load) - each + own
+            return (level.fixed + each) / (1 - level.load) - each + own + left
         fixed_crowd = level.load * level.fixed / each
         mean = (fixed_crowd + level.load) / (1 - level.load)
         z, skew = NormalDist().inv_cdf(q), (1 + level.load) / math.sqrt(fixed_crowd + level.load)
-        longest, share = max(r.prompt_work, level.longest), max(r.prompt_work / r.work, level.prefill_share)
-        prompts = level.load * share * longest * step / r.decodes if r.decodes > 0 else 0.0
+        others = 1 - level.prefilling(r)
+        prompts = level.following(r) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)
-        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots)
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots) + left
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
@@ -430,7 +436,6 @@ def check_engine(
     if level is None:
         found.add(f"{where}: step and wait of a level", e.step_s, "a step above its fixed part", "s")
         return None
-    check_batched_tokens(found, where, e, level, limits, costs.drafts)
     served = level.requests[""]
     if rate is None:
         rate = in_flight / (served.steps * level.fixed + in_flight * served.work)
@@ -454,18 +459,8 @@ def check_stated(found: Findings, where: str, e: EngineLine, engine: EngineCosts
     """An engine's limits are the instance's; its KV tokens and the source of its latencies those of its costs."""
     for what, stated, true in (
         ("max_num_seqs", e.max_num_seqs, limits.max_num_seqs), ("chunk_tokens", e.chunk_tokens, limits.chunk_tokens),
+        ("max_num_batched_tokens", e.max_num_batched_tokens, limits.max_num_batched_tokens),
         ("source of latencies", e.latency, latency_source(engine.provenance)),
     ):  # fmt: skip
         found.require(f"{where}: {what}", stated == true, stated, true)
     found.close(f"{where}: KV tokens", e.kv_tokens, engine.kv_tokens, "tokens")
-
-
-def check_batched_tokens(
-    found: Findings, where: str, e: EngineLine, level: Level, limits: EngineLimits, drafts: int = 0
-) -> None:  # fmt: skip
-    """The engine is told as many tokens a step as the level has room for."""
-    slots, most = limits.max_num_seqs, limits.max_num_batched_tokens
-    rooms = level.room - SLACK, level.room + SLACK  # apart next to whole numbers
-    low, high = (min(math.ceil(x) + slots * (1 + drafts), most) for x in rooms)
-    found.require(f"{where}: max_num_batched_tokens", low <= e.max_num_batched_tokens <= high,
-                  e.max_num_batched_tokens, high)  # fmt: skip

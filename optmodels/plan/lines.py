@@ -68,7 +68,7 @@ def engine_line(at: Levels, row: int, engine: EngineCosts, limits: EngineLimits,
     most = float(at.most_of_wait[row])
     return EngineLine(
         step_s=float(at.step_s[row]), wait_s=float(at.wait_s[row]), most_of_wait=most if math.isfinite(most) else None,
-        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=int(at.max_num_batched_tokens[row]),
+        max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,
         chunk_tokens=limits.chunk_tokens, kv_tokens=engine.kv_tokens, latency=latency_source(engine.provenance),
         capacities=dict(zip(ROWS, (share * at.capacities[:, row]).tolist(), strict=True)),
     )  # fmt: skip

@@ -12,7 +12,7 @@ sides, so that Σ_w load[k, …, w]·λ_w ≤ 1 for each k.
     time      Σ λ W           ≤ 1 − a₀/t                                                                    (S2)
     running   Σ λ·steps·t     ≤ C,  the largest mean crowd whose P(N ≥ max_num_seqs) ≤ 0.5 %                (S3)
     memory    Σ λ·t·κ         ≤ M,  so that P(KV ≥ its tokens) ≤ 0.5 %                                      (S4)
-    tokens    Σ λ·u·t         ≤ 0.9·B of prompt tokens a step                                               (S5)
+    tokens    Σ λ·u·t         ≤ 0.9·B, the prompt tokens that a step has room for beside its decodes        (S5)
     chunks    Σ λ·m·t         ≤ φ, the share of steps that carry a prompt                                   (S6)
     waiting   Σ λ (s²/2ω + s) ≤ 1  ⟺  Pollaczek–Khinchine's mean wait Σλs²/(2(1 − Σλs)) ≤ ω                 (S7)
 
@@ -61,7 +61,7 @@ more or less often than others' are not told apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
@@ -82,12 +82,12 @@ ROWS = ("time", "running", "memory", "tokens", "chunks", "waiting")
 TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
-BURST = 0.9  # prompts may take so much of t − a₀ in a step full of them, `prompt_step` apart, or what they may
-BURST_FROM = 1.25  # where t is so many of the largest a₀: below it prompts are few, and chunks cost steps
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
+BINDING = 3  # step times at which a class's limit per token binds: of the shortest, the median and the longest
+HALVINGS = 12  # of the step between two levels, to find them
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
 CROWDS = 24  # equally likely ones that TTFT is averaged over
@@ -400,7 +400,6 @@ class Points:
         step_s: t, (P, L).
         exists: (P, L).
         fixed_s: a₀, (P, L).
-        prompt_room: B: prompt tokens a step, beside one of each decoding request, (P, L).
         chunks: m, (P, L, W).
         prefill_s: what a prompt adds to the steps that carry it, where others pay no `prompt_step`, (P, L, W).
         work_s: W: prefill, `prompt_step` as shared, and decodes, (P, L, W).
@@ -410,7 +409,9 @@ class Points:
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger. `decode_s`: d: that of the class's own decodes, 0 without any.
-        bursts: variance that the prompts of others make in the mean of a request's decode steps, s², (P, L, W).
+        following_s: F: work of the prompts that come while a request's is prefilled, (P, L, W).
+        left_s, bursts: what these prolong its decode steps by in their mean, and the variance that all prompts of
+            others make in that, s², (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
     """
@@ -420,7 +421,6 @@ class Points:
     step_s: Array
     exists: npt.NDArray[np.bool_]
     fixed_s: Array
-    prompt_room: Array
     chunks: Array
     prefill_s: Array
     work_s: Array
@@ -431,15 +431,11 @@ class Points:
     mean_turn_s: Array
     crowd_s: Array
     decode_s: Array
+    following_s: Array
+    left_s: Array
     bursts: Array
     request_s: Array
     of: Coefficients
-
-    @property
-    def max_num_batched_tokens(self) -> npt.NDArray[np.int64]:
-        """What the engine of a level is told, (P, L)."""
-        decoding = self.engine.max_num_seqs * (1.0 + self.of.drafts[..., 0])
-        return np.asarray(np.ceil(self.prompt_room) + decoding, dtype=np.int64)
 
     def spread(self) -> float:
         """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
@@ -471,15 +467,17 @@ class Points:
 
         A step of a running request lasts (a₀ + c)/(1 − ρ) in the mean, by Little's law: a₀, its own work c and the
         others' ρ(a₀ + c)/(1 − ρ). While it decodes its own is d. At a quantile a step lasts a₀ + `MARGIN`·c·N_q, with N
-        at the level's ρ = 1 − a₀/t. Prompts are few and long, so that requests of few tokens differ by more than N
-        does: λE[prefill²]·t/n over n steps is at most ρ·v·E[prefill²]/E[prefill]·t/n, v being prefill's share of the
-        work, both the class's own or the mixture's. Drafts make several tokens of one.
+        at the level's ρ = 1 − a₀/t. Either is longer by what a prompt leaves behind: F = ρ_p·E[prefill²]/E[prefill] of
+        work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
+        prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
+        n·a₀ + what came in T, whose variance in the mean step is F·t/n/(1 − ρ_p)². ρ_p is prefill's share of the time,
+        and F's prompts, the class's own or the mixture's. Drafts make several tokens of one.
         """
         return self._decode_step_s(quantile) * self._steps_per_token
 
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
-        seen = fixed, self.crowd_s, self.decode_s, self.bursts, load
+        seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
         return _tpot(*seen, quantile, self.engine.max_num_seqs, MARGIN)
 
     @property
@@ -491,11 +489,15 @@ class Points:
         return found
 
     def ttft_s(self, quantile: float | None, most: float) -> tuple[Array, float]:
-        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω."""
+        """Seconds to the first token at a quantile (None: the mean), at most: (P, L, W) and so many times ω.
+
+        Prompts that came in one step are prefilled together, half of them behind its own: F/2.
+        """
         first, times, waits = ttft_form(quantile)
         t = self.step_s[..., None]
         own = t if quantile is None or quantile <= 0.5 else self.beside_s
-        base = first * t + times * (self.chunks * own + self.prefill_s) + self.request_s[:, None, None]
+        base = first * t + times * (self.chunks * own + self.prefill_s) + self.following_s / 2.0
+        base = base + self.request_s[:, None, None]
         return base, waits * longest_wait(quantile, most)
 
     def decoding_s(self, quantile: float | None) -> Array:
@@ -524,15 +526,15 @@ def longest_wait(quantile: float | None, most: float) -> float:
 
 
 def _tpot(
-    fixed_s: Array, crowd_s: Array, decode_s: Array, bursts: Array, load: Array, quantile: float | None, most: float,
-    margin: float = 1.0,
+    fixed_s: Array, crowd_s: Array, decode_s: Array, left_s: Array, bursts: Array, load: Array,
+    quantile: float | None, most: float, margin: float = 1.0,
 ) -> Array:  # fmt: skip
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
-        mean: Array = (fixed_s + crowd_s) / (1.0 - rho) - crowd_s + decode_s
+        mean: Array = (fixed_s + crowd_s) / (1.0 - rho) - crowd_s + decode_s + left_s
         return mean
     count = crowd_quantile(quantile, rho * fixed_s / crowd_s, rho, bursts / crowd_s**2)
-    at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most)
+    at: Array = fixed_s + margin * crowd_s * np.clip(count, 1.0, most) + left_s
     return at
 
 
@@ -547,6 +549,39 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     short, long = least / (1.0 - loads), most / (1.0 - loads)
     short = np.where(short < long.min(axis=1, keepdims=True), short, c.fixed_s[:, :, 0])
     return np.sort(np.concatenate([short, long], axis=1), axis=1)
+
+
+def with_binding(step_s: Array, missed: Callable[[Array], Array]) -> Array:
+    """Step times (P, L + K) of levels, and those at which limits on the time per token bind.
+
+    A longer step takes less of time, tokens and turns, so that the longest one at which a class keeps its limit carries
+    most of it wherever slots and KV cache do not bind. Of a deployment's classes the first, the median and the last in
+    the order of these steps are offered (`BINDING`), each found between two levels in `HALVINGS`.
+
+    Args:
+        step_s: of the levels, ascending, (P, L).
+        missed: of step times (P, J): each class's time per token over its limit, infinite without a level, (P, J, W).
+    """
+    seen = missed(step_s)
+    L, W = seen.shape[1:]
+    fits = seen <= 1.0
+    last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that keeps the limit
+    between = fits.any(axis=1) & (last < L - 1)
+    at, after = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
+    low, high = (np.take_along_axis(seen, k[:, None, :], axis=1)[:, 0] for k in (last, np.minimum(last + 1, L - 1)))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        near = at + (after - at) * np.where(between, (1.0 - low) / (high - low), 0.0)
+    order = np.argsort(np.where(between, near, np.inf), axis=1, kind="stable")
+    ranks = np.linspace(0.0, 1.0, min(BINDING, W)) * np.maximum(between.sum(axis=1) - 1, 0)[:, None]
+    rank = np.rint(ranks).astype(int)  # (P, K)
+    k = np.take_along_axis(order, rank, axis=1)
+    wanted = np.take_along_axis(between, k, axis=1) & (np.diff(rank, axis=1, prepend=-1) > 0)
+    low, high = np.take_along_axis(at, k, axis=1), np.take_along_axis(after, k, axis=1)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        keeps = np.take_along_axis(missed(middle), k[:, :, None], axis=2)[:, :, 0] <= 1.0
+        low, high = np.where(keeps, middle, low), np.where(keeps, high, middle)
+    return np.sort(np.concatenate([step_s, np.where(wanted, low, step_s[:, :1])], axis=1), axis=1)
 
 
 def operating_points(
@@ -605,14 +640,8 @@ def operating_points(
         lightest = c.decode_request_s + c.context_s * prompt.min()
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
-    most_room = engine.max_num_batched_tokens - engine.max_num_seqs * (1.0 + c.drafts)
-    room = np.zeros_like(bare) + most_room
-    if stage != "decode":
-        per_token = (weight * c.prefill_work_s(u, earlier, u, 0.0)).sum(axis=2, keepdims=True) / (weight * u).sum()
-        with np.errstate(divide="ignore", over="ignore"):
-            room = np.minimum(BURST * (np.maximum(t, BURST_FROM * c.largest_fixed_s) - bare) / per_token, most_room)
-    exists = (t > bare) & (room >= LEAST_ROOM)
-    room = np.where(exists, room, LEAST_ROOM)
+    exists = t > bare
+    room = np.zeros_like(bare) + engine.max_num_batched_tokens - engine.max_num_seqs * (1.0 + c.drafts)  # B
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
     chunks, filled = np.ceil(u / chunk), u / room
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
@@ -650,12 +679,14 @@ def operating_points(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         crowd_s = np.fmax(work / steps, mixture(work) / mixture(steps))
         own = np.where(decodes > 0, decoding / decodes, 0.0)
-        prompts = np.fmax(prefill / work, prefill_share) * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
-        bursts = np.where(decodes > 0, rho * prompts * t / decodes, 0.0)
+        prefilling = rho * np.fmax(prefill / work, prefill_share)
+        following = prefilling * np.fmax(prefill, mixture(prefill**2) / mixture(prefill))
+        left = np.where(decodes > 0, following / (1.0 - rho) / decodes, 0.0)
+        bursts = np.where(decodes > 0, following * t / decodes / (1.0 - prefilling) ** 2, 0.0)
     return Points(
-        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], room[:, :, 0], chunks, alone + outside * chunks,
-        work, steps, load, beside, filled * (beside + outside) + alone, mean_turn, crowd_s, own, bursts,
-        c.request_s[:, 0, 0], c,
+        classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks, alone + outside * chunks,
+        work, steps, load, beside, filled * (beside + outside) + alone, mean_turn, crowd_s, own, following,
+        left, bursts, c.request_s[:, 0, 0], c,
     )  # fmt: skip
 
 
@@ -796,12 +827,14 @@ def predict(
     prefill = alone + charged * c.prompt_step_s * chunks
     deciles = crowd_quantile((np.arange(CROWDS) + 0.5) / CROWDS, np.array(fixed_crowd), np.array(load))
     of_decode = float(rates @ decode) / max(float(rates @ decodes), 1e-300)
+    following, prefilling = float(rates @ prefill**2), float(rates @ prefill)
     first = _first_token(
-        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, float(rates @ prefill), charged
+        c, classes, rates, engine, np.clip(deciles, 0.0, most)[:, None], a0, of_decode, prefilling, charged
     )
-    bursts = float(rates @ prefill**2) * step * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
-    at = np.array(a0), np.array(load * a0 / fixed_crowd), np.array(of_decode), np.array(bursts), np.array(load)
-    tpot = {q: float(_tpot(*at, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
+    each = following * float(rates.sum()) / max(float(rates @ decodes), 1e-300)
+    left, bursts = each / 2.0 / (1.0 - load), each * step / (1.0 - prefilling) ** 2
+    a, crowd_s, own, more, varies, rho = map(np.array, (a0, load * a0 / fixed_crowd, of_decode, left, bursts, load))
+    tpot = {q: float(_tpot(a, crowd_s, own, more, varies, rho, q, max(most, 1.0))) / tokens for q in (None, *quantiles)}
     ttft = {q: first.seconds(q) + costs.request_s for q in (None, *quantiles)}
     return Prediction(load, step, a0, crowd, first.waiting_s, ttft, tpot, tokens)
 

@@ -21,10 +21,12 @@ from optmodels.serving.continuous import (
     Classes,
     EngineLimits,
     LatencyLimit,
+    Points,
     Stage,
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
+    with_binding,
 )
 from optmodels.serving.engine import EngineCosts
 
@@ -39,7 +41,6 @@ class Levels:
     Attributes:
         engine: row of the engines.
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
-        max_num_batched_tokens: what the engine is told.
         requests_per_s: λ, the most that all its capacities carry.
         alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps.
         first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most.
@@ -55,7 +56,6 @@ class Levels:
     step_s: Array
     wait_s: Array
     most_of_wait: Array
-    max_num_batched_tokens: Array
     requests_per_s: Array
     alone_s: Array
     work_s: Array
@@ -99,21 +99,31 @@ def levels(
     assert len(kind) == 1
     if not engines:
         z = np.zeros(0)
-        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
-    points = operating_points(
-        costs, np.array([e.kv_tokens for e in engines]), limits, kind, levels_of_loads(costs, LOADS), stage,
-        moved[..., None],
-    )  # fmt: skip
     (at_ttft, q_ttft), (at_tpot, q_tpot) = seconds_and_quantile(ttft), seconds_and_quantile(tpot)
-    each, decoding = points.tpot_s(q_tpot)[..., 0], points.decoding_s(None)[..., 0]
+    kv = np.array([e.kv_tokens for e in engines])
+
+    def at(step_s: Array) -> Points:
+        return operating_points(costs, kv, limits, kind, step_s, stage, moved[..., None])
+
+    def joins(points: Points) -> Array:  # of engines that only decode: the end of the step in which the cache has come
+        return points.step_s + moved + points.request_s[:, None]
+
+    def per_token(points: Points) -> Array:
+        if stage == "prefill":
+            return np.zeros_like(points.step_s)
+        tokens = max(float(points.classes.output_at(q_tpot)[0]) - 1.0, 1.0)
+        return points.tpot_s(q_tpot)[..., 0] + (joins(points) / tokens if stage == "decode" else 0.0)
+
+    def missed(step_s: Array) -> Array:
+        points = at(step_s)
+        return np.where(points.exists, per_token(points) / at_tpot, np.inf)[..., None]
+
+    points = at(with_binding(levels_of_loads(costs, LOADS), missed))
+    each, decoding = per_token(points), points.decoding_s(None)[..., 0]
     work, steps = points.work_s[..., 0], points.steps[..., 0]
-    if stage == "prefill":
-        each = np.zeros_like(each)
-    elif stage == "decode":  # it joins at the end of the step in which its cache has come
-        joins = points.step_s + moved + points.request_s[:, None]
-        each = each + joins / max(float(points.classes.output_at(q_tpot)[0]) - 1.0, 1.0)
     parts = []
     for most, share in product(MOST_OF_WAIT, shares) if stage != "decode" else ((math.inf, 1.0),):
         (base, per), (mean, per_mean) = points.ttft_s(q_ttft, most), points.ttft_s(None, most)
@@ -131,10 +141,10 @@ def levels(
         e, level = np.nonzero(able & (rate > 0))
         e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + (moved if stage == "prefill" else 0.0)
         if stage == "decode":
-            e2e, wait = decoding + joins, np.zeros_like(wait)
+            e2e, wait = decoding + joins(points), np.zeros_like(wait)
         columns = (
-            points.step_s, wait, np.full_like(wait, most), points.max_num_batched_tokens.astype(float), rate,
-            steps * points.fixed_s, work, first, each_wait * wait, each, e2e,
+            points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first,
+            each_wait * wait, each, e2e,
         )  # fmt: skip
         parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))
