@@ -641,7 +641,7 @@ def operating_points(
         crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
     exists = t > bare
-    room = np.zeros_like(bare) + engine.max_num_batched_tokens - engine.max_num_seqs * (1.0 + c.drafts)  # B
+    room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
     chunks, filled = np.ceil(u / chunk), u / room
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
