@@ -152,7 +152,7 @@ APART = BUSY | {
         "name": "chat", "model": "llama-3.1-70b", "requests_per_s": 10.0,
         "buckets": [{"input_tokens": 4096, "output_tokens": 256, "share": 0.5},
                     {"input_tokens": 1024, "output_tokens": 512, "share": 0.5}],
-        "slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.1, "percentile": 0.95},
+        "slo": {"ttft_s": {"at_most": 2.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.05, "percentile": 0.95},
                 "deadline_s": 40},
     }],
 }  # fmt: skip

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import heapq
 import math
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import optmodels
 from formulations.cost_efficiency.apart import End, fewest
@@ -22,7 +24,8 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.engine import engine_costs
+from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import EngineCosts, engine_costs
 from optmodels.serving.levels import LOADS
 
 APART = {"stages": ["prefill", "decode"], "link": {"net_gbps": 20, "latency_s": 0.01, "most_used": 0.4}}
@@ -52,6 +55,16 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
 
 
+def over_limit(t: float, limits: EngineLimits, e: EngineCosts, asked: Request, moved: float) -> float:
+    """By how many seconds a token of an engine that only decodes takes longer than 0.07, with joining, at most."""
+    level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, "decode")
+    if level is None:
+        return math.inf
+    request, asked_for = level.requests[""], (None, 0.9, None)
+    each = latencies(level, request, t, 0.0, None, limits.max_num_seqs, e.slower, e.costs.request_s, asked_for)[1]
+    return each + (t + moved + e.costs.request_s) / (request.output - 1) - 0.07
+
+
 def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
     """Every machine, TP and level of a stage in plain numbers."""
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
@@ -69,8 +82,14 @@ def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
             decode = stage == "decode"
             asked = Request(w.input_tokens, 0.0 if decode else w.input_tokens, w.output_tokens if decode else 1.0, 1.0)
             moved = sent / (net * (1 - link.most_used)) + (0.0 if decode else link.latency_s)
-            for load in LOADS[::6]:
-                t = (e.costs.fixed_s + e.costs.prompt_step_s) / (1 - load)
+
+            steps = [(e.costs.fixed_s + e.costs.prompt_step_s) / (1 - load) for load in LOADS[::6]]
+            if decode:  # and the one at which the limit binds
+                over = partial(over_limit, limits=limits, e=e, asked=asked, moved=moved)
+                kept = [t for t in steps if over(t) <= 0]
+                after = [t for t in steps if t > max(kept, default=math.inf)]
+                steps += [brentq(over, max(kept), min(after)) * (1 - 1e-9)] if kept and after else []
+            for t in steps:
                 level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
                 if level is None:
                     continue

@@ -145,7 +145,7 @@ def test_a_fleet_of_experts_by_one_machine():
         "pool": {"catalog": "aws", "include": ["p4d.24xlarge"]},
         "workloads": [BUSY["workloads"][0] | {
             "model": "mixtral-8x7b", "requests_per_s": 10.0,
-            "slo": {"ttft_s": 0.12, "tbt_s": {"at_most": 0.018, "percentile": 0.9}},
+            "slo": {"ttft_s": 0.12, "tbt_s": {"at_most": 0.013, "percentile": 0.9}},
             "soft": {"usd_per_1000_requests": 0.5, "up_to": 4.0},
         }],
     }  # fmt: skip

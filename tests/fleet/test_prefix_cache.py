@@ -28,7 +28,7 @@ HITS = [
 DOCUMENTS = {
     "name": "documents", "model": "llama-3.1-8b",
     "slo": {"ttft_s": {"at_most": 6.0, "percentile": 0.95}, "tbt_s": 0.08},
-    "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 4.7}],
+    "buckets": [{"input_tokens": 12000, "output_tokens": 300, "requests_per_s": 6.3}],
 }  # fmt: skip
 
 

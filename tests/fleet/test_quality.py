@@ -27,7 +27,7 @@ from optmodels.simulation.options import ReplayOptions
 SMALL = {"model": "llama-3.1-8b", "precision": {"weights": "fp8", "kv": "fp8"}, "quality": 0.7}
 LARGE = {"name": "large", "model": "llama-3.3-70b", "precision": {"weights": "fp8", "kv": "fp8"}, "quality": 0.86}
 CHAT = {
-    "name": "chat", "models": [SMALL, LARGE], "quality_at_least": 0.78, "requests_per_s": 20.0,
+    "name": "chat", "models": [SMALL, LARGE], "quality_at_least": 0.78, "requests_per_s": 40.0,
     "buckets": [{"input_tokens": 512, "output_tokens": 256, "share": 0.75},
                 {"input_tokens": 2048, "output_tokens": 512, "share": 0.25}],
     "slo": {"ttft_s": 2.0, "tbt_s": 0.05},
@@ -197,10 +197,10 @@ def test_seven_tenths_to_the_small_model_by_hand():
 
 def test_a_plan_says_which_model_serves_which_share(solved):
     lines = solved.plan["periods"][0]["deployments"]
-    rates = {"chat/512x256": 15.0, "chat/2048x512": 5.0}
+    rates = {"chat/512x256": 30.0, "chat/2048x512": 10.0}
     score = {"llama-3.1-8b fp8, fp8 KV cache": 0.7, "large": 0.86}
     assert {d["model"] for d in lines} == set(score)
-    by_hand = sum(s["share"] * rates[s["demand"]] * score[d["model"]] for d in lines for s in d["serves"]) / 20
+    by_hand = sum(s["share"] * rates[s["demand"]] * score[d["model"]] for d in lines for s in d["serves"]) / 40
     [limit] = solved.plan["periods"][0]["limits"]
     assert limit["value"] == pytest.approx(by_hand)
     assert by_hand >= 0.78 - 1e-6

@@ -268,7 +268,8 @@ def test_rates_within_the_rows_keep_step_crowd_cache_and_waits():
                 value = mine.mean() if q is None else np.quantile(mine, q)
                 assert value <= base[0, 0, w] + waits * 0.05
                 each = seen.tpot_s[kind == w]
-                assert (each.mean() if q is None else np.quantile(each, q)) <= points.tpot_s(q)[0, 0, w]
+                at_most = 1.03 * points.tpot_s(q)[0, 0, w]
+                assert (each.mean() if q is None else np.quantile(each, q)) <= at_most
 
 
 def test_what_a_prompt_leaves_behind_by_hand():
