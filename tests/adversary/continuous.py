@@ -33,7 +33,7 @@ CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so
 LONGEST_WAIT_S = 30.0
 NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
 TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
-FULL_OF_PROMPTS = 1.25  # largest a₀ that a step full of prompts may always take as its t
+HALVINGS = 12  # of the interval in which a limit on TPOT begins to be missed
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,8 @@ class Level:
         turn_s, mean_turn_s: s, and what a request/s adds to Σ λs.
         crowd_s: c, of a running request in a step: the larger of the class's own mean and the mixture's.
         own_s: d, of a request in each of its own decode steps.
+        late_s: F, of the prompts that come while one of the class is prefilled.
+        late_token_s: F/((1 − ρ)D), how much longer these make each of its decode steps.
         prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
         carries_s: o, by which a step with a prompt is longer than a₀ has it.
     """
@@ -256,26 +258,64 @@ class Level:
     crowd_s: list[float]
     own_s: list[float]
     steps_per_token: list[float]
+    late_s: list[float]
+    late_token_s: list[float]
     prompts_var: list[float]
     carries_s: float
 
 
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
-    stage: str = "both", moved_s: Sequence[float] = (),
+    stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
 ) -> list[Level]:  # fmt: skip
-    """Those that there are at the steps a₀/(1 − ρ) of the largest a₀, and at shorter ones of the least a₀."""
+    """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and where TPOT binds.
+
+    `tpot`: each class's limit in seconds and its percentile (None: the mean).
+    """
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    times = long + [t for t in short if t < min(long)]
-    each = [level(c, kinds, limits, kv, t, stage, moved_s) for t in times]
-    return [x for x in each if x is not None]
+    times = sorted(long + [t for t in short if t < min(long)])
+
+    @cache
+    def at(t: float) -> Level | None:
+        return level(c, kinds, limits, kv, t, stage, moved_s)
+
+    def missed(t: float, i: int) -> float:
+        """TPOT over its limit."""
+        if (x := at(t)) is None:
+            return math.inf
+        joins = joins_s(c, x, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
+        return (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0]
+
+    between = []  # (about where TPOT reaches its limit, class, an interval that has this)
+    for i in range(len(tpot) if stage != "prefill" else 0):
+        if (stage == "decode" and kinds[i].output <= 1) or tpot[i][0] == math.inf:
+            continue
+        of = [missed(t, i) for t in times]
+        last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
+        if last is None or last == len(times) - 1:
+            continue
+        t1, t2, m1, m2 = times[last], times[last + 1], of[last], of[last + 1]
+        between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
+    between.sort()
+    for place in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
+        _, i, kept, over = between[place]
+        for _ in range(HALVINGS):
+            middle = (kept + over) / 2
+            kept, over = (middle, over) if missed(middle, i) <= 1.0 else (kept, middle)
+        times.append(kept)
+    return [x for t in sorted(set(times)) if (x := at(t)) is not None]
+
+
+def joins_s(c: StepCosts, x: Level, moved_s: float) -> float:
+    """Until a request joins an engine that only decodes: its cache comes, and the step then under way ends."""
+    return x.step_s + moved_s + c.request_s
 
 
 def level(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float, stage: str = "both",
     moved_s: Sequence[float] = (),
 ) -> Level | None:  # fmt: skip
-    """The level of a step time t, or None where a step has no time or room for prompts, or nothing to do.
+    """The level of a step time t, or None where its fixed seconds exceed it, or it has nothing to do.
 
     Args:
         c: of the engine.
@@ -308,11 +348,9 @@ def level(
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
     crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
     a = fixed_s(c, crowd, phi, True)
-    a_token = mixture(whole) / mixture(fresh) if stage != "decode" else 0.0
-    prompts_s = 0.9 * (max(t, FULL_OF_PROMPTS * largest_fixed_s(c)) - a)
-    room = min(prompts_s / a_token if a_token > 0 else math.inf, float(most_tokens - seqs * (1 + c.drafts)))
-    if a >= t or room < 16:
+    if a >= t:
         return None
+    room = float(_room(c, limits))
     chunk = min(room, own_most)
     chunks = [math.ceil(u / chunk) for u in fresh]
     prefill = [prompt_s(c, u, k.prompt - u, chunk, False) for u, k in zip(fresh, kinds, strict=True)]
@@ -367,25 +405,25 @@ def level(
             chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
         ))  # fmt: skip
 
+    each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
     if stage == "decode":  # nothing waits for prefill
-        each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, [0.0] * len(kinds), carries_s)
+        none = [0.0] * len(kinds)
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s)
     v = mixture(asks) / mixture(work)
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
     # Others' prompts are few and long: a second of prefill is in one of so many in the mean, or of the class's own.
     typical_s = mixture([p * p for p in asks]) / mixture(asks) if v > 0 else 0.0
-    varying = [
-        rho * max(p / w, v) * max(p, typical_s) * t / n if n > 0 else 0.0
-        for p, w, n in zip(asks, work, decodes, strict=True)
-    ]
+    busy = [rho * max(p / w, v) for p, w in zip(asks, work, strict=True)]  # ρ_p
+    late = [b * max(p, typical_s) for b, p in zip(busy, asks, strict=True)]  # F
     return Level(
         t, a0, rows,
         [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
         [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + (d * rho * v**2 / gamma if v > 0 else 0.0)
          for n, p, d in zip(full, prefill, decode, strict=True)],
-        chunks, prefill, beside,
-        [max(w / n, mixture(work) / mixture(steps)) for w, n in zip(work, steps, strict=True)], own, per_token, varying,
+        chunks, prefill, beside, each, own, per_token, late,
+        [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
+        [f * t / (n * (1.0 - b) ** 2) if n > 0 else 0.0 for f, b, n in zip(late, busy, decodes, strict=True)],
         carries_s,
     )  # fmt: skip
 
@@ -421,25 +459,28 @@ def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
     """Seconds per output token after the first of class i, at most.
 
     In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
-    At a quantile its steps last as those of a crowd whose variance has V/c² beside.
+    At a quantile its steps last as those of a crowd whose variance has V/c² beside. Either way it has besides what
+    came while its prompt was prefilled.
     """
     rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
         others = rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
-        return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others)
+        return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others + x.late_token_s[i])
     crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, x.prompts_var[i] / x.crowd_s[i] ** 2)
-    return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * min(max(crowd, 1.0), float(seqs)))
+    running = min(max(crowd, 1.0), float(seqs))
+    return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * running + x.late_token_s[i])
 
 
 def ttft_s(x: Level, i: int, quantile: float | None, most: float, request_s: float) -> tuple[float, float]:
     """Seconds to the first token of class i but for waiting, at most, and of how many ω the wait is counted."""
+    beside = x.late_s[i] / 2.0 + request_s  # others' prompts in the step of its own, and what is outside the steps
     if quantile is None or quantile <= 0.5:
-        return 0.5 * x.step_s + x.chunks[i] * (x.step_s + x.carries_s) + x.prefill_s[i] + request_s, 1.0
+        return 0.5 * x.step_s + x.chunks[i] * (x.step_s + x.carries_s) + x.prefill_s[i] + beside, 1.0
     at = [-math.log(1.0 - q) for q in (0.9, 0.95, 0.99)]
     here = -math.log(1.0 - min(quantile, 1.0 - 1e-12))
     columns = ((0.75, 0.82, 0.98), (1.2, 1.15, 0.97), (1.05, 1.06, 1.09))
     first, own, waits = (float(np.interp(here, at, column)) for column in columns)
-    base = first * x.step_s + own * (x.chunks[i] * (x.beside_s[i] + x.carries_s) + x.prefill_s[i]) + request_s
+    base = first * x.step_s + own * (x.chunks[i] * (x.beside_s[i] + x.carries_s) + x.prefill_s[i]) + beside
     return base, waits * _longest_wait(1.0 - quantile, most)
 
 
@@ -497,7 +538,7 @@ def ways(
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
     stage: str = "both", moved_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads at so many shares of the longest wait; an engine that only decodes has no wait.
+    """Every level of 25 loads, and where TPOT binds, at so many shares of the longest wait (none if it only decodes).
 
     Args:
         c: of the engine's steps.
@@ -515,8 +556,8 @@ def ways(
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
     after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
     sent = moved_s if stage == "prefill" else 0.0
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s]):
-        joins = x.step_s + moved_s + c.request_s if stage == "decode" else 0.0  # the step in which its cache comes
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot] if after else []):
+        joins = joins_s(c, x, moved_s) if stage == "decode" else 0.0
         if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue
         steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)

@@ -850,9 +850,11 @@ def _engines(
                 if stage == "prefill":
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
-                for x in continuous.levels(steps, kinds, p.engine, kv, stage=stage, moved_s=moved) if kv > 0 else ():
+                tpots = [continuous.limit(d.workload.slo.tbt_s) for d in members]
+                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots}
+                for x in continuous.levels(steps, kinds, p.engine, kv, **more) if kv > 0 else ():
                     if stage == "decode":
-                        rows.append(_decoding(p, members, x, moved, steps.request_s))
+                        rows.append(_decoding(p, members, x, moved, steps))
                         continue
                     for most in continuous.CLASSES_OF_WAIT:
                         sends = (moved, rests) if stage == "prefill" else None
@@ -901,7 +903,7 @@ def _cached(p: Fleet, members: list[Demand], kv: float) -> tuple[list[float], fl
 Row = tuple[Serves | None, ...]  # by demand, of one engine
 
 
-def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], request_s: float) -> Row:
+def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], costs: StepCosts) -> Row:
     """What an engine that only decodes does of each demand: whose cache has come joins at the end of the step."""
     row: list[Serves | None] = []
     for i, d in enumerate(members):
@@ -912,7 +914,7 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], r
         (each_s, each_at), (whole_s, whole_at) = map(
             continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
         )
-        joins = x.step_s + moved_s[i] + request_s
+        joins = continuous.joins_s(costs, x, moved_s[i])
         each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
         whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
         kept = each <= each_s * (1 + continuous.HAIR) and whole <= whole_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,21 @@ def test_crowds_are_negative_binomial() -> None:
     at = continuous.crowd_at(0.99, 20.0, 0.5)
     assert at == pytest.approx(nbinom.ppf(0.99, 41, 0.5), abs=1.0)
     assert continuous.allowed_crowd(1.0, 0.5) == 0.0  # one is there half of the time
+
+
+def test_a_limit_per_token_binds_at_a_level_of_its_own() -> None:
+    limits = SimpleNamespace(max_num_seqs=64, max_num_batched_tokens=2048, chunk_tokens=None)
+    kinds = [continuous.Kind(300.0, 200.0, 0.0, 1.0), continuous.Kind(900.0, 40.0, 0.0, 1.0)]
+    plain = {x.step_s for x in continuous.levels(COSTS, kinds, limits, 1e6)}
+    for at in (None, 0.9):
+        tpot = [(0.03, at), (0.04, at)]
+        new = [x for x in continuous.levels(COSTS, kinds, limits, 1e6, tpot=tpot) if x.step_s not in plain]
+        assert len(new) == 2
+        for i, (limit_s, _) in enumerate(tpot):
+            below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, at, 64)) <= limit_s]
+            assert min(below) < 1e-3 * limit_s
+    never = continuous.levels(COSTS, kinds, limits, 1e6, tpot=[(9.0, None), (1e-3, None)])
+    assert {x.step_s for x in never} == plain
 
 
 def test_a_cache_grows_after_the_first_token() -> None:
