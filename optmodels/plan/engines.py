@@ -378,7 +378,7 @@ def latencies(
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles
-    per_token = r.decodes / (r.output - 1) if r.output > 1 else 1.0
+    per_token = r.decodes / (r.output - 1) if r.output > 1 else 0.0
     return ttft(at_ttft), decode(at_tpot) * per_token, ttft(at_e2e) + r.decodes * decode(at_e2e)
 
 

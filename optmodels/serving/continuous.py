@@ -471,9 +471,11 @@ class Points:
         work came while it was prefilled, which takes F/(1 − ρ), as others come meanwhile, over its n decode steps. And
         prompts are few and long, so that requests of few tokens differ by more than N does: the time T of n steps is
         n·a₀ + what came in T, whose variance in the mean step is F·t/n/(1 − ρ_p)². ρ_p is prefill's share of the time,
-        and F's prompts, the class's own or the mixture's. Drafts make several tokens of one.
+        and F's prompts, the class's own or the mixture's. Drafts make several tokens of one. Of one output token there
+        is none.
         """
-        return self._decode_step_s(quantile) * self._steps_per_token
+        each = self._decode_step_s(quantile) * self._steps_per_token
+        return np.where(self.classes.output_tokens.max(axis=1) > 1.0, each, 0.0)
 
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
