@@ -79,7 +79,8 @@ CERTIFIED = BATCHING | {
 # One deployment does both stages, and of those apart only such as have one degree exchange caches.
 STAGES = APART | {
     "latency": {"model": "roofline"}, "workloads": [_listed(APART["workloads"][0]) | {
-        "quality_at_least": 0.9, "slo": APART["workloads"][0]["slo"] | {"tbt_s": {"at_most": 0.02, "percentile": 0.95}}}],
+        "quality_at_least": 0.9,
+        "slo": APART["workloads"][0]["slo"] | {"tbt_s": {"at_most": 0.02, "percentile": 0.95}}}],
     "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
 }  # fmt: skip
 IN_FLIGHT = _cost("high_end") | {
