@@ -135,8 +135,7 @@ def promises(count, seed):
         mixture = rng.dirichlet(np.ones(len(inputs)))  # not the one that the level's constants are for
         rates = mixture / (rows @ mixture).max()
         requests, kind = arrivals(rng, rates, inputs, outputs)
-        batched = int(points.max_num_batched_tokens[0, 0])
-        seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, batched)])
+        seen = simulate(requests, [Engine(costs, int(kv), limits.max_num_seqs, limits.max_num_batched_tokens)])
         ratio = {"step": float(seen.busy_s[0] / seen.steps[0]) / float(points.step_s[0, 0])}
         for q in (None, 0.9, 0.95, 0.99):
             base, waits = points.ttft_s(q, most)
