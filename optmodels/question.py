@@ -25,7 +25,7 @@ class Question:
         rate: requests/s; None: the trace's.
         trace: a file of requests, in place of these three.
         rate_factor: its requests come so many times as often.
-        weights, kv: precision.
+        weights, kv: precision; None: the weights as they are published.
         ttft, tpot, e2e: limits, None for none.
         clouds: machine lists of the catalogue.
         region: of all of them; None: each list's default.
@@ -44,7 +44,7 @@ class Question:
     rate: float | None = None
     trace: Path | None = None
     rate_factor: float = 1.0
-    weights: str = "fp16"
+    weights: str | None = None
     kv: str = "fp16"
     ttft: Limit | None = None
     tpot: Limit | None = None
@@ -82,7 +82,7 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     """
     requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
-    precision = {"weights": q.weights, "kv": q.kv}
+    precision = {"weights": q.weights or catalog.published_precision(q.model), "kv": q.kv}
     found: dict[str, Any] = {
         "formulation": "fleet", "schema": 1, "name": f"{q.model}-plan",
         "title": f"{q.model}, {_title(q)}",

@@ -30,6 +30,7 @@ __all__ = [
     "llms",
     "machines",
     "pools",
+    "published_precision",
 ]
 
 _DATA = files("optmodels.catalog") / "data"
@@ -65,6 +66,16 @@ def gpus() -> dict[str, Gpu]:
 def llms() -> dict[str, Architecture]:
     """Every LLM architecture of the catalogue by key."""
     return TypeAdapter(dict[str, Architecture]).validate_python(_yaml("llms.yaml"))
+
+
+@cache
+def _published_precisions() -> dict[str, str]:
+    return TypeAdapter(dict[str, str]).validate_python(_yaml("published_precisions.yaml"))
+
+
+def published_precision(llm: str) -> str:
+    """Precision of the weights of an LLM's checkpoint; of an unknown one 16 bits."""
+    return _published_precisions().get(llm, "fp16")
 
 
 @cache

@@ -29,7 +29,9 @@ def plan(
     longest: Annotated[
         int | None, typer.Option(help="Tokens of the longest request, prompt and answer; engines have to admit it.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="Of the weights: fp16, fp8, int4, …")] = "fp16",
+    precision: Annotated[
+        str | None, typer.Option(help="Of the weights: fp16, fp8, int4, …; default: as the LLM is published.")
+    ] = None,
     kv: Annotated[str, typer.Option(help="Precision of the KV cache: fp16 or fp8.")] = "fp16",
     ttft: Annotated[float | None, typer.Option(help="Seconds to the first token, mean.")] = None,
     ttft_p95: Annotated[float | None, typer.Option(help="… of 95 % of the requests.")] = None,

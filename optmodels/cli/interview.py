@@ -145,7 +145,17 @@ def _llm() -> Callable[[str], str]:
 
 
 _LLM = "LLM of `optmodels list catalog`, for example qwen3-32b"
-_WEIGHTS = Asked("weights", "Precision of its weights (fp16, fp8, int4 …)", "fp16", str)
+_WEIGHTS = Asked(
+    "weights", "Precision of its weights (fp16, fp8, int4 …; empty: as published)", "", lambda text: text or None
+)
+
+
+def _weights(given: Mapping[str, Any]) -> str:
+    from optmodels import catalog
+
+    return given["weights"] or catalog.published_precision(given["model"])
+
+
 _INPUT = Asked("input_tokens", "Tokens of a prompt, mean", None, _positive(_whole))
 _OUTPUT = Asked("output_tokens", "Tokens of an answer, mean", None, _positive(_whole))
 _LATE = 0.95  # share of the requests that keep a limit
@@ -184,7 +194,7 @@ def _cost_instance(given: Mapping[str, Any]) -> dict[str, Any]:
     name, lengths = given["model"], {k: given[k] for k in ("batch", "input_tokens", "output_tokens")}
     made = _head("cost_efficiency", f"{name}-{given['cloud']}", f"{name}: {given['batch']} requests in flight")
     made |= {
-        "model": name, "precision": {"weights": given["weights"]}, "workload": lengths,
+        "model": name, "precision": {"weights": _weights(given)}, "workload": lengths,
         "slo": {"kind": "real_time", "tps": given["tps"], "ttft_s": _limit(given["ttft"]),
                 "tbt_s": _limit(given["tbt"])},
         "pool": {"catalog": given["cloud"]}, "markets": {"main": given["markets"]},
@@ -269,7 +279,7 @@ def _reserved_instance(given: Mapping[str, Any]) -> dict[str, Any]:
             "slo": {"ttft_s": _limit(given["ttft"]), "tbt_s": _limit(given["tbt"]), "queue_s": 0.2 * given["ttft"]},
             "demand": {"kind": "diurnal", "hours": 168, "total_requests_per_second": given["rate"],
                        "curve": "azure-2024-conv"},
-            "workload": {"model": given["model"], "weights": given["weights"], "input_tokens": given["input_tokens"],
+            "workload": {"model": given["model"], "weights": _weights(given), "input_tokens": given["input_tokens"],
                          "output_tokens": given["output_tokens"]},
         }],
         "serving": "continuous", "latency": {"model": "default"},

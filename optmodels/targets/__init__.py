@@ -13,6 +13,7 @@ from importlib import import_module
 from itertools import chain, count, groupby
 from typing import Any
 
+from optmodels import catalog
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name
 from optmodels.plan.deployment import Deployment, Deployments
@@ -139,12 +140,17 @@ QUANTISED = {
 }  # fmt: skip
 
 
+def _published() -> set[tuple[str, str]]:
+    """Checkpoints of the catalogue, and the precision that each has as it is."""
+    return {(x.checkpoint, catalog.published_precision(name)) for name, x in catalog.llms().items()}
+
+
 def said(d: Deployment) -> list[str]:
     """Notes of a deployment: its own, and what has to be filled in."""
     notes = list(d.notes)
     if not d.checkpoint:
         notes.append(f"The plan names no checkpoint for {d.model or 'its model'}: replace {PLACEHOLDER}.")
-    if d.weights in QUANTISED:
+    if d.weights in QUANTISED and (d.checkpoint, d.weights) not in _published():
         notes.append(f"The plan assumes {QUANTISED[d.weights]}: name a checkpoint quantised so.")
     if d.drafts is not None:
         notes.append(

@@ -37,7 +37,7 @@ def test_answers_make_the_instance_that_the_options_of_plan_make(cli, folder, mo
 
 def test_somebody_there_is_asked_again():
     given, shown = asked(["qwen3-32", "qwen3-32b", "", "many", "-3", "10", *ANSWERS[3:]], again=True)
-    assert (given["model"], given["weights"], given["input_tokens"]) == ("qwen3-32b", "fp16", 10)
+    assert (given["model"], given["weights"], given["input_tokens"]) == ("qwen3-32b", None, 10)
     assert "near it: qwen3-32b" in shown and shown.count("Tokens of a prompt") == 3
 
 

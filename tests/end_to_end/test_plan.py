@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import optmodels
+from optmodels import catalog
 
 ASKED = ["plan", "--model", "qwen3-32b", "--precision", "fp8", "--input", "1200", "--output", "300", "--rate", "20",
          "--ttft-p95", "1", "--tpot", "0.04", "--cloud", "aws", "--region", "us-east-1", "--quota", "h100=16",
@@ -190,3 +191,13 @@ def test_a_result_says_what_it_is_in_one_line_and_in_a_notebook(tiny):
     assert "<th>instance</th><td>&lt;b&gt;</td>" in result._repr_html_()
     assert "main machine: " in result._repr_html_()  # what the plan says
     assert "<pre" not in pickle.loads(pickle.dumps(result))._repr_html_()  # which has no tables to say it from
+
+
+def test_weights_are_as_published_unless_said(cli):
+    published = {name: catalog.published_precision(name) for name in catalog.llms()}
+    experts = {n for n, x in catalog.llms().items() if x.moe is not None and x.moe.expert_precision is not None}
+    assert {n for n, p in published.items() if p == "mxfp4"} == experts
+    assert (published["qwen3-32b"], published["deepseek-r1"]) == ("fp16", "fp8_block")
+    asked = ["plan", "--model", "gpt-oss-20b", "--input", "500", "--output", "100", "--rate", "1"]
+    assert "weights: mxfp4" in cli(*asked).out
+    assert "precision:" not in cli(*asked, "--precision", "fp16").out
