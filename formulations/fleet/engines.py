@@ -401,7 +401,7 @@ def _ranks(*allowed: Array) -> Array:
 def _why(points: Points, fits: Mask, missed: Array, allowed: Array) -> str:
     """Why no level serves a bucket."""
     if not points.exists.any():
-        return "the engine's steps have no room for prompts at any load"
+        return "the engine's steps take longer than any that is planned for"
     if not np.isfinite(points.load[RUNNING]).any():
         return f"no load at which more than engine.max_num_seqs ({points.engine.max_num_seqs}) seldom run at a time"
     if not fits.any():
