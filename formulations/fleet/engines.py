@@ -241,7 +241,7 @@ def levels(
     def missed(step_s: Array) -> Array:
         points = at(step_s)
         limits = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
-        return np.where(points.exists[..., None], _per_token(points, works, stage, held) / limits, np.inf)
+        return points.missed(_per_token(points, works, stage, held), limits)
 
     points = at(with_binding(levels_of_loads(costs, LOADS), missed))
     if stage == "decode":

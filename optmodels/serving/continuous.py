@@ -86,7 +86,7 @@ MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
 LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
-BINDING = 3  # step times at which a class's limit per token binds: of the shortest, the median and the longest
+BINDING = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -462,6 +462,17 @@ class Points:
         fits = self.exists[:, :, None, None] & (s <= most * omega * (1.0 + 1e-12))
         return np.where(fits, s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
+    def missed(self, per_token_s: Array, at_most_s: Array | float) -> Array:
+        """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
+
+        The larger of its time per token over its limit, and of what it takes of slots or KV cache over what it takes
+        of time: a longer step takes less of time and more of these. Infinite where there is no level.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            room = np.maximum(self.load[RUNNING], self.load[MEMORY]) / self.load[TIME]
+            found = np.where(self.exists[..., None], np.maximum(per_token_s / at_most_s, room), np.inf)
+        return np.where(np.isnan(found), np.inf, found)
+
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
 
@@ -554,20 +565,21 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
 
 
 def with_binding(step_s: Array, missed: Callable[[Array], Array]) -> Array:
-    """Step times (P, L + K) of levels, and those at which limits on the time per token bind.
+    """Step times (P, L + K) of levels, and those that are best for a class.
 
-    A longer step takes less of time, tokens and turns, so that the longest one at which a class keeps its limit carries
-    most of it wherever slots and KV cache do not bind. Of a deployment's classes the first, the median and the last in
-    the order of these steps are offered (`BINDING`), each found between two levels in `HALVINGS`.
+    A longer step takes less of time, tokens and turns and more of slots and KV cache: the longest one at which a class
+    keeps its limit per token and time is still scarcer than these carries most of it. Of a deployment's classes the
+    first, the median and the last in the order of these steps are offered (`BINDING`), each found between two levels in
+    `HALVINGS`.
 
     Args:
         step_s: of the levels, ascending, (P, L).
-        missed: of step times (P, J): each class's time per token over its limit, infinite without a level, (P, J, W).
+        missed: of step times (P, J): `Points.missed`, (P, J, W).
     """
     seen = missed(step_s)
     L, W = seen.shape[1:]
     fits = seen <= 1.0
-    last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that keeps the limit
+    last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that does
     between = fits.any(axis=1) & (last < L - 1)
     at, after = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
     low, high = (np.take_along_axis(seen, k[:, None, :], axis=1)[:, 0] for k in (last, np.minimum(last + 1, L - 1)))

@@ -119,7 +119,7 @@ def levels(
 
     def missed(step_s: Array) -> Array:
         points = at(step_s)
-        return np.where(points.exists, per_token(points) / at_tpot, np.inf)[..., None]
+        return points.missed(per_token(points)[..., None], at_tpot)
 
     points = at(with_binding(levels_of_loads(costs, LOADS), missed))
     each, decoding = per_token(points), points.decoding_s(None)[..., 0]

@@ -55,14 +55,17 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
 
 
-def over_limit(t: float, limits: EngineLimits, e: EngineCosts, asked: Request, moved: float) -> float:
-    """By how many seconds a token of an engine that only decodes takes longer than 0.07, with joining, at most."""
-    level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, "decode")
+def beyond(t: float, limits: EngineLimits, e: EngineCosts, asked: Request, moved: float, stage: Any) -> float:
+    """By how much a step is longer than the best one: above 0 where TPOT misses 0.07 s, or time is not the scarcest."""
+    level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
     if level is None:
         return math.inf
-    request, asked_for = level.requests[""], (None, 0.9, None)
-    each = latencies(level, request, t, 0.0, None, limits.max_num_seqs, e.slower, e.costs.request_s, asked_for)[1]
-    return each + (t + moved + e.costs.request_s) / (request.output - 1) - 0.07
+    request, asked_for, each = level.requests[""], (None, 0.9, None), 0.0
+    if stage == "decode":
+        each = latencies(level, request, t, 0.0, None, limits.max_num_seqs, e.slower, e.costs.request_s, asked_for)[1]
+        each += (t + moved + e.costs.request_s) / (request.output - 1)
+    takes = capacities(level, t, 1.0, None, limits.max_num_seqs, {"": moved})[""]
+    return max(each / 0.07, takes["running"] / takes["time"], takes["memory"] / takes["time"]) - 1
 
 
 def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
@@ -84,11 +87,10 @@ def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
             moved = sent / (net * (1 - link.most_used)) + (0.0 if decode else link.latency_s)
 
             steps = [(e.costs.fixed_s + e.costs.prompt_step_s) / (1 - load) for load in LOADS[::6]]
-            if decode:  # and the one at which the limit binds
-                over = partial(over_limit, limits=limits, e=e, asked=asked, moved=moved)
-                kept = [t for t in steps if over(t) <= 0]
-                after = [t for t in steps if t > max(kept, default=math.inf)]
-                steps += [brentq(over, max(kept), min(after)) * (1 - 1e-9)] if kept and after else []
+            over = partial(beyond, limits=limits, e=e, asked=asked, moved=moved, stage=stage)
+            kept = [t for t in steps if over(t) <= 0]
+            after = [t for t in steps if t > max(kept, default=math.inf)]
+            steps += [brentq(over, max(kept), min(after)) * (1 - 1e-9)] if kept and after else []  # the best one
             for t in steps:
                 level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
                 if level is None:

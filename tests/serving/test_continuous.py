@@ -292,9 +292,9 @@ def test_levels_lie_where_limits_per_token_bind():
     at_most = np.array([0.031, np.inf, 0.055])
     levels = levels_of_loads([PLAIN, EVERYTHING], np.array([0.2, 0.5, 0.8, 0.95]))
 
-    def missed(step_s):
-        p = operating_points([PLAIN, EVERYTHING], np.array([1e6, 1e6]), limits, classes, step_s)
-        return np.where(p.exists[..., None], p.tpot_s(None) / at_most, np.inf)
+    def missed(step_s, kv=1e6):
+        p = operating_points([PLAIN, EVERYTHING], np.array([kv, kv]), limits, classes, step_s)
+        return p.missed(p.tpot_s(None), at_most)
 
     every = with_binding(levels, missed)
     assert every.shape == (2, levels.shape[1] + 3) and (np.diff(every, axis=1) >= 0).all()
@@ -303,6 +303,14 @@ def test_levels_lie_where_limits_per_token_bind():
         for w in (0, 2):
             kept = every[e][missed(every)[e, :, w] <= 1]
             assert missed(np.full((2, 1), kept.max()))[e, 0, w] == pytest.approx(1.0, rel=1e-3)
+    # With a cache of 40,000 tokens the second class is best served where it takes as much of it as of time.
+    p = operating_points([PLAIN], np.array([4e4]), limits, classes, levels[:1])
+    step = with_binding(levels[:1], lambda t: missed(np.repeat(t, 2, axis=0), 4e4)[:1])
+    best = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[:, 0, :, 1].max(axis=0)
+    assert best.min() < 0.999 * p.load[:, 0, :, 1].max(axis=0).min()
+    at = best.argmin()
+    time, memory = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[[TIME, MEMORY], 0, at, 1]
+    assert memory == pytest.approx(time, rel=1e-3)
 
 
 def test_a_level_below_what_a_step_takes_does_not_exist():
