@@ -40,7 +40,8 @@ LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own ro
 OWN_WORKLOADS = 3
 SPREAD_BY = "engine|llm"
 GROUPINGS = (
-    "engine", "gpu", "llm", "precision", "engine|llm", "llm|precision", "llm|gpu", "version", "configuration",
+    "engine", "gpu", "llm", "precision", "gpu|precision", "engine|llm", "llm|precision", "llm|gpu", "version",
+    "configuration",
 )  # fmt: skip
 
 
@@ -161,10 +162,15 @@ class EngineModel(Entry):
 
 
 def labels(d: Deployment) -> dict[str, str]:
-    """The deployment's level in every grouping of the fit."""
-    llm, gpu = d.llm_name, d.gpu_name
+    """The deployment's level in every grouping of the fit.
+
+    Weights of few bits whose products a GPU computes in 16 bits run other kernels than where it has their own peak.
+    """
+    llm, gpu, precision = d.llm_name, d.gpu_name, d.measured_as
+    if not d.own_peak:
+        precision += " in 16 bits"
     return {
-        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.measured_as,
+        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision, "gpu|precision": f"{gpu}|{precision}",
         "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
         "configuration": f"{d.engine}|{llm}|{gpu}|{d.measured_as}|{d.gpus}/{d.attention_ranks}",
