@@ -457,7 +457,7 @@ def main() -> None:
                "benchmarks/engine_model.py",
         rows_left_out={str(k): int(v) for k, v in counts.items()},
         measured={k: tuple(sorted(frame[k].unique())) for k in ("engine", "gpu", "llm", "precision")},
-        together=tuple(sorted(set(zip(frame.engine, frame.llm, frame.gpu, strict=True)))),
+        together=together(frame),
         precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
@@ -466,6 +466,13 @@ def main() -> None:
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
     print(f"written: {OUT}")
+
+
+def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
+    """(engine, LLM, GPU) with as many rows, over as many workloads, as one's own rows need to count as measured."""
+    found = frame.assign(workload=groups(frame)["workload"]).groupby(["engine", "llm", "gpu"]).workload
+    enough = (found.size() >= min(LEAST_OWN.values())) & (found.nunique() >= OWN_WORKLOADS)
+    return tuple(sorted(enough.index[enough]))
 
 
 def speed(models: tuple[Fitted, Fitted], d: Deployment, points: int = 1_000_000) -> None:
