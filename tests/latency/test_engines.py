@@ -439,3 +439,49 @@ def test_numbers_and_groupings_that_no_prediction_can_be_made_of_are_refused(par
     given["targets"]["tpot_s"][part] |= value
     with pytest.raises(ValueError, match=said):
         EngineModel.model_validate(given)
+
+
+def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ("operating-points", "default", "--engine", "vllm", "--machine", "box", "--batch", "8",
+             "--input-tokens", "1024", "--output-tokens", "256", "--json")  # fmt: skip
+    refused = cli(*asked, "--gpu", "h100", "--llm", "deepseek-v3", "--precision", "fp8", "--tp", "4")
+    said = refused.err
+    assert (
+        refused.status == 2 and "4 × h100 hold the weights of deepseek-v3 in fp8 and no request of 1,280 tokens" in said
+    )
+    llm = catalog.llms()["llama-3.1-8b"].model_dump(mode="json", exclude_defaults=True)
+    gpu = catalog.gpus()["mi300x"].model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "mine.yaml").write_text(json.dumps(llm))
+    (tmp_path / "card.yaml").write_text(json.dumps(gpu))
+    mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--llm", "mine.yaml", "--attention-ranks", "16").out)
+    known = json.loads(cli(*asked, "--gpu", "mi300x", "--llm", "llama-3.1-8b", "--attention-ranks", "16").out)
+    assert mine["operating_points"][0]["tbt_s"] == pytest.approx(known["operating_points"][0]["tbt_s"], rel=0.1)
+    warnings = " ".join(mine["warnings"])
+    for part in (
+        "llm mine was never measured", "of AMD nothing was measured", "16 GPUs exchange as over the link inside",
+        "16 data-parallel attention ranks are no key", "by the engines' own formula",
+    ):  # fmt: skip
+        assert part in warnings
+    refused = cli(*asked, "--gpu", "h100", "--llm", "none.yaml")
+    assert refused.status == 2 and "or a YAML file" in refused.err
+
+
+def test_calibrate_default_takes_from_imported_rows_what_was_run(tmp_path, cli):
+    rows = "model,gpu,engine,precision,attention_ranks,concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s\n"
+    lengths = ((8, 1000, 200), (16, 2000, 100), (32, 512, 512))
+    rows += "".join(f"Qwen/Qwen3-32B-FP8,h200,trtllm,fp8,1,{c},{s},{o},2,0.2,0.015\n" for c, s, o in lengths)
+    (tmp_path / "rows.csv").write_text(rows)
+    found = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--json")
+    assert found.status == 0, found.err
+    own = json.loads(found.out)["own"][0]
+    assert (own["engine"], own["llm"], own["gpu"], own["precision"], own["rows"]) == (
+        "trtllm", "qwen3-32b", "h200", "fp8", 3)  # fmt: skip
+    (tmp_path / "rows.csv").write_text(rows.replace("h200,trtllm,fp8,1,8", "h100,trtllm,fp8,1,8"))
+    refused = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default")
+    assert refused.status == 2 and "--gpu" in refused.err and "Qwen" not in refused.err
+    out = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--gpu", "h200").out
+    assert "rows of several deployments are taken for one: gpu (h100, h200)" in out
+    (tmp_path / "rows.json").write_text("{}")
+    refused = cli("calibrate", str(tmp_path / "rows.json"))
+    assert refused.status == 2 and "measure --from" in refused.err
