@@ -73,7 +73,7 @@ def llm_of(checkpoint: str) -> str | None:
     """The LLM whose name or weights these are (``Qwen/Qwen3-32B-FP8``), whatever their owner and precision; or None."""
 
     def plain(name: str) -> str:
-        return re.sub(r"-(fp8|nvfp4|bf16|instruct)\b", "", name.lower().replace(" ", "-").rpartition("/")[2])
+        return re.sub(r"^meta-|-(fp8|nvfp4|bf16|instruct)\b", "", name.lower().replace(" ", "-").rpartition("/")[2])
 
     known = {plain(name): key for key, llm in llms().items() for name in (llm.checkpoint, key) if name}
     return known.get(plain(checkpoint))
