@@ -316,6 +316,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     return costs, Provenance(
         "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
         _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
+        deployed.caveats,
     )  # fmt: skip
 
 

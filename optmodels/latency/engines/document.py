@@ -216,6 +216,27 @@ class Deployed:
         return tuple(names)
 
     @property
+    def caveats(self) -> tuple[str, ...]:
+        """What no interval covers, a sentence each: GPUs of another maker than any measured, links between machines."""
+        d, said = self.deployment, []
+        known = catalog.gpus()
+        maker, *makers = (
+            gpu.title.partition(" ")[0]
+            for gpu in (d.gpu, *(known[g] for g in self.source.measured["gpu"] if g in known))
+        )
+        if maker and maker not in makers:
+            said.append(
+                f"nothing of {maker} was measured: the interval is of GPUs of {', '.join(sorted({*makers}))} and says "
+                f"little of {d.gpu_name}"
+            )
+        if d.gpus > MACHINE_GPUS:
+            said.append(
+                f"{d.gpus} GPUs exchange as over the link inside a machine ({d.gpu.link_bytes_per_s / 1e9:g} GB/s each "
+                "way): between machines they are slower, which is not modelled"
+            )
+        return tuple(said)
+
+    @property
     def transfer(self) -> tuple[LeftOut, ...]:
         """What of the LLM, the GPU and the engine was never measured with the rest; empty where all were."""
         return tuple(what for what in self.unseen if what in ("llm", "gpu", "engine"))
@@ -282,15 +303,7 @@ class Deployed:
                 known = self.source.measured[what]  # type: ignore[index]
                 if named not in known:
                     said.append(f"{what} {named} was never measured: physics alone (measured: {', '.join(known)})")
-        maker = d.gpu.title.partition(" ")[0]
-        makers = {catalog.gpus()[name].title.partition(" ")[0] for name in self.source.measured["gpu"]
-                  if name in catalog.gpus()}  # fmt: skip
-        if maker and maker not in makers:
-            said.append(f"of {maker} nothing was measured: an interval of GPUs of {', '.join(sorted(makers))} says "
-                        f"little of {d.gpu_name}")  # fmt: skip
-        if d.gpus > MACHINE_GPUS:
-            said.append(f"{d.gpus} GPUs exchange as over the link inside a machine ({d.gpu.link_bytes_per_s / 1e9:g} "
-                        "GB/s each way): between machines they are slower, which is not modelled")  # fmt: skip
+        said += self.caveats
         for column, (low, high) in self.source.domain.items():
             if column in values and (np.min(values[column]) < low or np.max(values[column]) > high):
                 said.append(f"{column} from {np.min(values[column]):g} to {np.max(values[column]):g} leaves the "
