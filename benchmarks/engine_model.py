@@ -1,11 +1,14 @@
 """The shipped coefficients of serving engines: fitted, judged on what was left out, and (``--write``) written.
 
-    python benchmarks/engine_model.py aggregated.csv [--h100 FOLDER] [--write]
+    python benchmarks/engine_model.py aggregated.csv [--h100 FOLDER] [--kernels FOLDER --write]
 
 The rows are closed loops of ai-dynamo/aiconfigurator ("silicon" samples, Apache-2.0), which are not part of this
 repository. Each row that is not fitted has its reason; errors on all rows are printed beside those on the rest. Aims
 stand in brackets. Coverage is nested: the quantile of what is left out is that of other levels, predicted by fits
 that know neither. ``--h100`` adds the models fitted to one LLM on H100 (`latency_models`).
+
+GPUs of which no closed loop is known, but single kernels of vLLM (same publisher and licence), get what these take
+longer than H100's, of the same shape and precision, each over its GPU's peak (`efficiencies`).
 """
 
 from __future__ import annotations
@@ -53,6 +56,86 @@ GPUS = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "gb200": "gb
         "l40s": "l40s", "b300_sxm": "b300"}  # fmt: skip
 
 
+KERNELS = {"a100_sxm": "a100-80g", "l40s": "l40s"}  # systems with kernels and without closed loops
+BEYOND_CACHE_BYTES = 128e6  # the largest L2 cache has 96 MiB
+
+
+def efficiencies(folder: Path) -> dict[str, dict[str, float]]:
+    """GPU|precision → term → log of its kernels' time over the peak's, less the same of H100; medians over shapes.
+
+    Products of at most 64 rows read weights that no L2 cache holds (`dense`), those of 1,024 rows and more compute
+    (`prefill`); attention of one token reads a KV cache that no L2 cache holds (`kv`), that of 1,024 tokens and more
+    computes in 16 bits (`attention`).
+    """
+    gpus = catalog.gpus()
+    reference, found = gpus["h100"], {}
+    for system, name in KERNELS.items():
+        gpu = gpus[name]
+        slower = reference.mem_bytes_per_s / gpu.mem_bytes_per_s
+        generation, context = (_kernels(folder, system, f"attention__*{kind}") for kind in ("generation", "context"))
+        cached = (
+            2.0
+            * 2.0
+            * generation.batch_size
+            * generation.num_key_value_heads
+            * 128
+            * (generation.isl + generation.step)
+        )
+        attended = context[(context.isl >= 1024) & (context.isl * context.batch_size >= 4096)]
+        attention = {
+            "kv": _median(generation[cached >= BEYOND_CACHE_BYTES].ratio / slower),
+            "attention": _median(attended.ratio / (reference.fp16_flops / gpu.fp16_flops)),
+        }
+        products = _kernels(folder, system, "gemm")
+        for dtype, part in products.groupby("gemm_dtype"):
+            own, theirs = (getattr(g, f"{dtype}_flops") for g in (gpu, reference))
+            weights = part.n * part.k * (2.0 if dtype == "fp16" else 1.0)
+            reading = part[(part.m <= 64) & (weights >= BEYOND_CACHE_BYTES)].ratio / slower
+            computing = part[(part.m >= 1024) & (part.n >= 1024) & (part.k >= 1024)].ratio / (theirs / own)
+            terms = {"dense": _median(reading), "experts": _median(reading)}
+            terms |= dict.fromkeys(("decode", "prefill", "routed"), _median(computing)) | attention
+            levels = [dtype]
+            if dtype == "fp16":
+                levels += [f"{p} in 16 bits" for p in ("fp8", "fp4") if getattr(gpu, f"{p}_flops") is None]
+            found |= {f"{name}|{level}": terms for level in levels}
+    return found
+
+
+def _kernels(folder: Path, system: str, kind: str) -> pd.DataFrame:
+    """Kernels that were measured on a system and on H100, with the `ratio` of their times."""
+    both = []
+    for which in (system, "h100_sxm"):
+        rows = pd.read_parquet(next(folder.glob(f"{which}__{kind}*")))
+        if kind == "gemm":
+            names = ["gemm_dtype", "m", "n", "k"]
+            rows["gemm_dtype"] = rows.gemm_dtype.astype(str).replace({"bfloat16": "fp16"})
+        else:
+            names = ["batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim"]
+            grouped = (rows.num_heads / rows.num_key_value_heads).between(4, 16)
+            whole = rows.get("window_size", pd.Series(0, rows.index)) == 0
+            rows = rows[grouped & whole & (rows.kv_cache_dtype.astype(str) == "bfloat16")]
+        both.append(rows.groupby(names).latency.median())
+    joined = pd.concat(both, axis=1, join="inner", keys=("own", "theirs")).reset_index()
+    return joined.assign(ratio=joined.own / joined.theirs)
+
+
+def _median(ratio: pd.Series) -> float:
+    return float(np.log(ratio.median()))
+
+
+def with_efficiencies(models: tuple[Fitted, Fitted], found: dict[str, dict[str, float]]) -> tuple[Fitted, Fitted]:
+    """The step's and the first token's, adjusted for GPUs by their kernels."""
+    of_first = {"weights": "dense", "burst": "prefill", "burst_attention": "attention"}
+    first = {
+        level: {name: terms[of_first.get(name, name)] for name in FIRST_TOKEN if of_first.get(name, name) in terms}
+        for level, terms in found.items()
+    }
+    return tuple(
+        replace(model, adjustments={**model.adjustments, "gpu|precision": levels})
+        for model, levels in zip(models, (found, first), strict=True)
+    )
+
+
 def read(path: Path) -> pd.DataFrame:
     """One row a distinct measurement, with its geometry resolved, and in `why` the reason not to fit it, or ""."""
     raw = pd.read_csv(path)
@@ -84,8 +167,13 @@ def read(path: Path) -> pd.DataFrame:
     }.items():  # fmt: skip
         rows.loc[mask & (rows.why == ""), "why"] = reason
     kept = rows[rows.why == ""]
-    at_peak = sum(Rows(kept).step[name] for name in ("decode", "prefill", "routed", "attention"))
-    rows.loc[kept.index[at_peak > kept.tpot_s.to_numpy()], "why"] = "matrix products faster than the GPUs' peak"
+    at_peak = Rows(kept).step
+    for reason, names in {
+        "matrix products faster than the GPUs' peak": ("decode", "prefill", "routed", "attention"),
+        "weights and cache read faster than the GPUs' memory": ("dense", "experts", "kv"),
+    }.items():
+        faster = sum(at_peak[name] for name in names) > kept.tpot_s.to_numpy()
+        rows.loc[kept.index[faster], "why"] = reason
     return rows.reset_index(drop=True)
 
 
@@ -274,6 +362,11 @@ def interval(
     return {at: q for at, q in found.items() if above[at] * chosen.sum() >= 1.0}, {}
 
 
+def elsewhere(frame: pd.DataFrame) -> np.ndarray:
+    """Rows whose LLM was measured on several GPUs under their engine, (n,): of the others the LLM is left out, too."""
+    return (frame.groupby(["engine", "llm"]).gpu.transform("nunique") > 1).to_numpy()
+
+
 def powers(rows: Rows, spread: dict[str, float]) -> np.ndarray:
     """The spread of each row, (n,)."""
     return np.array([spread.get(v, 1.0) for v in rows.labels[SPREAD_BY]])
@@ -293,8 +386,11 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("--h100", type=Path, help="folder with served_h100_trtllm.csv")
     parser.add_argument("--draws", type=int, default=8, help="of rows of one's own, by deployment")
+    parser.add_argument("--kernels", type=Path, help="folder with tables of single kernels (Parquet)")
     parser.add_argument("--write", action="store_true", help="write the coefficients into the catalogue")
     args = parser.parse_args()
+    if args.write and args.kernels is None:
+        parser.error("--write needs --kernels")
     everything = read(args.rows)
     everything = everything[everything.why != "LLM or GPU that the catalogue lacks"]
     distinct = everything[everything.why != "exact duplicate"].reset_index(drop=True)
@@ -328,6 +424,10 @@ def main() -> None:
             stated(f"{target}, a whole {what} left out", measured, predicted, AIMS[what][target],
                    f"; all rows: median {every:.1%}; safety 0.9 multiplies by {width:.2f}{wide} and covers "
                    f"{share[target]:.3f} (aim 0.88 to 0.95)")  # fmt: skip
+            if what == "gpu":
+                both = elsewhere(distinct[clean])
+                stated(f"{target}, of these LLMs that another GPU has under the same engine", measured[both],
+                       predicted[both], AIMS[what][target])  # fmt: skip
     for what, least in LEAST_OWN.items():
         for target, (measured, predicted) in own_rows(rows, levels["llm"], least, args.draws).items():
             aim = AIMS["own"][target] if least == 5 else None
@@ -342,16 +442,22 @@ def main() -> None:
 
         for name, value, _, _ in served(args.h100)[-2:]:
             print(f"H100, `additive` fitted to each LLM, {name}: {value} (aim {'3.8%' if 'TPOT' in name else '12.0%'})")
+    if args.kernels is not None:
+        slower = efficiencies(args.kernels)
+        models = with_efficiencies(models, slower)
+        for level, terms in slower.items():
+            print(f"{level}, kernels over H100's, each over its peak: "
+                  + ", ".join(f"{name} ×{np.exp(x):.2f}" for name, x in terms.items()))  # fmt: skip
     if not args.write:
         return
     frame = distinct[clean]
     document = EngineModel(
-        title="engine coefficients", date="2026-11-23", rows=int(clean.sum()),
+        title="engine coefficients", date="2026-11-24", rows=int(clean.sum()),
         source="ai-dynamo/aiconfigurator 0.12.0, silicon samples (aggregated closed loops), Apache-2.0; fitted by "
                "benchmarks/engine_model.py",
         rows_left_out={str(k): int(v) for k, v in counts.items()},
         measured={k: tuple(sorted(frame[k].unique())) for k in ("engine", "gpu", "llm", "precision")},
-        together=tuple(sorted(set(zip(frame.engine, frame.llm, frame.gpu, strict=True)))),
+        together=together(frame),
         precisions={m: tuple(sorted(g.unique())) for m, g in frame.groupby("llm").precision},
         domain={c: (float(frame[c].min()), float(frame[c].max()))
                 for c in ("concurrency", "input_tokens", "output_tokens")},
@@ -360,6 +466,13 @@ def main() -> None:
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(yaml.safe_dump(_short(document.model_dump(mode="json", by_alias=True)), sort_keys=False), "utf-8")
     print(f"written: {OUT}")
+
+
+def together(frame: pd.DataFrame) -> tuple[tuple[str, str, str], ...]:
+    """(engine, LLM, GPU) with as many rows, over as many workloads, as one's own rows need to count as measured."""
+    found = frame.assign(workload=groups(frame)["workload"]).groupby(["engine", "llm", "gpu"]).workload
+    enough = (found.size() >= min(LEAST_OWN.values())) & (found.nunique() >= OWN_WORKLOADS)
+    return tuple(sorted(enough.index[enough]))
 
 
 def speed(models: tuple[Fitted, Fitted], d: Deployment, points: int = 1_000_000) -> None:

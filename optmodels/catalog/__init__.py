@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -66,6 +67,16 @@ def gpus() -> dict[str, Gpu]:
 def llms() -> dict[str, Architecture]:
     """Every LLM architecture of the catalogue by key."""
     return TypeAdapter(dict[str, Architecture]).validate_python(_yaml("llms.yaml"))
+
+
+def llm_of(checkpoint: str) -> str | None:
+    """The LLM whose name or weights these are (``Qwen/Qwen3-32B-FP8``), whatever their owner and precision; or None."""
+
+    def plain(name: str) -> str:
+        return re.sub(r"^meta-|-(fp8|nvfp4|bf16|instruct)\b", "", name.lower().replace(" ", "-").rpartition("/")[2])
+
+    known = {plain(name): key for key, llm in llms().items() for name in (llm.checkpoint, key) if name}
+    return known.get(plain(checkpoint))
 
 
 @cache

@@ -58,11 +58,25 @@ def calibrate(
         str | None, typer.Option(help="Columns (comma-separated) whose rows are held back together.")
     ] = None,
     kind: Annotated[str | None, typer.Option(help="step, static, served or pairs; default: by the columns.")] = None,
-    gpu: Annotated[str | None, typer.Option(help="GPU of the catalogue (scaled; MoE terms).")] = None,
-    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue.")] = None,
-    precision: Annotated[str, typer.Option(help="fp16, fp8 or int4 weights; with default also fp4.")] = "fp16",
-    engine: Annotated[str | None, typer.Option(help="With default: vllm, sglang or trtllm.")] = None,
-    attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="GPU of the catalogue (scaled; MoE terms); with default also a YAML file, or what the rows say."
+        ),
+    ] = None,
+    llm: Annotated[str | None, typer.Option(help="LLM of the catalogue; with default as --gpu.")] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; default: what the rows say (with default), or fp16."
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="With default: vllm, sglang or trtllm; or what the rows say.")
+    ] = None,
+    attention_ranks: Annotated[
+        int | None, typer.Option(min=1, help="With default: data-parallel attention ranks; or what the rows say.")
+    ] = None,
     weighting: Annotated[str, typer.Option(help="relative, or absolute as in LLMVisor.")] = "relative",
     batch_limit: Annotated[float | None, typer.Option(help="Batch limit B of the decay model.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Residual plot to write (PNG, SVG, PDF).")] = None,
@@ -81,11 +95,17 @@ def calibrate(
     from optmodels.latency.output import write_text, yaml_text
     from optmodels.latency.work import WEIGHT_BYTES
 
+    if measurements.suffix in (".json", ".jsonl"):
+        expected = (
+            "a CSV or Parquet table; optmodels measure --from FILE --out rows.parquet makes one of a tool's results"
+        )
+        raise InputError(Mistake(None, "measurements", str(measurements), expected))
     if kind is not None:
         one_of("--kind", kind, KINDS)
     one_of("--weighting", weighting, ("relative", "absolute"))
-    one_of("--precision", precision, tuple(WEIGHT_BYTES))
-    if (gpu is None) != (llm is None):
+    if precision is not None:
+        one_of("--precision", precision, tuple(WEIGHT_BYTES))
+    if (gpu is None) != (llm is None) and model != "default":
         raise InputError(Mistake(None, "--gpu, --llm", gpu or llm, "both or neither"))
     if not force:
         refuse_existing(out, plot)
@@ -116,7 +136,7 @@ def calibrate(
             ],
         )
         return
-    reference = Reference(gpu, llm, precision) if gpu and llm else None  # type: ignore[arg-type]
+    reference = Reference(gpu, llm, precision or "fp16") if gpu and llm else None  # type: ignore[arg-type]
     options = Options(reference, weighting == "relative", batch_limit)
     fitted = calibrate_measurements(m, model, options, title=title, source=source or measurements.name, date=date)
     document = fitted.model.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -140,20 +160,35 @@ def calibrate(
 
 
 def _pull(
-    m: Measurements, of: tuple[str | None, str | None, str | None, str, int], source: str, date: str | None,
-    out: Path | None, force: bool, as_json: bool,
+    m: Measurements, of: tuple[str | None, str | None, str | None, str | None, int | None], source: str,
+    date: str | None, out: Path | None, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """The engines' coefficients pulled by served rows of one deployment or several tensor-parallel degrees of it."""
+    """The engines' coefficients pulled by served rows of one deployment or several tensor-parallel degrees of it.
+
+    What the command does not say of the deployment is what the rows say.
+    """
+    from optmodels import catalog
     from optmodels.latency.engines.own import described, served_rows, with_own_rows
     from optmodels.latency.output import write_text, yaml_text
 
-    rows = served_rows(m, *of)
+    engine, gpu, llm, precision, ranks = of
+    said = m.states.get("model", "")
+    llm = llm or catalog.llm_of(said) or said or None
+    precision = precision or {"bf16": "fp16"}.get(m.states.get("precision", "fp16"), m.states.get("precision", "fp16"))
+    rows = served_rows(
+        m, engine or m.states.get("engine"), gpu or m.states.get("gpu"), llm, precision,
+        ranks or round(float(m.states.get("attention_ranks", 1))),
+    )  # fmt: skip
     found = with_own_rows(rows, source=source, date=date)
     document = found.model_dump(mode="json", by_alias=True)
     if out is not None:
         write_text(out, yaml_text(document), overwrite=force)
-    lines = [*described(found, rows), *([f"written: {out}"] if out is not None else [])]
-    print_result(document, as_json, lines)
+    lines = described(found, rows)
+    if "mixes" in m.source:
+        lines.append(
+            f"warning: rows of several deployments are taken for one: {m.source['mixes']}; --where keeps one's"
+        )
+    print_result(document, as_json, [*lines, *([f"written: {out}"] if out is not None else [])])
 
 
 def describe(model: LatencyModel) -> list[str]:

@@ -294,17 +294,27 @@ def operating_points(
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
-    capacity_tokens: Annotated[float | None, typer.Option(help="Tokens the KV cache of one machine holds.")] = None,
+    capacity_tokens: Annotated[
+        float | None,
+        typer.Option(help="Tokens the KV cache of one machine holds; with default: by the engines' own formula."),
+    ] = None,
     safety: Annotated[float | None, typer.Option(help="Probability of staying below.")] = None,
     engine: Annotated[
         str | None, typer.Option(help="With default: vllm, sglang or trtllm; with rows of your own: theirs.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="With default: GPU of the catalogue; measured: of the row.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="With default: GPU of the catalogue, or a YAML file of one; measured: of the row."),
+    ] = None,
     llm: Annotated[
-        str | None, typer.Option(help="With default: LLM of the catalogue; measured: its name there.")
+        str | None,
+        typer.Option(help="With default: LLM of the catalogue, or a YAML file of one; measured: its name there."),
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="With default: fp16, fp8, fp4 or int4 weights; else your rows' own, or fp16.")
+        str | None,
+        typer.Option(
+            help="With default: fp16, fp8, fp8_block, fp4, mxfp4 or int4 weights; else your rows' own, or fp16."
+        ),
     ] = None,
     attention_ranks: Annotated[int, typer.Option(min=1, help="With default: data-parallel attention ranks.")] = 1,
     where: Where = None,
@@ -327,6 +337,7 @@ def operating_points(
         if given and form != of and (of is not None or form == "operating_points"):
             raise InputError(Mistake(None, option, str(given), f"only with --as {of or ', '.join(FORMS[1:])}"))
     predictor = _predictor(model, engine, gpu, llm, precision, tp, attention_ranks, pairs(where, "--where"))
+    w, memory = _memory(w, predictor, capacity_tokens)
     several = tuple(2**i for i in range(batch.bit_length())) if loads is None else _whole(loads, "--loads", batch)
     several = tuple(sorted({*several, batch})) if loads is None else several
     bounds = operating.Bounds(ttft_s or float("inf"), tbt_s or float("inf"))
@@ -349,8 +360,13 @@ def operating_points(
             raise InputError(Mistake(None, "--service", None, "the service's name in the instance"))
         serves, said = operating.served(predictor, w, several, bounds, safety)
         written = yaml_text({"machine": machine, "serves": {service: serves}})
-    if capacity_tokens is None:
-        said = (*said, "memory is not checked without --capacity-tokens")
+    said += memory
+    if attention_ranks > 1:
+        said = (
+            *said,
+            f"{attention_ranks} data-parallel attention ranks are no key of instance files: plans and exports of these "
+            f"points say TP{tp}, and the engine has to be told of the ranks beside",
+        )
     if written is not None:
         rows = [{"service": service, **serves}]
         lines = [written.rstrip()]
@@ -366,6 +382,30 @@ def operating_points(
     if out is not None:
         lines.append(f"written: {out}")
     print_result({form: rows, "warnings": list(said)}, as_json, lines)
+
+
+def _memory(w: Workload, predictor: Predictor, capacity_tokens: float | None) -> tuple[Workload, tuple[str, ...]]:
+    """The workload with the KV cache that a machine has, and what is to be said of it.
+
+    Raises:
+        InputError: weights that the GPUs do not hold.
+    """
+    import dataclasses
+
+    from optmodels.latency.engines.document import Deployed
+
+    if capacity_tokens is not None:
+        return w, ()
+    if not isinstance(predictor, Deployed):
+        return w, ("memory is not checked without --capacity-tokens",)
+    found, d = predictor.kv_tokens(w.tokens), predictor.deployment
+    if found < w.tokens:
+        expected = (
+            f"more memory: {d.gpus} × {d.gpu_name} hold the weights of {d.llm_name} in {d.precision} and no request"
+        )
+        raise InputError(Mistake(None, "--tp", d.gpus // d.attention_ranks, expected + f" of {w.tokens:,} tokens"))
+    said = f"KV cache of {found:,.0f} tokens a replica by the engines' own formula; --capacity-tokens in its place"
+    return dataclasses.replace(w, capacity_tokens=w.replicas_per_machine * found), (said,)
 
 
 def _point_line(r: dict[str, Any]) -> str:

@@ -27,10 +27,10 @@ from optmodels.errors import InputError, Mistake, did_you_mean
 from optmodels.io.read import read_document, read_model
 from optmodels.latency.convert import convert
 from optmodels.latency.engines.document import Deployed, EngineModel, LeftOut, labels, read_engine_model
-from optmodels.latency.engines.terms import CHUNK_TOKENS, MEASURED_AS, STEP, Deployment, Loads, step_terms
+from optmodels.latency.engines.terms import CHUNK_TOKENS, MEASURED_AS, STEP, Deployment, Loads, states, step_terms
 from optmodels.latency.fit.document import LatencyModel, read_latency_model
 from optmodels.latency.steps import Experts, Provenance, StepCosts, Window, static_batch
-from optmodels.latency.work import KvPrecision, Precision
+from optmodels.latency.work import KvPrecision, Precision, layer_work
 from optmodels.limits import Limit
 from optmodels.problem import Problem
 
@@ -316,6 +316,7 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     return costs, Provenance(
         "default", f"{model.title}, {model.rows:,} rows: {model.source}, {model.date}", deployed.transfer,
         _quantiles(deployed, "tpot_s", deployed.unseen), _quantiles(deployed, "ttft_s", deployed.unseen),
+        deployed.caveats,
     )  # fmt: skip
 
 
@@ -345,8 +346,8 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     """Costs from terms of the mean step, each times its weight (0 where there is none).
 
     One request of one prompt and one output token takes one step with a prompt: 1 prompt token that sees ½ an earlier
-    one, 1 decode token over 1½, every expert touched. `prompt` grows with the prompt's length and is taken at
-    `prompt_tokens`.
+    one, 1 decode token over 1½ and its states, every expert touched. `prompt` grows with the prompt's length and is
+    taken at `prompt_tokens`.
     """
     one = np.ones(1)
     found = step_terms(d, Loads(one, one, one))
@@ -355,15 +356,16 @@ def _costs(d: Deployment, weights: Mapping[str, float], prompt_tokens: float) ->
     term = {name: weights.get(name, 0.0) * float(value[0]) for name, value in found.items()}
     prompt = weights.get("prompt", 0.0) * float(step_terms(d, Loads(one, prompt_tokens * one, one))["prompt"][0])
     collective = term["collective"] / 2.0  # of a prompt token and of a decode token
+    kept = weights.get("kv", 0.0) * states(d)
     moe, window = d.llm.moe, d.llm.window
     return StepCosts(
         fixed_s=sum(term[name] for name in _FIXED),
         prompt_step_s=prompt,
         prompt_token_s=term["prefill"] + term["routed"] + collective,
         prompt_pair_s=term["attention"] / 0.5,
-        decode_request_s=term["decode"] + term["running"] + collective,
-        context_s=term["kv"] / 1.5,
-        mixed_context_s=term["kv"] / 1.5,
+        decode_request_s=term["decode"] + term["running"] + collective + kept,
+        context_s=(term["kv"] - kept) / 1.5,
+        mixed_context_s=(term["kv"] - kept) / 1.5,
         experts=None if moe is None else Experts(term["experts"], moe.experts, moe.active),
-        window=None if window is None else Window(window.layers / d.llm.layers, window.tokens),
+        window=None if window is None else Window(layer_work(d.llm).window_share, window.tokens),
     )

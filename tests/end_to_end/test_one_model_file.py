@@ -11,7 +11,7 @@ import pytest
 import yaml
 from reserved import machine, service, two_regions
 
-LATENCY = {"model": "mine.yaml", "engine": "vllm"}
+LATENCY = {"model": "mine.yaml", "engine": "vllm", "safety": 0.9}
 LLM = "llama-3.1-8b"
 
 

@@ -13,10 +13,11 @@ from commands import python
 
 from optmodels import catalog
 from optmodels.errors import InputError
-from optmodels.latency.engines.document import EngineModel, OwnRows, deployed, deployment, read_engine_model
+from optmodels.latency.engines.document import EngineModel, OwnRows, deployed, deployment, labels, read_engine_model
 from optmodels.latency.engines.fit import Fitted, Form, Own, fit, pull
 from optmodels.latency.engines.own import Served, with_own_rows
 from optmodels.latency.engines.terms import STEP, Deployment, Loads, first_token_terms, step_terms
+from optmodels.latency.resolve import roofline_costs
 
 
 def loads(concurrency=8.0, prompt=1024.0, output=256.0):
@@ -94,6 +95,43 @@ def test_windows_bound_what_is_seen():
     a = catalog.llms()["gpt-oss-120b"].model_copy(update={"window": None})
     d = Deployment(a, "gpt-oss-120b", catalog.gpus()["h100"], "h100", "vllm")
     assert full / step_terms(d, loads())["kv"][0] == pytest.approx((0.5 * 128 + 0.5 * 1152) / 1152)
+
+
+def test_linear_layers_read_and_write_their_states_in_every_step():
+    """Qwen3-Next: 36 of 48 layers keep 32 × 128 × 128 numbers of 4 bytes; 12 keep 2 × 2 heads × 256 of 2 a token."""
+    d = at("qwen3-next-80b-a3b")
+    states = 36 * 32 * 128 * 128 * 4
+    cache = 12 * 2 * 2 * 256 * 2
+    kv = step_terms(d, loads())["kv"][0]
+    assert kv == pytest.approx(8 * ((1024 + 128) * cache + 2 * states) / 3.35e12)
+    costs = roofline_costs(d)
+    assert costs.context_s == pytest.approx(cache / 3.35e12)
+    others = step_terms(d, loads(1, 1, 1))["decode"][0]  # on one GPU no collective
+    assert costs.decode_request_s == pytest.approx(others + 2 * states / 3.35e12)
+
+
+def test_a_gpu_without_the_precisions_peak_runs_other_kernels():
+    for gpu, precision, level in (
+        ("a100-80g", "fp8", "fp8 in 16 bits"), ("h100", "mxfp4", "fp4 in 16 bits"), ("h100", "fp8_block", "fp8"),
+        ("b200", "fp4", "fp4"), ("rtx-pro-6000", "fp4", "fp4"), ("a100-80g", "fp16", "fp16"), ("l4", "int4", "int4"),
+    ):  # fmt: skip
+        d = at("qwen3-32b", gpu, precision=precision)
+        assert labels(d)["precision"] == level and labels(d)["gpu|precision"] == f"{gpu}|{level}"
+        assert d.own_peak == ("in 16" not in level)
+
+
+def test_kernels_of_a_gpu_without_closed_loops_make_it_slower():
+    target = read_engine_model().targets["tpot_s"]
+    found = target.adjustments["gpu|precision"]
+    assert found["a100-80g|fp16"] == found["a100-80g|fp8 in 16 bits"]
+    assert 0.1 < found["a100-80g|fp16"]["dense"] < 0.16  # 1.31 against 1.17 times the peak's time, and 3.6 to 5.4 µs
+    assert found["l40s|fp8"]["prefill"] > 0.6 > found["l40s|fp16"]["prefill"] > 0.0
+    d = at("llama-3.1-8b", "a100-80g")
+    known, without = (target.model_copy(update={"adjustments": a}) for a in (
+        target.adjustments, {k: v for k, v in target.adjustments.items() if k != "gpu|precision"}))  # fmt: skip
+    terms, level = step_terms(d, loads()), {k: [v] for k, v in labels(d).items()}
+    slower = known.fitted.predict(terms, level)[0] / without.fitted.predict(terms, level)[0]
+    assert 1.05 < slower < 1.14
 
 
 def test_fourth_bits_compute_at_their_own_peak_where_there_is_one():
@@ -401,3 +439,49 @@ def test_numbers_and_groupings_that_no_prediction_can_be_made_of_are_refused(par
     given["targets"]["tpot_s"][part] |= value
     with pytest.raises(ValueError, match=said):
         EngineModel.model_validate(given)
+
+
+def test_memory_of_default_is_the_engines_and_a_file_may_name_llm_and_gpu(tmp_path, cli, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ("operating-points", "default", "--engine", "vllm", "--machine", "box", "--batch", "8",
+             "--input-tokens", "1024", "--output-tokens", "256", "--json")  # fmt: skip
+    refused = cli(*asked, "--gpu", "h100", "--llm", "deepseek-v3", "--precision", "fp8", "--tp", "4")
+    said = refused.err
+    assert (
+        refused.status == 2 and "4 × h100 hold the weights of deepseek-v3 in fp8 and no request of 1,280 tokens" in said
+    )
+    llm = catalog.llms()["llama-3.1-8b"].model_dump(mode="json", exclude_defaults=True)
+    gpu = catalog.gpus()["mi300x"].model_dump(mode="json", exclude_defaults=True)
+    (tmp_path / "mine.yaml").write_text(json.dumps(llm))
+    (tmp_path / "card.yaml").write_text(json.dumps(gpu))
+    mine = json.loads(cli(*asked, "--gpu", "card.yaml", "--llm", "mine.yaml", "--attention-ranks", "16").out)
+    known = json.loads(cli(*asked, "--gpu", "mi300x", "--llm", "llama-3.1-8b", "--attention-ranks", "16").out)
+    assert mine["operating_points"][0]["tbt_s"] == pytest.approx(known["operating_points"][0]["tbt_s"], rel=0.1)
+    warnings = " ".join(mine["warnings"])
+    for part in (
+        "llm mine was never measured", "nothing of AMD was measured", "16 GPUs exchange as over the link inside",
+        "16 data-parallel attention ranks are no key", "by the engines' own formula",
+    ):  # fmt: skip
+        assert part in warnings
+    refused = cli(*asked, "--gpu", "h100", "--llm", "none.yaml")
+    assert refused.status == 2 and "or a YAML file" in refused.err
+
+
+def test_calibrate_default_takes_from_imported_rows_what_was_run(tmp_path, cli):
+    rows = "model,gpu,engine,precision,attention_ranks,concurrency,input_tokens,output_tokens,tp,ttft_s,tpot_s\n"
+    lengths = ((8, 1000, 200), (16, 2000, 100), (32, 512, 512))
+    rows += "".join(f"Qwen/Qwen3-32B-FP8,h200,trtllm,fp8,1,{c},{s},{o},2,0.2,0.015\n" for c, s, o in lengths)
+    (tmp_path / "rows.csv").write_text(rows)
+    found = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--json")
+    assert found.status == 0, found.err
+    own = json.loads(found.out)["own"][0]
+    assert (own["engine"], own["llm"], own["gpu"], own["precision"], own["rows"]) == (
+        "trtllm", "qwen3-32b", "h200", "fp8", 3)  # fmt: skip
+    (tmp_path / "rows.csv").write_text(rows.replace("h200,trtllm,fp8,1,8", "h100,trtllm,fp8,1,8"))
+    refused = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default")
+    assert refused.status == 2 and "--gpu" in refused.err and "Qwen" not in refused.err
+    out = cli("calibrate", str(tmp_path / "rows.csv"), "--model", "default", "--gpu", "h200").out
+    assert "rows of several deployments are taken for one: gpu (h100, h200)" in out
+    (tmp_path / "rows.json").write_text("{}")
+    refused = cli("calibrate", str(tmp_path / "rows.json"))
+    assert refused.status == 2 and "measure --from" in refused.err

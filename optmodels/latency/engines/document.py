@@ -8,15 +8,16 @@ one's own pull the coefficients (`engines.own`): where LLM, GPU and engine are t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from optmodels import catalog
-from optmodels.catalog.types import Entry
+from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes, one_of
 from optmodels.latency.calibration import MOST, Quantiles
 from optmodels.latency.engines.fit import Fitted
@@ -32,15 +33,18 @@ from optmodels.latency.engines.terms import (
 )
 from optmodels.latency.fit.document import Errors, Range, quantile_factor
 from optmodels.latency.fit.loads import Values
-from optmodels.latency.work import Precision
+from optmodels.latency.memory import kv_tokens
+from optmodels.latency.work import Precision, layer_work
 
 Array = npt.NDArray[np.float64]
 LeftOut = Literal["workload", "llm", "gpu", "engine", "own_3", "own_5", "own_10"]
 LEAST_OWN: dict[LeftOut, int] = {"own_10": 10, "own_5": 5, "own_3": 3}  # own rows over three workloads or more
 OWN_WORKLOADS = 3
 SPREAD_BY = "engine|llm"
+MACHINE_GPUS = 8  # of most machines
 GROUPINGS = (
-    "engine", "gpu", "llm", "precision", "engine|llm", "llm|precision", "llm|gpu", "version", "configuration",
+    "engine", "gpu", "llm", "precision", "gpu|precision", "engine|llm", "llm|precision", "llm|gpu", "version",
+    "configuration",
 )  # fmt: skip
 
 
@@ -122,7 +126,9 @@ class EngineModel(Entry):
     rows: int
     rows_left_out: dict[str, int] = Field(description="reason → rows of the source that were not fitted")
     measured: dict[Literal["engine", "gpu", "llm", "precision"], tuple[str, ...]]
-    together: tuple[tuple[str, str, str], ...] = Field(description="(engine, LLM, GPU) measured with one another")
+    together: tuple[tuple[str, str, str], ...] = Field(
+        description="(engine, LLM, GPU) measured with one another, often enough"
+    )
     precisions: dict[str, tuple[str, ...]] = Field(description="LLM → precisions it was measured at")
     domain: dict[str, Range]
     targets: dict[Literal["tpot_s", "ttft_s"], EngineTarget]
@@ -161,10 +167,15 @@ class EngineModel(Entry):
 
 
 def labels(d: Deployment) -> dict[str, str]:
-    """The deployment's level in every grouping of the fit."""
-    llm, gpu = d.llm_name, d.gpu_name
+    """The deployment's level in every grouping of the fit.
+
+    Weights of few bits whose products a GPU computes in 16 bits run other kernels than where it has their own peak.
+    """
+    llm, gpu, precision = d.llm_name, d.gpu_name, d.measured_as
+    if not d.own_peak:
+        precision += " in 16 bits"
     return {
-        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": d.measured_as,
+        "engine": d.engine, "gpu": gpu, "llm": llm, "precision": precision, "gpu|precision": f"{gpu}|{precision}",
         "engine|llm": f"{d.engine}|{llm}", "llm|precision": f"{llm}|{d.measured_as}", "llm|gpu": f"{llm}|{gpu}",
         "version": f"{d.engine}|{d.version}|{llm}",
         "configuration": f"{d.engine}|{llm}|{gpu}|{d.measured_as}|{d.gpus}/{d.attention_ranks}",
@@ -205,9 +216,42 @@ class Deployed:
         return tuple(names)
 
     @property
+    def caveats(self) -> tuple[str, ...]:
+        """What no interval covers, a sentence each: GPUs of another maker than any measured, links between machines."""
+        d, said = self.deployment, []
+        known = catalog.gpus()
+        maker, *makers = (
+            gpu.title.partition(" ")[0]
+            for gpu in (d.gpu, *(known[g] for g in self.source.measured["gpu"] if g in known))
+        )
+        if maker and maker not in makers:
+            said.append(
+                f"nothing of {maker} was measured: the interval is of GPUs of {', '.join(sorted({*makers}))} and says "
+                f"little of {d.gpu_name}"
+            )
+        if d.gpus > MACHINE_GPUS:
+            said.append(
+                f"{d.gpus} GPUs exchange as over the link inside a machine ({d.gpu.link_bytes_per_s / 1e9:g} GB/s each "
+                "way): between machines they are slower, which is not modelled"
+            )
+        return tuple(said)
+
+    @property
     def transfer(self) -> tuple[LeftOut, ...]:
         """What of the LLM, the GPU and the engine was never measured with the rest; empty where all were."""
         return tuple(what for what in self.unseen if what in ("llm", "gpu", "engine"))
+
+    def kv_tokens(self, request_tokens: float) -> float:
+        """Tokens of KV cache that its GPUs hold by the engines' own formula (`latency.memory`); 0: no room for weights.
+
+        Args:
+            request_tokens: length of the requests, which matters where layers have windows or recurrent states.
+        """
+        d = self.deployment
+        work = layer_work(d.llm, d.precision, d.kv_precision)
+        tp = d.gpus // d.attention_ranks
+        vram = d.gpu.vram_gib * 2.0**30
+        return kv_tokens(work, vram, tp, attention_ranks=d.attention_ranks, request_tokens=request_tokens)
 
     def _own(self) -> LeftOut | None:
         """The interval of rows of one's own, where there are enough of a deployment that nobody else measured."""
@@ -259,6 +303,7 @@ class Deployed:
                 known = self.source.measured[what]  # type: ignore[index]
                 if named not in known:
                     said.append(f"{what} {named} was never measured: physics alone (measured: {', '.join(known)})")
+        said += self.caveats
         for column, (low, high) in self.source.domain.items():
             if column in values and (np.min(values[column]) < low or np.max(values[column]) > high):
                 said.append(f"{column} from {np.min(values[column]):g} to {np.max(values[column]):g} leaves the "
@@ -289,27 +334,41 @@ def read_engine_model(name: str | Path = "default") -> EngineModel:
 def deployment(
     engine: str | None, gpu: str | None, llm: str | None, precision: str = "fp16", tp: int = 1, attention_ranks: int = 1
 ) -> Deployment:
-    """A deployment of catalogue entries under an engine with shipped coefficients.
+    """A deployment of catalogue entries, or of a YAML file's LLM or GPU, under an engine with shipped coefficients.
 
     The cache has 8 bits where the weights have 8 or 4, as the rows they are fitted to are taken to have.
 
     Raises:
-        InputError: every name that is missing or unknown.
+        InputError: every name that is missing or unknown; every mistake in a file.
     """
     wrong = Mistakes()
-    for option, name, known in (
-        ("--engine", engine, read_engine_model().measured["engine"]), ("--gpu", gpu, tuple(sorted(catalog.gpus()))),
-        ("--llm", llm, tuple(sorted(catalog.llms()))), ("--precision", precision, get_args(Precision)),
+    llms, gpus = _with_file(catalog.llms(), llm, Architecture), _with_file(catalog.gpus(), gpu, Gpu)
+    for option, name, known, more in (
+        ("--engine", engine, read_engine_model().measured["engine"], ""), ("--gpu", gpu, sorted(gpus), FILE_TOO),
+        ("--llm", llm, sorted(llms), FILE_TOO), ("--precision", precision, get_args(Precision), ""),
     ):  # fmt: skip
         if name not in known:
-            wrong.add(option, name, f"one of {', '.join(known)}")
+            wrong.add(option, name, f"one of {', '.join(known)}{more}")
     wrong.raise_any()
     assert engine is not None and gpu is not None and llm is not None
     cache: Literal["fp8", "fp16"] = "fp8" if MEASURED_AS.get(precision, precision) in ("fp8", "fp4") else "fp16"
     return Deployment(
-        catalog.llms()[llm], llm, catalog.gpus()[gpu], gpu, engine, cast(Precision, precision), cache,
-        tp * attention_ranks, attention_ranks,
+        llms[llm], Path(llm).stem if llm not in catalog.llms() else llm,
+        gpus[gpu], Path(gpu).stem if gpu not in catalog.gpus() else gpu,
+        engine, cast(Precision, precision), cache, tp * attention_ranks, attention_ranks,
     )  # fmt: skip
+
+
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+FILE_TOO = ", or a YAML file with the keys of such an entry"
+
+
+def _with_file(known: Mapping[str, AnyEntry], name: str | None, kind: type[AnyEntry]) -> dict[str, AnyEntry]:
+    """The catalogue's entries, and the one of a file where the name is one's."""
+    from optmodels.io.read import read_model
+
+    file = name is not None and name not in known and name.endswith((".yaml", ".yml")) and Path(name).is_file()
+    return {**known, **({str(name): read_model(Path(str(name)), kind)} if file else {})}
 
 
 def deployed(

@@ -8,7 +8,8 @@ on n GPUs of which t = n/D share one attention rank (D data-parallel attention r
 
     dense      bytes of attention, shared and dense feed-forward weights (over t) and the output head / bandwidth
     experts    bytes of the experts touched (over n) / bandwidth; touched: (1 − f)·E(1 − (1 − k/E)^C) + f·E
-    kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated) / bandwidth
+    kv         bytes of KV cache read (over min(t, kv heads); a latent cache is replicated), and of the states of linear
+               layers read and written back (over t) / bandwidth
     decode     FLOPs of C tokens / peak
     prefill    FLOPs of P tokens but for the routed experts' / peak          routed    the routed experts' / peak
     attention  FLOPs of causal prompt attention, unabsorbed / 16-bit peak
@@ -92,6 +93,12 @@ class Deployment:
         return MEASURED_AS.get(self.precision, self.precision)
 
     @property
+    def own_peak(self) -> bool:
+        """Whether the GPU has a peak for the precision, int4 and 16 bit in 16 bit; else it computes in 16 bit."""
+        peaks = {"fp8": self.gpu.fp8_flops, "fp4": self.gpu.fp4_flops}
+        return peaks.get(self.measured_as, self.gpu.fp16_flops) is not None
+
+    @property
     def peak_flops(self) -> float:
         """Dense FLOP/s of matrix products: the precision's own peak, or of 16 bit where the GPU has none."""
         return float(peak_flops(self.gpu, self.precision) or 0.0)
@@ -109,6 +116,12 @@ class Loads:
 def step_terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     """Terms of the mean step, (n,) each, by the names of `STEP`."""
     return {name: found for name, found in _terms(d, loads).items() if name in STEP}
+
+
+def states(d: Deployment) -> float:
+    """Of `kv`, what one request's states of linear layers take, whatever its context; seconds at peak."""
+    one = np.ones(1)
+    return float(_terms(d, Loads(one, one, one))["states"][0])
 
 
 def first_token_terms(d: Deployment, loads: Loads, step_s: Array) -> dict[str, Array]:
@@ -161,6 +174,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     all_experts = layers * work.expert_weight_bytes / n
     dense = layers * work.fixed_weight_bytes / t
     kv = layers * C / ranks * work.seen(S + out / 2.0) * work.kv_bytes_per_token * float(kv_copies(work, t)) / t
+    states = layers * C / ranks * 2.0 * work.state_bytes / t
     pair_flops = work.seen(S / 2.0) * work.prefill_flops_per_pair
     flops = work.linear_flops_per_token * layers
     routed = 0.0
@@ -173,7 +187,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
     return {
         "dense": one * dense / gpu.mem_bytes_per_s,
         "experts": touched * all_experts / gpu.mem_bytes_per_s,
-        "kv": kv / gpu.mem_bytes_per_s,
+        "kv": (kv + states) / gpu.mem_bytes_per_s,
         "decode": C * (flops + layers * work.head_flops_per_token) / n / d.peak_flops,
         "prefill": prompts * (flops - routed) / n / d.peak_flops,
         "routed": prompts * routed / n / d.peak_flops,
@@ -185,6 +199,7 @@ def _terms(d: Deployment, loads: Loads) -> dict[str, Array]:
         "comm": one * (launch * layers if d.gpus > 1 else 0.0) * MICRO,
         "running": C / ranks * MICRO,
         "prompt": carrying * layers * MICRO * 2.0 * S / (S + SHORT_PROMPT_TOKENS),
+        "states": states / gpu.mem_bytes_per_s,
         "weights": one * (dense + all_experts) / gpu.mem_bytes_per_s,
         "collective_token": one * per_token,
     }

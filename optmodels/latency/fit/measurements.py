@@ -124,6 +124,7 @@ class Measurements:
         workload: (n,) integers: rows of equal number belong to the same workload and are held back together.
         workload_by: The columns that make a workload.
         source: File as named by the user, its SHA-256, the column mapping used, and `SETTINGS` that vary (``mixes``).
+        states: `SETTINGS` that are the same in all rows, as text.
     """
 
     kind: Kind
@@ -132,6 +133,7 @@ class Measurements:
     workload: npt.NDArray[np.intp]
     workload_by: tuple[str, ...] = ()
     source: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.workload)
@@ -202,7 +204,8 @@ def read_measurements(
         source["mixes"] = "; ".join(several)
     if where:
         source["where"] = ", ".join(f"{k}={v}" for k, v in where.items())
-    return _build(frame, kind, columns or {}, workload, name, source)
+    states = {c: str(values[0]) for c, values in mixed.items() if len(values) == 1 and frame[c].notna().all()}
+    return replace(_build(frame, kind, columns or {}, workload, name, source), states=states)
 
 
 def _of_kind(frame: pd.DataFrame, kind: Kind | None, where: Mapping[str, str]) -> tuple[pd.DataFrame, str]:
