@@ -729,9 +729,10 @@ def _prompt_steps(
         return np.ones_like(free_s), np.zeros_like(sharing)
     left, y = free_s - prompt_step_s, mixture(sharing)
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = mixture(work_s + filled * prompt_step_s) / y
+        whole = mixture(work_s + filled * prompt_step_s)
+        each = whole / y
         many = np.where(y > 0, left / each + wrightomega(np.log(prompt_step_s / each) - left / each), 0.0)  # y₀ = ny
-        always = left / mixture(work_s) > many / y
+        always = left / mixture(work_s) > np.where(y > 0, many / y, free_s / whole)
     shares = np.exp(-many)
     within, paid = 1.0 - (1.0 + many) * shares, filled + shares * sharing
     return np.where(always, 1.0, within), np.where(always, 0.0, paid)

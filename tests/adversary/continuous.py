@@ -288,7 +288,7 @@ def levels(
 
     between = []  # (about where TPOT reaches its limit, class, an interval that has this)
     for i in range(len(tpot) if stage != "prefill" else 0):
-        if (stage == "decode" and kinds[i].output <= 1) or tpot[i][0] == math.inf:
+        if kinds[i].output <= 1 or tpot[i][0] == math.inf:
             continue
         of = [missed(t, i) for t in times]
         last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
@@ -373,7 +373,7 @@ def level(
     decodes = [rounds(c, k.output) for k in kinds]
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
     own = [d / r if r > 0 else 0.0 for d, r in zip(decode, decodes, strict=True)]
-    per_token = [r / (k.output - 1.0) if k.output > 1 else 1.0 for r, k in zip(decodes, kinds, strict=True)]
+    per_token = [r / (k.output - 1.0) if k.output > 1 else 0.0 for r, k in zip(decodes, kinds, strict=True)]
     slots = allowed_crowd(float(seqs), rho)
 
     # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
@@ -456,7 +456,7 @@ def other_chunks(c: StepCosts, left_s: float, tokens_s: float, full: float, beyo
 
 
 def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
-    """Seconds per output token after the first of class i, at most.
+    """Seconds per output token after the first of class i, at most; 0 where there is none.
 
     In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
     At a quantile its steps last as those of a crowd whose variance has V/c² beside. Either way it has besides what

@@ -1236,9 +1236,11 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     for w in data["workloads"]:
         if maybe(rng, 0.7):
             w["slo"] = _slo(rng, modelled=True)
-            tbt_s = w["slo"].get("tbt_s")
             if kind == "engines":
                 w["slo"].pop("tps", None)
+                if maybe(rng, 0.6):  # between what the shortest steps of engines promise and the longest
+                    w["slo"]["tbt_s"] = between(rng, 0.002, 0.1)
+                tbt_s = w["slo"].get("tbt_s")
                 if tbt_s is not None and maybe(rng):
                     w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
 

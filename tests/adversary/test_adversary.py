@@ -52,8 +52,9 @@ def test_instances_that_once_differed(file: str) -> None:
     (103015), a fleet that can serve nothing, to be had at 0 tokens/USD (102504), and a first objective whose weights
     are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them from
     HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines whose
-    steps take as long however prompts are charged for (orchestration 111119). Others are kept whole: seeds mean other
-    instances whenever a generator learns a field.
+    steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks to the
+    last token (cost efficiency 300112), made small. Others are kept whole: seeds mean other instances whenever a
+    generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"

@@ -153,6 +153,19 @@ def test_what_a_step_costs_because_it_carries_a_prompt_by_hand():
     assert p.turn_s[0, 0, 0] == pytest.approx(filled * (beside + 0.02 * (1 - within)) + prefill)
 
 
+def test_prompts_that_fill_their_chunks_are_as_those_that_nearly_do():
+    """At a level at which some steps carry prompts, and at one at which all do."""
+    limits, levels = EngineLimits(max_num_seqs=64, max_num_batched_tokens=2112), np.array([[0.05, 0.2]])
+    full, nearly = (
+        operating_points([COSTLY], np.array([1e6]), limits, Classes.of([n], [60.0]), levels)
+        for n in (4096.0, 4096.0 - 1e-6)
+    )
+    assert full.fixed_s[0] == pytest.approx([0.008, 0.028])
+    assert full.work_s[0, 0, 0] - full.work_s[0, 1, 0] == pytest.approx(2 * 0.02)
+    assert nearly.fixed_s == pytest.approx(full.fixed_s) and nearly.work_s == pytest.approx(full.work_s)
+    assert nearly.load == pytest.approx(full.load)
+
+
 def test_prompts_that_cost_nothing_but_that_a_step_carries_them():
     costs = StepCosts(0.008, prompt_step_s=0.02, decode_request_s=4e-5)
     p = operating_points([costs], np.array([1e6]), EngineLimits(), Classes.of([400.0], [60.0]), np.array([[0.02, 0.2]]))
