@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from fleet_cases import BUSY, random_stages
 from scipy.optimize import linprog
 
@@ -68,8 +69,9 @@ def test_the_optimum_is_that_of_the_whole_model(case, monkeypatch):
     assert outside >= 10
 
 
+@pytest.mark.parametrize("by_cuts", [True, False])
 @pytest.mark.parametrize("case", [random_stages, several_capacities, replicas])
-def test_cuts_and_tree_find_the_optimum_of_the_whole_model(case, monkeypatch):
+def test_cuts_and_tree_find_the_optimum_of_the_whole_model(case, by_cuts, monkeypatch):
     """With the tree, and, where cuts end first, without: no cut may be above what a fleet costs."""
     monkeypatch.setattr(benders, "BEST", 1)
     monkeypatch.setattr(benders, "MORE", 1)
@@ -80,16 +82,16 @@ def test_cuts_and_tree_find_the_optimum_of_the_whole_model(case, monkeypatch):
         model = FleetModel(problem, tables)
         compiled = model.compiled()
         expected = solve_compiled(compiled).objective
-        found = benders.solve(model, compiled, Settings(), None)
+        found = benders.solve(model, compiled, Settings(), None, by_cuts)
         if expected is None or found is None:  # no fleet, or one that cuts do not tell: others do
             assert found is None or found.x is None
             continue
         assert found.status == "optimal"
         assert found.objective == pytest.approx(expected, rel=1e-6, abs=1e-9)
         optima += 1
-        cuts += " 1 Benders" not in found.message
+        cuts += int(found.message.partition(" Benders")[0].rsplit(" ", 1)[-1]) if by_cuts else 0
     assert optima >= 20
-    assert cuts >= 10
+    assert cuts > optima or not by_cuts
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -104,19 +106,60 @@ def test_cuts_alone_prove_no_more_than_the_optimum(seed, monkeypatch):
         assert found.bound <= expected * (1 + 1e-7)
 
 
+def tight(model, compiled):
+    """The model with x ≤ n for every share, as the relaxation that Dantzig and Wolfe's columns give."""
+    x, p = model.x.columns, model.x.labels[2]
+    k = np.arange(len(x))
+    columns = np.concatenate([x, model.n.columns[p]])
+    rows = sp.csc_array((np.repeat([1.0, -1.0], len(k)), (np.tile(k, 2), columns)), (len(k), compiled.A.shape[1]))
+    return replace(
+        compiled, A=sp.csc_array(sp.vstack([compiled.A, rows])), row_names=[*compiled.row_names, *["within"] * len(k)],
+        row_lower=np.append(compiled.row_lower, np.full(len(k), -np.inf)),
+        row_upper=np.append(compiled.row_upper, np.zeros(len(k))),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [random_stages, several_capacities, replicas])
+def test_the_relaxation_is_that_with_every_share_within_its_counts_and_its_prices_bound_counts(case, monkeypatch):
+    """However few shares it begins with; and no cheaper fleet has more of a point than they leave."""
+    monkeypatch.setattr(benders, "BEST", 1)
+    monkeypatch.setattr(benders, "CLOSE", 1e-9)
+    higher = bounded = 0
+    for seed in range(40):
+        problem, tables = case(seed)
+        model = FleetModel(problem, tables)
+        compiled = model.compiled()
+        best, plain, literal = solve_compiled(compiled), relaxation(compiled), relaxation(tight(model, compiled))
+        search = benders._Search(benders.Tree(model, compiled, Settings()))
+        if best.x is None or None in (plain.bound, literal.bound) or search.cuts.mixed or not search.cuts.proper:
+            continue
+        if search.relaxation() is None:
+            continue
+        assert search.cost <= best.objective * (1 + 1e-9)
+        assert search.cost == pytest.approx(literal.bound, rel=2e-2)
+        higher += search.cost > plain.bound * (1 + 1e-6)
+        search.tree.usd = best.objective * (1 + 1e-6)
+        most = search.most()
+        assert (best.x[model.n.columns] <= most + 1e-6).all()
+        bounded += (most < compiled.upper[model.n.columns]).any()
+    assert higher >= 4
+    assert bounded >= 10
+
+
 def test_the_worth_of_room_is_at_least_what_a_linear_program_finds_and_close():
     rng = np.random.default_rng(0)
     gain, each = rng.uniform(0, 1, (6, 30)), rng.uniform(0, 1, (3, 6, 30))
     gain[rng.random(gain.shape) < 0.3] = 0.0
     third = np.full((3, 30), 1 / 3)
-    worth, mix = pools.worth_of_room(gain, each, third, np.zeros(30))
+    worth, mix, held = pools.worth_of_room(gain, each, third, np.zeros(30))
     best = np.array([
         -linprog(-gain[:, p], A_ub=each[:, :, p], b_ub=np.ones(3), bounds=(0, 1)).fun for p in range(30)
     ])  # fmt: skip
     np.testing.assert_allclose(mix.sum(axis=0), 1.0)
     assert (worth >= best * (1 - 1e-9)).all()
     assert (worth <= best * 1.15).all()
-    rough, _ = pools.worth_of_room(gain, each, third, np.full(30, np.median(worth)))
+    np.testing.assert_allclose((gain * held).sum(axis=0), worth)
+    rough, _, _ = pools.worth_of_room(gain, each, third, np.full(30, np.median(worth)))
     assert (rough >= best * (1 - 1e-9)).all()
     assert ((rough <= np.median(worth)) | (rough == worth)).all()
 

@@ -1,12 +1,17 @@
-"""Benders cuts on how many deployments there are: programs on counts alone, whose cuts hold for all points.
+"""Tight relaxation of fleets, and Benders cuts on how many deployments there are, both of all points.
 
-A fleet is counts n and shares x. At prices y of the rows that shares are in, what the shares cost is at least
+A fleet is counts n and shares x. The relaxation forgets that a deployment carries no more than all of a
+demand: rows x_wp ≤ n_p (`_Program.separate`). With `capacities` they say what any numbers of whole deployments carry
+together, so that the relaxation with them is that of Dantzig and Wolfe, whose columns are all loads of one deployment.
+It is solved on few points and shares, to which prices add those that pay.
+
+At prices y of the rows that shares are in, what the shares cost is at least
 
     φ(n) ≥ b·y + Σ_s min(0, c_s − yᵀA_s)·u_s − Σ_p K_p(y)·n_p,   K_p the most that one *whole* deployment of p can save,
 
 a fractional knapsack (`pools.worth_of_room`): a cut that holds for every fleet, whatever program y is from. The master
 problem finds the cheapest counts that keep all cuts and the rows that only counts are in; its optimum bounds every
-fleet. At its counts a linear program on few points S says whether they can carry the requests, and if not, at which
+fleet. At its counts a linear program on few points says whether they can carry the requests, and if not, at which
 prices: it adds τ·D to the counts, D those of a fleet that can, with the least τ, so that the cut is where the way to D
 enters what can carry the requests (Conforti and Wolsey 2019, *"Facet" separation with one linear program*). At first
 only the sums N_g over the points of one machine set, model and stage are whole, of which there are few; then all n_p.
@@ -25,7 +30,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from formulations.fleet.making import Choice
-from formulations.fleet.methods.columns import on_all
 from formulations.fleet.methods.pools import Tree, Whole, worth_of_room
 from formulations.fleet.model import FleetModel
 from formulations.fleet.points import nondominated
@@ -36,9 +40,13 @@ from optmodels.solver.session import Session
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-BEST = 3  # cheapest points of every demand and stage in the first S
+SEPARATIONS = 6  # runs of the relaxation with more rows x ≤ n before prices are looked at again
+CUTS = 300  # such rows that enter at once
+VIOLATED = 1e-6  # of such a row
+ROUGH, CLOSE = 1e-2, 1e-4  # relative, what points outside may add to a relaxation without and with these rows
+BEST = 3  # cheapest points of every demand, stage and model in the first S
 MORE = 60  # points that enter S at once
-ROOT_ROUNDS = 30  # of the relaxation, then the cuts go on
+ROOT_ROUNDS = 60  # of the relaxation
 EQUAL = 1e-7  # relative, of costs
 SAFE = 1e-9  # relative, by which cuts are looser than computed
 CARRIES = 1e-3  # deployments of a point that D counts
@@ -46,7 +54,7 @@ DEAR = 30.0  # times the cost of D: what τ = 1 costs
 FIRST_GAP, LEAST_GAP = 1e-4, 1e-5  # relative, of master problems: of the first, and as soon as its counts can carry
 PARTS = {"cuts": 2, "tree": 1}  # of the time
 NEARLY = 1e-3  # τ up to which counts are worth a look by the tree
-ROUNDING_S = 2.0  # for the best fleet of the relaxation's points
+ROUNDING_S = 5.0  # for the best fleet of the relaxation's points
 
 
 class _Cuts:
@@ -75,19 +83,44 @@ class _Cuts:
         self.price = np.zeros(self.G)
         self.price[self.group] = self.usd
         self.mix = np.full((len(self.each), self.P), 1.0 / len(self.each))
+        self.full = np.minimum(self.each.sum(axis=1), 1.0)  # (Q, P), S of the rows of capacities
+        self.columns, self.rows = sp.csc_array(A), A
+        self.of_share_point = np.full(A.shape[1], -1)
+        self.of_share_point[m.x.columns] = m.x.labels[2]
+        self.of_count, self.of_share = (np.full(A.shape[1], -1) for _ in range(2))
+        self.of_count[m.n.columns], self.of_share[m.x.columns] = m.n.labels[1], m.x.labels[2]
+        self.own = np.argsort(self.of_row, kind="stable")  # rows by point
+        self.start = np.searchsorted(self.of_row[self.own], np.arange(self.P + 1))
+        self.entry = np.full((self.W, self.P), -1)
+        self.entry[m.x.labels[1], m.x.labels[2]] = np.arange(len(m.x.columns))
 
     def cut(self, y: Array) -> tuple[float, Array]:
-        """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows."""
+        """b·y + what columns without a point may take from it, and K (P,), at prices of the linking rows.
+
+        `held` are the shares that each of those deployments would have, (W, P).
+        """
         y = np.where(((y > 0) & np.isinf(self.low)) | ((y < 0) & np.isinf(self.high)), 0.0, y)
         m = self.model
         reduced = self.cost - self.of_shares.T @ y
         gain = np.zeros((self.W, self.P))
         gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
-        worth, self.mix = worth_of_room(gain, self.each, self.mix, np.zeros(self.P))
+        self.gain = gain
+        worth, self.mix, self.held = worth_of_room(gain, self.each, self.mix, np.zeros(self.P))
         sides = np.where(y > 0, self.low, np.where(y < 0, self.high, 0.0)) * y
         free = np.minimum(reduced[m.s.columns], 0.0) * self.compiled.upper[m.s.columns]
         least = float(sides.sum() + free.sum()) - SAFE * float(np.abs(sides).sum() + np.abs(free).sum())
         return least, worth * (1 + SAFE)
+
+    def only_value(self, y: Array) -> float:
+        """y·b of the rows that only counts are in."""
+        low, high = self.compiled.row_lower[self.only_counts], self.compiled.row_upper[self.only_counts]
+        y = np.where(((y > 0) & np.isinf(low)) | ((y < 0) & np.isinf(high)), 0.0, y)
+        return float((np.where(y > 0, low, np.where(y < 0, high, 0.0)) * y).sum())
+
+    def shares(self, points: Index, any_: bool = False) -> Index:
+        """Entries of x that deployments of these points would have at the last prices, or any that gain."""
+        found = self.entry[:, points][(self.gain if any_ else self.held)[:, points] > 0]
+        return found[found >= 0]
 
 
 class _Program:
@@ -185,6 +218,157 @@ class _Program:
         return np.clip(x, self.cuts.compiled.lower, self.cuts.compiled.upper)
 
 
+class _Relaxation:
+    """The relaxation on few points and few of their shares, to which prices add others, and rows x ≤ n.
+
+    Rows of the model may be broken at `dear` USD/h.
+    """
+
+    def __init__(self, cuts: _Cuts, dear: float, settings: Settings) -> None:
+        self.cuts = cuts
+        c, m = cuts.compiled, cuts.model
+        self.L = len(cuts.linking)
+        rows = np.concatenate([cuts.linking, cuts.only_counts])
+        self.at_row, self.at_column = np.full(c.A.shape[0], -1), np.full(c.A.shape[1], -1)
+        self.at_row[rows] = np.arange(len(rows))
+        self.sums = len(rows) + np.arange(cuts.G)
+        low = np.append(c.row_lower[rows], np.zeros(cuts.G))
+        high = np.append(c.row_upper[rows], np.full(cuts.G, np.inf))
+        least, most = np.flatnonzero(np.isfinite(low[: len(rows)])), np.flatnonzero(np.isfinite(high[: len(rows)]))
+        index, signs = np.concatenate([least, most]), np.repeat([1.0, -1.0], [len(least), len(most)])
+        self.spare = np.arange(len(index))
+        spare = sp.csc_array((signs, (index, self.spare)), shape=(len(low), len(index)))
+        free = np.zeros(len(index))
+        self.session = Session(None, settings)
+        self.session.load(free + dear, spare, low, high, free, free + np.inf)
+        self.dear = dear
+        self.inside = np.zeros(cuts.P, dtype=bool)
+        self.there, self.strong = (np.zeros(len(m.x.columns), dtype=bool) for _ in range(2))  # x_wp; its row `within`
+        self._add(m.s.columns)
+
+    def _add(self, columns: Index) -> None:
+        """Columns of the model, with what the rows there are have of them."""
+        cuts, c = self.cuts, self.cuts.compiled
+        part = cuts.columns[:, columns].tocoo()
+        at = self.at_row[part.row]
+        point = cuts.of_count[columns]
+        counts = np.flatnonzero(point >= 0)
+        rows = np.concatenate([at[at >= 0], self.sums[cuts.group[point[counts]]]])
+        places = np.concatenate([part.col[at >= 0], counts])
+        values = np.concatenate([part.data[at >= 0], np.ones(len(counts))])
+        A = sp.csc_array((values, (rows, places)), shape=(self.session.rows, len(columns)))
+        cost, upper = cuts.cost[columns].copy(), c.upper[columns].copy()
+        upper[cuts.of_share[columns] >= 0] = np.inf  # the rows bound them, with prices
+        upper[counts] = np.inf
+        self.at_column[columns] = self.session.columns + np.arange(len(columns))
+        self.session.add_columns(cost, c.lower[columns], upper, A)
+
+    def enter(self, points: Index, shares: Index) -> bool:
+        """Points and shares of these, entries of x, from now on; whether any is new."""
+        cuts, m, c = self.cuts, self.cuts.model, self.cuts.compiled
+        points, shares = points[~self.inside[points]], shares[~self.there[shares]]
+        if len(points):
+            self.inside[points] = True
+            own = np.concatenate([cuts.own[cuts.start[p] : cuts.start[p + 1]] for p in points.tolist()])
+            self.at_row[own] = self.session.rows + np.arange(len(own))
+            self.session.add_rows(c.row_lower[own], c.row_upper[own], sp.csr_array((len(own), self.session.columns)))
+        self.there[shares] = True
+        self._add(np.concatenate([m.n.columns[points], m.x.columns[shares]]))
+        return len(points) + len(shares) > 0
+
+    def separate(self) -> bool:
+        """Add the rows x_wp ≤ n_p that the last solution breaks most; whether there are any.
+
+        A fleet of whole deployments keeps them: where x_wp is not 0, x_wp ≤ 1 ≤ n_p. The relaxation forgets them,
+        though with `capacities` they say all of it: that no deployment carries more than all of a demand.
+        """
+        m = self.cuts.model
+        e = np.flatnonzero(self.there & ~self.strong)
+        p = m.x.labels[2][e]
+        x, n = self.at_column[m.x.columns[e]], self.at_column[m.n.columns[p]]
+        over = self.value[x] - self.value[n]
+        worst = np.argsort(-over, kind="stable")[: min(CUTS, int((over > VIOLATED).sum()))]
+        k = len(worst)
+        if not k:
+            return False
+        parts = np.repeat([1.0, -1.0], k), (np.tile(np.arange(k), 2), np.append(x[worst], n[worst]))
+        A = sp.csr_array(parts, shape=(k, self.session.columns))
+        self.session.add_rows(np.full(k, -np.inf), np.zeros(k), A)
+        self.strong[e[worst]] = True
+        return True
+
+    def restricted(self, points: Index) -> tuple[Compiled, Index]:
+        """The model on some points, on the shares and rows `within` that are here; and its columns in the model."""
+        cuts, m, c = self.cuts, self.cuts.model, self.cuts.compiled
+        mine = np.zeros(cuts.P + 1, dtype=bool)
+        mine[points], mine[-1] = True, True
+        here = (self.at_column >= 0) & mine[np.maximum(cuts.of_count, cuts.of_share_point)]
+        columns, rows = np.flatnonzero(here), np.flatnonzero(mine[cuts.of_row])
+        at = np.full(len(here), -1)
+        at[columns] = np.arange(len(columns))
+        e = np.flatnonzero(self.strong & mine[m.x.labels[2]])
+        k = len(e)
+        within = sp.csr_array(
+            (
+                np.repeat([1.0, -1.0], k),
+                (np.tile(np.arange(k), 2), np.concatenate([at[m.x.columns[e]], at[m.n.columns[m.x.labels[2][e]]]])),
+            ),
+            shape=(k, len(columns)),
+        )
+        A = sp.vstack([cuts.rows[rows][:, columns], within])
+        low, high = np.append(c.row_lower[rows], np.full(k, -np.inf)), np.append(c.row_upper[rows], np.zeros(k))
+        return Compiled(
+            c.costs[:, columns],
+            c.offsets,
+            c.signs,
+            sp.csc_array(A),
+            low,
+            high,
+            c.lower[columns],
+            c.upper[columns],
+            c.integer[columns],
+            [f"x[{j}]" for j in range(len(columns))],
+            [f"row[{i}]" for i in range(len(low))],
+        ), columns
+
+    def solve(self, left: float | None, rounds: int) -> bool:
+        """Run, with rows `within` that are broken; whether it was solved to its end."""
+        for k in range(rounds + 1):
+            if self.session.run(left) != "optimal":
+                return False
+            self.value = self.session.values()
+            if k == rounds or not self.separate():
+                break
+        duals = self.session.row_duals()
+        self.y, self.of_sums = duals[: self.L], duals[self.sums]
+        self.of_counts = duals[self.L : self.L + len(self.cuts.only_counts)]
+        cuts, m = self.cuts, self.cuts.model
+        own = np.zeros_like(cuts.mix)
+        if "capacities" in m.families and len(m.rows("capacities")):
+            _, p, q = m.rows("capacities").labels
+            at = self.at_row[m.positions("capacities")]
+            some = at >= 0
+            own[q[some], p[some]] = np.maximum(-duals[at[some]], 0.0) / cuts.full[q[some], p[some]]
+            total = own.sum(axis=0)
+            cuts.mix[:, total > 0] = own[:, total > 0] / total[total > 0]
+        return True
+
+    @property
+    def counts(self) -> Array:
+        """Of all points, (P,)."""
+        n, p = np.zeros(self.cuts.P), np.flatnonzero(self.inside)
+        n[p] = np.maximum(self.value[self.at_column[self.cuts.model.n.columns[p]]], 0.0)
+        return n
+
+    def as_relaxed(self) -> Relaxed:
+        """The last solution and its prices on all columns and rows of the model."""
+        x, y = np.zeros(len(self.at_column)), np.zeros(len(self.at_row))
+        duals = self.session.row_duals()
+        x[self.at_column >= 0] = self.value[self.at_column[self.at_column >= 0]]
+        y[self.at_row >= 0] = duals[self.at_row[self.at_row >= 0]]
+        return Relaxed(None, x, None, y)
+
+
 class _Search:
     """Cuts, and what they prove; the best fleet is the tree's."""
 
@@ -195,6 +379,7 @@ class _Search:
         self.worth: list[Array] = []
         self.gap = FIRST_GAP
         self.suggested: set[bytes] = set()
+        self.cost, self.reduced = -math.inf, np.zeros(self.cuts.P)
 
     def stopped(self) -> bool:
         """Whether the time is out, the call was stopped, or the gap is reached."""
@@ -224,39 +409,55 @@ class _Search:
         self.worth.append(worth)
         return least
 
-    def relaxation(self) -> _Program | None:
-        """The linear relaxation, solved on points beside which no other pays; None where it is not solved."""
+    def relaxation(self) -> _Relaxation | None:
+        """The relaxation with rows x ≤ n, solved beside what does not pay; None where it is not solved."""
         cuts, m = self.cuts, self.cuts.model
         with np.errstate(invalid="ignore"):
             usd = np.where(np.isfinite(m.tables.load), m.tables.load * cuts.usd, np.inf)
-        stage = m.tables.points.stage
-        chosen = np.zeros(cuts.P, dtype=bool)
-        for k in np.unique(stage):
-            mine = np.flatnonzero(stage == k)
-            best = mine[np.argsort(usd[:, mine], axis=1, kind="stable")[:, :BEST]]
-            chosen[best[np.isfinite(np.take_along_axis(usd, best, axis=1))]] = True
+        kinds = np.column_stack([m.tables.points.stage, m.tables.points.model])
         dear = 10.0 * (1.0 + float(np.abs(cuts.cost @ cuts.compiled.upper)))
         dear = min(dear, 1e3 * (self.tree.usd if math.isfinite(self.tree.usd) else dear))
+        program = _Relaxation(cuts, dear, self.plain())
+        for kind in np.unique(kinds, axis=0):
+            mine = np.flatnonzero((kinds == kind).all(axis=1))
+            best = mine[np.argsort(usd[:, mine], axis=1, kind="stable")[:, :BEST]]
+            shares = cuts.entry[np.arange(cuts.W)[:, None], best]
+            program.enter(np.unique(best[shares >= 0]), np.unique(shares[shares >= 0]))
+        tight = False
         for _ in range(ROOT_ROUNDS):
-            at = np.flatnonzero(chosen)
-            program = _Program(cuts, at, None, dear, cuts.group, self.plain())
-            if self.stopped() or not program.solve(None, self.left()):
+            if self.stopped() or not program.solve(self.left(), SEPARATIONS if tight else 0):
                 return None
             self.tree.nodes += 1
-            self.add(program)
-            of_counts = cuts.usd - cuts.of_counts.T @ program.y[len(cuts.linking) :]
-            less = np.minimum(of_counts - self.worth[-1], 0.0) * cuts.compiled.upper[m.n.columns]
-            reduced = np.where(chosen, 0.0, less)
-            broken = float(program.value[len(program.columns) :].sum())
+            least, worth = cuts.cut(program.y)
+            reduced = cuts.usd - cuts.of_counts.T @ program.of_counts - worth
+            less = np.minimum(reduced, 0.0) * cuts.compiled.upper[m.n.columns]
+            broken = float(program.value[program.spare].sum())
             cost = program.session.objective
-            if reduced.sum() >= -1e-4 * abs(cost) and broken <= 1e-7:
+            if tight:
+                self.least.append(least)
+                self.worth.append(worth)
+                bound = least + float(less.sum()) + float(cuts.compiled.offsets[0])
+                bound += float(cuts.only_value(program.of_counts))
+                if bound > self.cost:
+                    self.cost, self.reduced = bound, np.maximum(reduced, 0.0)
+                    self.tree.proved = max(self.tree.proved, bound)
+            enter = np.argsort(less, kind="stable")[:MORE]
+            enter = enter[less[enter] < 0]
+            done = float(less.sum()) >= -(CLOSE if tight else ROUGH) * abs(cost) and broken <= 1e-7
+            if done and tight:
                 return program
-            enter = np.argsort(reduced, kind="stable")[:MORE]
-            enter = enter[reduced[enter] < 0]
-            if not len(enter):
-                return None  # rows are broken at any price: no fleet, which others prove
-            chosen[enter] = True
+            tight |= done
+            if not program.enter(enter, cuts.shares(enter)) and not program.enter(enter, cuts.shares(enter, True)):
+                if tight and not done:
+                    return None if broken > 1e-7 else program
+                tight = True
         return None
+
+    def on_points(self, root: _Relaxation) -> _Program | None:
+        """The plain relaxation with all shares of those points of `root` that a better fleet may have."""
+        at = np.flatnonzero(root.inside & ((self.most() > 0) | (root.counts > 0)))
+        program = _Program(self.cuts, at, None, root.dear, self.cuts.group, self.plain())
+        return program if program.solve(None, self.left()) else None
 
     def master(self, whole: bool) -> Report:
         """The cheapest counts within all cuts and rows of counts; `whole`: each, else only the sums of groups.
@@ -265,7 +466,8 @@ class _Search:
         """
         cuts = self.cuts
         K = np.array(self.worth)
-        places = [np.flatnonzero(cuts.group == g) for g in range(cuts.G)]
+        bounds = self.most()
+        places = [np.flatnonzero((cuts.group == g) & (bounds > 0)) for g in range(cuts.G)]
         self.kept = np.concatenate([p[nondominated(-K[:, p].T)] for p in places])
         kept, G = self.kept, cuts.G
         size = np.maximum(np.abs(np.array(self.least)), K.max(axis=1, initial=0.0)) + 1e-300
@@ -280,7 +482,7 @@ class _Search:
             of_cost,
         ])  # fmt: skip
         c, offset = cuts.compiled, float(cuts.compiled.offsets[0])
-        most = np.bincount(cuts.group, c.upper[cuts.model.n.columns], G)
+        most = np.bincount(cuts.group, bounds, G)
         with np.errstate(divide="ignore", invalid="ignore"):
             afford = np.where(cuts.price > 0, np.floor((self.tree.usd - offset) * (1 + SAFE) / cuts.price), np.inf)
         most = np.minimum(most, afford)
@@ -366,17 +568,31 @@ class _Search:
             self.suggested.add(amounts.tobytes())
             self.tree.suggest(amounts)
 
-    def best_of(self, points: Index) -> None:
-        """The best fleet of some points, as far as it is found in little time."""
-        m, left = self.cuts.model, self.tree.left()
-        part = FleetModel(m.problem, m.tables.restricted(points))
+    def best_of(self, program: _Relaxation, points: Index) -> None:
+        """The best fleet of some points and the shares that a program has of them, as far as little time finds it."""
+        part, columns = program.restricted(points)
+        left = self.tree.left()
         seconds = ROUNDING_S if left is None else min(ROUNDING_S, left / 4)
-        report = solve_compiled(part.compiled(), replace(self.plain(), gap=self.tree.settings.gap, time_limit=seconds))
+        report = solve_compiled(part, replace(self.plain(), gap=self.tree.settings.gap, time_limit=seconds))
         if report.x is not None:
-            self.tree.start(on_all(part.choice(report.x), points, m.tables))
+            x = np.zeros(len(program.at_column))
+            x[columns] = report.x
+            self.take(x)
+
+    def most(self) -> Array:
+        """Deployments of every point that a better fleet may have, at most, (P,)."""
+        most = self.cuts.compiled.upper[self.cuts.model.n.columns]
+        room = self.tree.usd - self.cost
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fits = np.floor(room / self.reduced * (1 + 1e-6) + 1e-6)
+        return (
+            np.where(self.reduced > 1e-6 * self.cuts.usd, np.minimum(most, fits), most) if np.isfinite(room) else most
+        )
 
 
-def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice | None) -> Report | None:
+def solve(
+    m: FleetModel, compiled: Compiled, settings: Settings, first: Choice | None, by_cuts: bool = True
+) -> Report | None:
     """The cheapest fleet on all points, or the best within the limits of time and gap, by cuts and tree in turns.
 
     The cuts prove what the tree is long about; the tree finds fleets, first at the numbers that cuts leave.
@@ -386,6 +602,7 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice |
         compiled: its arrays.
         settings: limits.
         first: a choice in hand.
+        by_cuts: with cuts, which pay where programs are large; else the tree alone.
 
     Returns:
         None where there are costs or rows that no cut knows, or where the relaxation is not solved.
@@ -400,8 +617,13 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice |
         root = search.relaxation()
         if root is None:
             return tree.report(cancelled(), "stopped in the relaxation") if search.stopped() else None
-        search.best_of(np.flatnonzero(root.counts >= CARRIES))
-        turns = {"tree": tree.search(root.as_relaxed()), "cuts": search.search(root)}
+        search.best_of(root, np.flatnonzero(root.counts >= CARRIES))
+        plain = search.on_points(root) if by_cuts else None
+        relaxed = root.as_relaxed() if plain is None else plain.as_relaxed()
+        tree.whole.most = search.most()
+        if plain is None:  # where programs are small, rows that the tree's bounds gain by more than its programs lose
+            tree.whole.within = root.strong.copy()
+        turns = {"tree": tree.search(relaxed)} | ({} if plain is None else {"cuts": search.search(plain)})
         spent = dict.fromkeys(turns, 0.0)
         while "tree" in turns:  # where it ends nothing is open
             turn = min(turns, key=lambda k: spent[k] / PARTS[k])
@@ -410,4 +632,5 @@ def solve(m: FleetModel, compiled: Compiled, settings: Settings, first: Choice |
                 del turns[turn]
             spent[turn] += time.perf_counter() - began
         stopped = cancelled()
-    return tree.report(stopped, f"branch and bound on pools and {len(search.least)} Benders cuts")
+    cuts = f" and {len(search.least)} Benders cuts" if by_cuts else ""
+    return tree.report(stopped, f"branch and bound on pools{cuts}")

@@ -350,8 +350,8 @@ def _one_part(
             clock = time.perf_counter()
             model = FleetModel(problem, tables)
             compiled = model.compiled()
-            by_cuts = by_pools and pairs > MANY_PAIRS_APART
-            report = benders.solve(model, compiled, settings(), first) if by_cuts else None
+            by_cuts = pairs > MANY_PAIRS_APART
+            report = benders.solve(model, compiled, settings(), first, by_cuts) if by_pools else None
             if report is None:
                 found_first, all_points = _of_the_relaxation(model, compiled, replace(settings(), on_event=None), log)
                 first = _cheaper(problem, tables, first, found_first)

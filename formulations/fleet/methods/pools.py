@@ -82,6 +82,7 @@ class Whole:
         load = np.where(np.isfinite(tables.each_load), tables.each_load, 0.0)
         self.each = load * tables.rates[0][None, :, None]  # (Q, W, P)
         self.mix = np.full((len(load), self.P), 1.0 / len(load))
+        self.within = np.zeros(len(m.x.columns), dtype=bool)  # shares with a row x_wp ≤ n_p in linear programs
 
     def learn(self, duals: Array) -> None:
         """Mix the capacities of every point as duals of all rows do."""
@@ -104,8 +105,7 @@ class Whole:
             full, costs=full.costs[:, columns], A=full.A.tocsr()[rows][:, columns].tocsc(),
             row_lower=full.row_lower[rows], row_upper=full.row_upper[rows], lower=full.lower[columns],
             upper=full.upper[columns], integer=full.integer[columns],
-            column_names=[full.column_names[j] for j in columns.tolist()],
-            row_names=[full.row_names[i] for i in rows.tolist()],
+            column_names=["x"] * len(columns), row_names=["row"] * len(rows),
         )  # fmt: skip
         found = np.zeros_like(x)
         try:
@@ -134,7 +134,7 @@ class Whole:
             dearest = np.where(gain > 0, gain / mixed, 0.0).max(axis=0, initial=0.0)
         open_ = np.flatnonzero((dearest > unit * (1 - 1e-9)) & ~inside)
         if len(open_):
-            worth, self.mix[:, open_] = worth_of_room(
+            worth, self.mix[:, open_], _ = worth_of_room(
                 gain[:, open_], self.each[:, :, open_], self.mix[:, open_], unit[open_] * (1 - 1e-9)
             )
             cost[open_] = unit[open_] - worth * (1 + 1e-9)
@@ -142,7 +142,7 @@ class Whole:
         return np.minimum(cost, 0.0) * self.most, cost
 
 
-def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[Array, Array]:
+def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[Array, Array, Array]:
     """The most that one deployment of every point can gain, at most: max Σ_w gain·x, Σ_w each_q·x ≤ 1, 0 ≤ x ≤ 1.
 
     Any mixture of the capacities gives a knapsack that allows more; better ones weigh what the last overfilled.
@@ -154,9 +154,9 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
         enough: a worth that need not be less, (P,).
 
     Returns:
-        The worth (P,), and the mixture that it is for (Q, P).
+        The worth (P,), the mixture that it is for (Q, P), and the shares that have it (W, P).
     """
-    best, kept = np.full(gain.shape[1], np.inf), mix.copy()
+    best, kept, held = np.full(gain.shape[1], np.inf), mix.copy(), np.zeros_like(gain)
     on = np.arange(gain.shape[1])  # points that are weighed further
     for _ in range(ROUNDS):
         load = np.einsum("qp,qwp->wp", mix, each)
@@ -171,7 +171,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
         x[gain <= 0] = 0.0
         worth = (gain * x).sum(axis=0)
         less = worth < best[on]
-        kept[:, on[less]], best[on[less]] = mix[:, less], worth[less]
+        kept[:, on[less]], best[on[less]], held[:, on[less]] = mix[:, less], worth[less], x[:, less]
         used = np.einsum("qwp,wp->qp", each, x)
         further = (used.max(axis=0, initial=0.0) > 1 + 1e-9) & (best[on] > enough[on])
         if not further.any():
@@ -179,7 +179,7 @@ def worth_of_room(gain: Array, each: Array, mix: Array, enough: Array) -> tuple[
         on, gain, each = on[further], gain[:, further], each[:, :, further]
         mix = mix[:, further] * np.exp(np.clip(used[:, further] - 1.0, -1.0, 1.0)) + 1e-9
         mix = mix / mix.sum(axis=0)
-    return best, kept
+    return best, kept, held
 
 
 class _Few:
@@ -199,13 +199,20 @@ class _Few:
         self.n = at[whole.model.n.columns[chosen]]  # of the deployments of the chosen
         self.N = n + np.arange(G)
         sums = sp.csr_array((np.ones(len(chosen)), (whole.group[chosen], self.n)), shape=(G, n))
-        parts: Any = [[sp.csr_array(full.A.tocsr()[self.rows][:, self.columns]), None], [sums, -sp.eye_array(G)]]
+        e = np.flatnonzero(whole.within & self.inside[whole.model.x.labels[2]])  # x ≤ n that a relaxation needed
+        x, count = at[whole.model.x.columns[e]], at[whole.model.n.columns[whole.model.x.labels[2][e]]]
+        k = np.arange(len(e))
+        within = sp.csr_array((np.repeat([1.0, -1.0], len(e)), (np.tile(k, 2), np.append(x, count))), shape=(len(e), n))
+        parts: Any = [[sp.csr_array(full.A.tocsr()[self.rows][:, self.columns]), None], [within, None],
+                      [sums, -sp.eye_array(G)]]  # fmt: skip
         A = sp.csc_array(sp.block_array(parts))
         zeros = np.zeros(G)
+        own_low = np.append(full.row_lower[self.rows], np.full(len(e), -np.inf))
+        own_high = np.append(full.row_upper[self.rows], np.zeros(len(e)))
         of_group = np.bincount(whole.group, whole.most, G)
         self.part = Compiled(
             np.append(full.costs[0][self.columns], zeros)[None], full.offsets[:1], full.signs[:1], A,
-            np.append(full.row_lower[self.rows], zeros), np.append(full.row_upper[self.rows], zeros),
+            np.append(own_low, zeros), np.append(own_high, zeros),
             np.append(full.lower[self.columns], zeros), np.append(full.upper[self.columns], of_group),
             np.zeros(n + G, dtype=bool), [], [],
         )  # fmt: skip
