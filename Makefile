@@ -1,5 +1,5 @@
-# One command from a fresh clone: `make demo` or `make test`. Needs Python 3.11+ and git, nothing else.
-PYTHON ?= python3.11
+# One command from a fresh clone: `make demo` or `make test`. Needs Python 3.11, 3.12 or 3.13 and git, nothing else.
+PYTHON ?= $(firstword $(foreach version,3.11 3.12 3.13,$(shell command -v python$(version) 2>/dev/null)) python3)
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := instances/cost_efficiency/table_ix/batch-budget-2.0.yaml \

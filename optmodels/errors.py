@@ -19,7 +19,7 @@ class Mistake:
     """One thing wrong in a user's input.
 
     Attributes:
-        file: The file as the user named it (None for objects made in Python).
+        file: The file as the user named it (None for objects made in Python and for arguments).
         path: Where inside the file, e.g. ``slo.ttft_s`` or ``pool.machines[2].gpu``.
         value: The offending value (None when something is missing).
         expected: What would have been right, unit included.
@@ -35,10 +35,9 @@ class Mistake:
     hint: str | None = None
 
     def __str__(self) -> str:
-        where = printable(self.file or "<input>", 400)
-        if self.line is not None:
-            where += f":{self.line}"
-        text = f"{where}: {printable(self.path, 400) or '(top level)'}: "
+        line = "" if self.line is None else f":{self.line}"
+        text = "" if not self.file else f"{printable(self.file, 400)}{line}: "
+        text += f"{printable(self.path, 400) or '(top level)'}: "
         text += "missing" if self.value is None else f"got {shorten(self.value)}"
         text += f"; expected {printable(self.expected, 2000)}"
         return text + (f" ({printable(self.hint, 400)})" if self.hint else "")
@@ -130,16 +129,15 @@ def did_you_mean(value: object, known: Iterable[str], cutoff: float = 0.6, most:
     return f"did you mean {' or '.join(near)}?" if near else None
 
 
-def one_of(path: str, value: object, known: Iterable[str], *, hint: bool = False) -> None:
-    """Refuse a value that is none of the known ones; with `hint`, suggest the nearest.
+def one_of(path: str, value: object, known: Iterable[str]) -> None:
+    """Refuse a value that is none of the known ones, and suggest the nearest.
 
     Raises:
         InputError: it is none of them.
     """
     names = list(known)
     if value not in names:
-        near = did_you_mean(value, names) if hint else None
-        raise InputError(Mistake(None, path, value, f"one of {', '.join(names)}", hint=near))
+        raise InputError(Mistake(None, path, value, f"one of {', '.join(names)}", hint=did_you_mean(value, names)))
 
 
 class Mistakes(list[Mistake]):

@@ -256,7 +256,7 @@ class Formulation:
         Raises:
             InputError: unknown name.
         """
-        one_of("method", name, self.methods, hint=True)
+        one_of("method", name, self.methods)
         return self.methods[name]
 
 
@@ -316,7 +316,7 @@ def get(name: str) -> Formulation:
     if name not in found and (folder := _not_installed(str(name))) is not None:
         expected = f"the name of an installed formulation: pip install -e {folder}"
         raise InputError(Mistake(None, "formulation", name, expected))
-    one_of("formulation", name, sorted(found), hint=True)
+    one_of("formulation", name, sorted(found))
     loaded: Formulation = found[name].load()
     added = {e.name.removeprefix(f"{name}."): e.load() for e in _added_methods() if e.name.startswith(f"{name}.")}
     titles = {k: (method.__doc__ or "").partition("\n")[0] for k, method in added.items()}

@@ -51,7 +51,7 @@ def reference(name: str) -> str:
     Raises:
         InputError: unknown formulation.
     """
-    one_of("formulation", name, formulation.names(), hint=True)
+    one_of("formulation", name, formulation.names())
     form = formulation.get(name)
     sections = _sections(form.problem)
     lines = [

@@ -36,7 +36,7 @@ def schema(name: str) -> dict[str, Any]:
         return _written(name)
     if name == CURRENT:
         return _current()
-    one_of("schema", name, names(), hint=True)
+    one_of("schema", name, names())
     form = formulation.get(name)
     body = form.problem.model_json_schema(by_alias=True, mode="validation")
     return {"$schema": DIALECT} | body | {"title": f"optmodels instance: {form.title}"}

@@ -161,6 +161,8 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     short = labels((r["plan"] for r in rows), 60)
     for cell in rows:
         cell["plan"] = short[cell["plan"]] or NOTHING
+    if len({r["plan"] for r in rows}) == 1:
+        return None  # of one colour
     colour, what = _colour([r["family"] for r in rows]), "strategy"
     plans = list(dict.fromkeys(r["plan"] for r in rows if r["plan"] != NOTHING))
     if len({r["family"] for r in rows} - {NOTHING}) == 1 and len(plans) <= len(SERIES):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from formulations.cost_efficiency.model import Pieces, model_data, planned
+from formulations.cost_efficiency.model import Pieces, model_data, planned, progress, stated, tokens_per_usd
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -83,11 +83,11 @@ def literal(problem: CostEfficiency, tables: CostTables, options: Options) -> Ou
     began = time.perf_counter()
     model = build_literal(problem, tables)
     left = None if options.time_limit is None else max(0.1, options.time_limit - (time.perf_counter() - began))
-    settings = Settings(left, options.gap, options.seed, on_event=options.on_event)
+    settings = Settings(left, options.gap, options.seed, on_event=progress(options))
     solved, seconds, size = solve_model(model, settings)
     plan = None
     if solved.x is not None:
         chosen = max(model.C, key=lambda c: model.z[c].value)
         plan = planned(tables, chosen)
-    bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
-    return Outcome(solved.status, plan, bound, solved.limit, seconds, size, {"solver": solved.message}, solved.events)
+    bound, events = tokens_per_usd(solved.bound), tuple(map(stated, solved.events))
+    return Outcome(solved.status, plan, bound, solved.limit, seconds, size, {"solver": solved.message}, events)

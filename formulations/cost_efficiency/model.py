@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ from formulations.cost_efficiency.making import make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.formulation import Options
 from optmodels.model import Family, Model, Rows, Terms, Variable, at_least, at_most, equal
 from optmodels.serving.points import Array, Index, in_memory, linearise, optimise
+from optmodels.solver.highs import Event
 
 MIN_PIECE = 1e-7  # α-width below which a chord's slope is rounding noise; leaving it out moves nothing above 1e-7
 
@@ -238,6 +241,22 @@ def extract(block: Any, tables: CostTables) -> CostPlan:
     """The plan of a solved block; `tables` are those it was built on."""
     chosen = max(block.z, key=lambda c: block.z[c].value)
     return planned(tables, chosen, block.a[chosen].value)
+
+
+def tokens_per_usd(usd_per_million: float | None) -> float | None:
+    """What the document states of what the models minimise; None for no cost, or none known."""
+    return 1e6 / usd_per_million if usd_per_million and usd_per_million > 0 else None
+
+
+def progress(options: Options) -> Callable[[Event], None] | None:
+    """Who is told of progress, in tokens per USD."""
+    tell = options.on_event
+    return None if tell is None else lambda event: tell(stated(event))
+
+
+def stated(event: Event) -> Event:
+    """A solver's event in tokens per USD."""
+    return replace(event, objective=tokens_per_usd(event.objective), bound=tokens_per_usd(event.bound))
 
 
 def planned(tables: CostTables, candidate: int, alpha: float | None = None) -> CostPlan:

@@ -14,7 +14,7 @@ from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
 from optmodels.reporting.sources import at_most, compared_lines, source_entries, source_lines
-from optmodels.reporting.text import plain, titled
+from optmodels.reporting.text import plain, seconds, titled
 from optmodels.serving.points import NONE
 
 
@@ -119,19 +119,17 @@ def _unmodelled(tables: CostTables) -> list[str]:
     for i, m in enumerate(tables.machines):
         if i in used:
             continue
-        gpu = tables.case.gpus.get(m.gpu or "")
-        reason = (
-            "no published FLOP/s for its GPU" if gpu is not None and gpu.fp16_flops is None else "in no configuration"
-        )
+        gpu, engines = tables.case.gpus.get(m.gpu or ""), tables.engines
+        if gpu is not None and gpu.fp16_flops is None:
+            reason = "no published FLOP/s for its GPU"
+        elif engines is None:
+            reason = "in no configuration"
+        elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram in engines.costs):
+            reason = "at no level within the SLO has it room for the requests in flight"
+        else:
+            reason = "no memory for a KV cache beside the weights, or latencies unknown"
         lines.append(f"{m.machine}: {reason}")
     return lines
-
-
-def seconds(value: float | None) -> str:
-    """A latency for people: ms below a second."""
-    if value is None:
-        return "not measured"
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.4g} s"
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -175,14 +173,14 @@ def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f" KV of {e.kv_tokens:,.0f} tokens"
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
-    lines.append(
-        f"  predicted: TTFT {seconds(pr.ttft_s)}, TBT {seconds(pr.tbt_s)}, E2E {seconds(pr.e2e_s)},"
-        f" {pr.tps:.5g} tokens/s{load}"
-    )
+    known = [("TTFT", pr.ttft_s), ("TBT", pr.tbt_s), ("E2E", pr.e2e_s)]
+    said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
+    lines.append(f"  predicted: {said}, {pr.tps:.5g} tokens/s{load}")
     lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")
     for name, ce in (("capped at the SLO", p.ce_capped), ("uncapped", p.ce_uncapped)):
         lines.append(
-            f"  CE {name}: {ce.tokens_per_usd:,.0f} tokens/USD = {ce.tps_per_usd_per_hour:.1f} tokens/s per USD/h"
+            f"  cost efficiency, {name}: {ce.tokens_per_usd:,.0f} tokens/USD = {ce.tps_per_usd_per_hour:.1f} tokens/s"
+            " per USD/h"
         )
     return lines
 
@@ -193,7 +191,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     plan, report = result.get("plan"), result.get("report", {})
     if plan is not None:
         out += _plan_lines(plan)
-        table = titled("What binds", "limit", "plan", "bound by", "")
+        table = titled("Limits", "limit", "plan", "bound by", "room")
         for line in plan["limits"]:
             margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)
             table.add_row(
@@ -223,8 +221,11 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", table]
     missing = report.get("unmodelled") or []
     if missing:
-        out += ["", f"[dim]{len(missing)} machines took no part: {plain('; '.join(missing[:4]))}"
-                    f"{' …' if len(missing) > 4 else ''}[/dim]"]  # fmt: skip
+        by_reason: dict[str, list[str]] = {}
+        for machine, _, reason in (line.rpartition(": ") for line in missing):
+            by_reason.setdefault(reason, []).append(machine)
+        said = "; ".join(f"{', '.join(of[:4])}{' …' * (len(of) > 4)}: {reason}" for reason, of in by_reason.items())
+        out += ["", f"[dim]{len(missing)} machine{'s' * (len(missing) != 1)} took no part: {plain(said)}[/dim]"]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in report.get("notes", [])]
 
 

@@ -234,14 +234,15 @@ class OrchestrationPlan(Document):
     def headline(self) -> str:
         """One line: what runs and what it attains."""
         p = self.prediction
-        kinds = len({c.model for c in self.configurations})
+        count, kinds = len(self.instances), len({c.model for c in self.configurations})
         # In slots of a decay model prefill takes no time: what is counted is then the wait alone.
         until = "wait and prefill" if any(c.engine is None for c in self.configurations) else "first token after"
         first = f"{until} {p.mean_latency_s:.3g} s"
         if p.mean_latency_s == 0:  # prefill with any speed takes time, and so does a step of an engine
             first = "first token at once (no prefill modelled)" if p.in_time > 0 else "no first token in time"
         return (
-            f"{len(self.instances):,} instances of {kinds} models on {p.gpus_used:,} of {p.gpus:,} GPUs;"
+            f"{count:,} instance{'s' * (count != 1)} of {kinds} model{'s' * (kinds != 1)} on {p.gpus_used:,} of"
+            f" {p.gpus:,} GPUs;"
             f" {p.attainment:.2%} of {p.requests:,.0f} requests in time, {p.throughput_tokens_per_s:,.0f} tokens/s,"
             f" {first}"
         )

@@ -19,8 +19,10 @@ from optmodels.io.write import columns_of
 from optmodels.latency.resolve import UNCALIBRATED
 from optmodels.latency.steps import Provenance
 from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_lines
-from optmodels.reporting.text import plain, titled
+from optmodels.reporting.text import beside_limit, plain, seconds, titled
+from optmodels.serving.continuous import seconds_and_quantile
 
+PROMISES_SHOWN = 12
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
     "global_peak": "one pool for the peak of world demand, blind to reach (SK Fig. 3b)",
@@ -94,9 +96,38 @@ def report(t: ReservedTables, plan: ReservedPlan | None) -> dict[str, Any]:
 
         held = machines_held(t, plan)
         out["binding"], out["values"] = reserved_values.binding(t, held), reserved_values.values(t, held)
-        out["regions"] = _regions(t, plan)
+        out["regions"], out["promises"] = _regions(t, plan), _promises(t, plan)
         out["value_of_forwarding_usd_per_month"] = _saving(out["comparisons"]["region_local"], plan)
     return out
+
+
+def _promises(t: ReservedTables, plan: ReservedPlan) -> list[dict[str, Any]]:
+    """What requests of each service see at most on the machines and over the links that the plan uses, and may see.
+
+    TTFT = round trip + queue + prefill (SK §2.1) of the slowest link; TPOT where machines' throughput is derived.
+    """
+    case = t.case
+    p, places, kinds = case.problem, case.regions, [m.machine for m in case.problem.machines]
+    here = {(x.region, x.machine) for x in plan.reservations}
+    here |= set(zip(plan.purchases.region, plan.purchases.machine, strict=True))
+    rows = []
+    for k, s in enumerate(p.services):
+        links = [
+            (case.rtt_ms[o, at] / 1e3 + s.slo.queue_s + case.prefill_s[i, k], f.rtt_ms, f.origin, f.server, kinds[i])
+            for f in plan.flows for o, at in [(places.index(f.origin), places.index(f.server))]
+            for i in np.flatnonzero(case.allowed[k, o, at]) if (f.server, kinds[i]) in here
+        ]  # fmt: skip
+        if not links:
+            continue
+        ttft, rtt, origin, server, _ = max(links)
+        tpot = [x.tpot_s for x in plan.serving if x.service == s.service and x.machine in {link[-1] for link in links}]
+        most = {"ttft": seconds_and_quantile(s.slo.ttft_s), "tpot": seconds_and_quantile(s.slo.tbt_s)}
+        rows.append({
+            "service": s.service, "ttft_s": float(ttft), "origin": origin, "server": server, "rtt_ms": rtt,
+            "tpot_s": max(tpot, default=None),
+            "limits": {name: {"at_most_s": at, "percentile": q} for name, (at, q) in most.items() if math.isfinite(at)},
+        })  # fmt: skip
+    return rows
 
 
 def _latencies(t: ReservedTables) -> dict[str, Any]:
@@ -167,6 +198,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if plan is not None:
         p = ReservedPlan.model_validate(plan)
         out += [f"[bold]{plain(p.headline())}[/bold]", ""]
+        if extra.get("promises"):
+            out += [_promise_table(extra["promises"]), ""]
         out.append(_reservation_table(p))
         out += ["", _region_table(extra.get("regions", []))]
         out += _serving_lines(p) + _purchase_lines(p) + _flow_lines(p)
@@ -193,6 +226,24 @@ def _reservation_table(p: ReservedPlan) -> Table:
                       f"{line.usd_per_hour_each:.4g}")  # fmt: skip
     if len(p.reservations) > 60:
         table.add_row("…", f"{len(p.reservations) - 60} more", "", "", "")
+    return table
+
+
+def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
+    columns = ["service", "TTFT", "of it round trip", *(["TPOT"] if any(r["tpot_s"] for r in rows) else [])]
+    table = titled("What requests see at most, of what they may", *columns)
+    for r in rows[:PROMISES_SHOWN]:
+        cells = []
+        for name in ("ttft", "tpot"):
+            value, limit = r[f"{name}_s"], r["limits"].get(name)
+            cells.append(
+                "" if value is None else seconds(value) if limit is None
+                else beside_limit(value, limit["at_most_s"], limit["percentile"])
+            )  # fmt: skip
+        way = f"{r['rtt_ms']:.0f} ms, {plain(r['origin'])} → {plain(r['server'])}"
+        table.add_row(*[plain(r["service"]), cells[0], way, cells[1]][: len(columns)])
+    if len(rows) > PROMISES_SHOWN:
+        table.add_row("…", f"{len(rows) - PROMISES_SHOWN} more")
     return table
 
 

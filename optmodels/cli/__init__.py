@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command_name
@@ -41,8 +41,28 @@ def _empty() -> typer.Typer:
     )
 
 
+def _say_version(asked: bool) -> None:
+    """What a report of a fault needs."""
+    if asked:
+        import platform
+        from importlib.metadata import version
+
+        packages = ", ".join(f"{name} {version(name)}" for name in ("optmodels", "highspy", "pyomo"))
+        sys.stdout.write(f"{packages}, Python {platform.python_version()}, {platform.platform()}\n")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Versions, and exit.")
+    ] = False,
+) -> None:
+    """Nothing but --version comes before a verb."""
+
+
 app = _empty()
-for verbs in (planning, asking, explaining, evaluating, replay, simulate, sweeping, reporting, latency, measure):
+app.callback(help=app.info.help)(_options)
+for verbs in (asking, planning, explaining, evaluating, replay, simulate, sweeping, reporting, latency, measure):
     verbs.register(app)
 
 

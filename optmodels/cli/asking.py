@@ -58,7 +58,7 @@ def plan(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """What to rent for one workload, without a file: the plan, the instance it stands for, and what to try next."""
+    """What to rent for one workload, without a file. The plan, the instance it stands for, and what to try next."""
     from optmodels import question
     from optmodels.cli.planning import solved
     from optmodels.errors import InputError

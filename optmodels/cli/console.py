@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import math
@@ -49,7 +50,9 @@ class _Read(io.FileIO):
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EINVAL):  # Windows says the latter of such a pipe
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return super().write(data)
 
@@ -139,9 +142,14 @@ def _fit(table: Table, console: Console) -> list[str]:
 
 
 def _records(table: Table) -> Iterator[str]:
-    """Its rows as markup: the first cell, then every other that is not empty after the name of its column."""
+    """Its rows as markup: the first cell, then every other that is not empty after the name of its column.
+
+    A number in the first one says nothing without the name of its column either.
+    """
     heads = [" ".join(str(c.header).split()) for c in table.columns]
     for first, *others in zip(*(c.cells for c in table.columns), strict=True):
+        if str(first)[:1].isdigit():
+            first = f"{heads[0]} {first}"
         said = [f"{head} {cell}".strip() for head, cell in zip(heads[1:], others, strict=True) if str(cell).strip()]
         yield f"[bold]{first}[/bold]  {'; '.join(said)}"
 

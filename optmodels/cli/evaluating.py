@@ -35,7 +35,7 @@ def evaluate(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """What you run today: cost, attainment, and the distance to the best plan."""
+    """What you run today, beside the best plan. Its cost, attainment, and the distance."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs
@@ -62,7 +62,7 @@ def fewest_gpus(
     out: Annotated[Path | None, typer.Option(help="Folder for the plan's files (default: none).")] = None,
     as_json: Json = False,
 ) -> int:
-    """The fewest GPUs that attain a share of the requests, with a bound."""
+    """The fewest GPUs that attain a share of the requests. With a bound."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.reporting.evaluate import fewest_lines

@@ -28,7 +28,8 @@ def explain(
     out: Annotated[Path | None, typer.Option(help="Folder for explanation.json and its page.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Why there is no plan and what would give one; or what binds, what it costs, and the next best plans."""
+    """Why there is no plan, or what the plan hangs on. The least change that gives one; or what binds, what that costs,
+    and the next best plans."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.reporting.explanation import summary

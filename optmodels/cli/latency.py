@@ -86,7 +86,7 @@ def calibrate(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Fit a latency model to measurements; say how wrong it may be."""
+    """Fit a latency model to measurements. It says how wrong it may be."""
     from optmodels.latency.fit import calibrate_measurements, read_measurements
     from optmodels.latency.fit.calibrate import calibrate_pairs
     from optmodels.latency.fit.forms import Options
@@ -302,7 +302,7 @@ def batch_limits(
     tp: Annotated[int, typer.Option(help="Tensor-parallel degree, for b_SLA.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """The largest batch that memory (with a probability) and latency allow."""
+    """The largest batch that memory and latency allow. Memory suffices with a probability that you give."""
 
     from optmodels.latency import batch_limits as bl
     from optmodels.latency.fit.document import read_latency_model
@@ -425,7 +425,7 @@ def tables(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Linearised latency tables with certified error: of an instance's operating points, or of any curve or model."""
+    """Linearised latency tables with certified error. Of an instance's operating points, or of any curve or model."""
     if x is None:
         from optmodels.cli.tables import show_tables
 

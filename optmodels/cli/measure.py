@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,7 +65,7 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure step latencies here, or read the results of a benchmark: one file that `calibrate` reads."""
+    """Step latencies, measured here or by another tool. One file that `calibrate` reads."""
     if more and not sources:
         raise InputError(Mistake(None, "FILE", str(more[0]), "files only after --from"))
     if (model is None) == (not sources):
@@ -84,6 +86,10 @@ def measure(
     from optmodels.measure import campaign as c
     from optmodels.measure.grid import OFFLOADS, SCHEDULES, Grid
 
+    if not hasattr(
+        os, "posix_fadvise"
+    ):  # macOS and Windows: reads past the page cache, and memory, are asked otherwise
+        raise InputError(Mistake(None, "measure", platform.system(), "Linux, or another tool's results by --from"))
     try:
         import torch
     except ImportError:
@@ -322,7 +328,7 @@ def operating_points(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """A fitted model, or measurements, at a workload: rows that an instance reads."""
+    """A fitted model or measurements as rows of an instance. At the workload that you give."""
     from optmodels.latency.fit import operating
     from optmodels.latency.output import write_text, yaml_text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,6 +63,11 @@ def solve(
         instance, target, as_json, method=method, time_limit=time_limit, gap=gap, seed=seed, solver=solver,
         certify=certify, out_of_sample=out_of_sample,
     )  # fmt: skip
+    if result.status == "infeasible" and not as_json:
+        from optmodels.cli.console import show
+        from optmodels.reporting.text import plain
+
+        show([f"Next: optmodels explain {plain(shlex.quote(str(instance)))}: the least change that gives a plan"])
     return int(result.exit_status)
 
 
@@ -111,15 +118,20 @@ def _headline(result: Any) -> list[Any]:
     colour = {"optimal": "green", "feasible": "yellow"}.get(result.status, "red")
     words = {
         "optimal": "optimal, proved",
-        "feasible": "feasible" + (f", stopped at the {result.limit} limit" if result.limit else ", no proof"),
-        "infeasible": "infeasible, proved: no candidate meets every limit",
+        "infeasible": "infeasible, proved",
         "no_solution_found": f"no plan found{f' within the {result.limit} limit' if result.limit else ''}",
         "error": "error, a fault of optmodels",
     }.get(result.status, result.status)
-    reason = printable(str(result.log.get("reason") or ""), 2000)
+    usual = "no candidate meets every limit" if result.status == "infeasible" else ""
+    reason = printable(str(result.log.get("reason") or usual), 2000)
+    proof = ""
+    if result.status == "feasible":
+        proved = result.gap is not None and math.isfinite(result.gap)
+        proof = f", proved within {result.gap:.2%} of the best" if proved else ", nothing proved"
+        proof += f"; stopped at the {result.limit} limit" if result.limit else ""
     return [
         f"{plain(result.instance)}  [dim]{plain(title)}[/dim]",
-        f"[{colour}]{words}[/{colour}] by {plain(result.method)}" + (f": {plain(reason)}" if reason else ""),
+        f"[{colour}]{words}[/{colour}] by {plain(result.method)}{proof}" + (f": {plain(reason)}" if reason else ""),
         "",
     ]
 
@@ -176,7 +188,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Folder for tables (and pictures with the report extra).")] = None,
     as_json: Json = False,
 ) -> int:
-    """Every method on every instance: objective, bound, certified gap, time to first solution and to proof."""
+    """Every method on every instance, side by side. Objective, bound, certified gap, seconds to plan and proof."""
     from optmodels import api
     from optmodels.cli.console import counted, show
     from optmodels.io.write import check_folder
@@ -236,7 +248,7 @@ def check(
     time_limit: Annotated[float | None, typer.Option(help="Seconds for --prove; default 60.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Independent verification of a plan against its instance; exit status 1 if it fails."""
+    """Verify a result against its instance, independently. Exit status 1 if that fails."""
     from optmodels import api
     from optmodels.cli.console import show
     from optmodels.cli.results import result_of
@@ -307,7 +319,7 @@ def new(
     ] = False,
     force: Force = False,
 ) -> int:
-    """A commented instance template or a shipped instance; as new formulation NAME, a package to start from."""
+    """An instance to start from: a template, or a shipped one. As new formulation NAME, a package of your own."""
     from optmodels import api
     from optmodels.errors import InputError, Mistake
 
@@ -350,7 +362,7 @@ def schema(
         bool, typer.Option("--keys", help="Every key of a formulation's instance files in words (Markdown).")
     ] = False,
 ) -> int:
-    """JSON Schema of instance files, of what evaluate reads (current), or of what the verbs write (plan and others)."""
+    """JSON Schema of what is read and written. Of instance files, of what evaluate reads (current), or of documents."""
     import json
 
     if keys:
@@ -375,7 +387,7 @@ def list_(
     region: Annotated[str | None, typer.Option(help="Of machines: those of one region.")] = None,
     as_json: Json = False,
 ) -> int:
-    """What there is: formulations, methods, instances, catalog, machines."""
+    """Methods, shipped instances, catalogue, machine prices. Or formulations."""
     from optmodels import api
     from optmodels.errors import InputError, Mistake
 

@@ -66,7 +66,7 @@ def replay(
     parquet: Annotated[bool, typer.Option("--parquet", help="Requests as Parquet, not CSV.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Simulate a plan on a request trace: predicted beside replayed."""
+    """Simulate a plan on a request trace. Predicted beside replayed."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs

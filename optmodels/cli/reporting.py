@@ -29,7 +29,7 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     force: Force = False,
 ) -> int:
-    """One HTML page that needs no network: the plan in words, tables, charts, the certificate, the instance."""
+    """One HTML page of results that needs no network. Words, tables, charts, the certificate, the instance."""
     from optmodels import api
     from optmodels.cli.results import result_of
 
@@ -52,7 +52,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Folder for the files (default: all of them on stdout).")] = None,
     force: Force = False,
 ) -> int:
-    """What to run and buy next: vLLM commands, Kubernetes manifests, SkyPilot tasks, Terraform variables, the model."""
+    """What runs and buys a plan: vLLM, Kubernetes and more. Or the model itself, as MPS or LP."""
     from optmodels import api
     from optmodels.cli.results import result_of
 

@@ -37,7 +37,8 @@ def _newest_of(instance: Path) -> Path:
     from optmodels.errors import InputError, Mistake
     from optmodels.io.write import safe_name
 
-    for file in sorted(RESULTS.glob(f"{safe_name(instance.stem)}*/plan.json"), key=_written, reverse=True):
+    named = safe_name(f"{instance.stem}-exact").removesuffix("exact")  # by whatever method
+    for file in sorted(RESULTS.glob(f"{named}*/plan.json"), key=_written, reverse=True):
         try:
             said = json.loads(file.read_bytes()).get("instance")
         except (ValueError, AttributeError):

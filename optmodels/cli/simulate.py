@@ -57,7 +57,7 @@ def simulate(
     out: Annotated[Path | None, typer.Option(help="Folder for simulate.json and a table of the requests.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Simulate one deployment on a trace, engine step by engine step."""
+    """Simulate one deployment on a trace. Engine step by engine step."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs
@@ -102,7 +102,7 @@ def prefix_hits(
     out: Annotated[Path | None, typer.Option(help="File for the document, as an instance takes it.")] = None,
     as_json: Json = False,
 ) -> int:
-    """Shares of prompts that prefix caches have, for every size of the cache and number of engines."""
+    """Shares of prompts that prefix caches have. For every size of the cache and number of engines."""
     from optmodels import api
     from optmodels.cli.console import attempted, show
     from optmodels.cli.latency import pairs

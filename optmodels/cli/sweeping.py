@@ -39,7 +39,7 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the sweep in the folder.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Many solves with some fields varied; can be resumed after any end. Table, frontier, pictures."""
+    """Many solves with some fields varied. Resumable after any end; table, Pareto frontier, pictures."""
     import json
 
     from optmodels.cli.console import attempted, show

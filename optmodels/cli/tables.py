@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_json: bool, force: bool) -> int:
@@ -26,7 +27,7 @@ def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_
             document = {"instance": problem.name, "operating_points": frame.to_dict("records")}
             sys.stdout.write(api.to_json(document) + "\n")
         else:
-            show([frame.head(rows).to_string(index=False), "", f"{len(frame)} operating points, shown at most {rows}"])
+            show([_shown(frame, rows), "", f"{len(frame)} operating points, shown at most {rows}"])
         return 0
     curves, worst = form.curves(tables, max_error)
     if out is not None:
@@ -42,8 +43,18 @@ def show_tables(source: Path, max_error: float, out: Path | None, rows: int, as_
         }  # fmt: skip
         sys.stdout.write(api.to_json(document) + "\n")
         return 0
-    show([frame.head(rows).to_string(index=False), "",
-          f"{len(frame)} operating points shown at most {rows}; {curves['configuration'].nunique()} latency curves"
+    show([_shown(frame, rows), "",
+          f"{len(frame)} operating points, shown at most {rows}; {curves['configuration'].nunique()} latency curves"
           f" linearised at {len(curves)} nodes,"
           f" certified relative error ≤ {worst:.2g} (asked {max_error:.2g})"])  # fmt: skip
     return 0
+
+
+def _shown(frame: Any, rows: int) -> Any:
+    """The first rows of a data frame as a table."""
+    from optmodels.reporting.text import plain, short, titled
+
+    table = titled(None, *map(plain, frame.columns), box=None)
+    for row in frame.head(rows).astype(object).itertuples(index=False):
+        table.add_row(*(plain(short(value)) for value in row))
+    return table

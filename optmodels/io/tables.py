@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -158,7 +159,22 @@ def read_frame(path: Path, what: str = "a CSV or Parquet file") -> pd.DataFrame:
         raise
     except Exception as error:  # pandas' own kinds of error
         said = printable(str(error).split("\n")[0], 100)
-        raise InputError(Mistake(name, "", said, f"{what} with a header row")) from None
+        raise InputError(uneven(error, name) or Mistake(name, "", said, f"{what} with a header row")) from None
+
+
+def uneven(error: Exception, file: str, skipped: int = 0) -> Mistake | None:
+    """What pandas says of a row with more cells than the header, in words; None: it says something else.
+
+    Args:
+        error: pandas' own.
+        file: that was read.
+        skipped: lines of it that pandas did not see.
+    """
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+    if found is None:
+        return None
+    expected = f"{found[1]} cell{'s' * (found[1] != '1')}, as the header has"
+    return Mistake(file, "row", f"{found[3]} cells", expected, int(found[2]) + skipped)
 
 
 def parsed_csv(text: Any, **options: Any) -> pd.DataFrame:

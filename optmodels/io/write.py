@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import re
@@ -15,7 +16,10 @@ from typing import Any
 from optmodels.errors import InputError, Mistake, NotWrittenError
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")  # after apostrophes too: taking one off gives back what there was
+# What a file system without hard links says: exFAT, some network and FUSE mounts, Android's.
+NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
 NEW_NAME = "a new file name, or --force"
+DEVICES = {"CON", "PRN", "AUX", "NUL", *(f"{port}{i}" for port in ("COM", "LPT") for i in range(1, 10))}  # of Windows
 _WRITABLE = "a folder that can be written"
 
 
@@ -45,13 +49,28 @@ def write_bytes(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         if overwrite:
             temporary.replace(path)
         else:
-            os.link(temporary, path)  # fails if the target exists, whoever made it meanwhile
+            _name_anew(temporary, path)
     except FileExistsError:
         raise InputError(Mistake(str(path), "", "an existing file", NEW_NAME)) from None
     except OSError as error:  # a folder in the way, a name too long for the disk
         raise InputError(Mistake(str(path), "", error.strerror, "the name of a file that can be written")) from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _name_anew(temporary: Path, path: Path) -> None:
+    """Give a file its name, atomically where the file system has hard links.
+
+    Raises:
+        FileExistsError: the name is taken, whoever took it meanwhile.
+    """
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        path.touch(mode=0o644, exist_ok=False)  # ours from here on: empty for a moment, then whole
+        temporary.replace(path)
 
 
 def refuse_existing(*paths: Path | None) -> None:
@@ -73,7 +92,8 @@ def check_folder(folder: Path | None) -> None:
     """
     if folder is None:
         return
-    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(p))
+    whole = folder.absolute()
+    there = next((p for p in (whole, *whole.parents) if os.path.lexists(p)), whole)  # none: a drive that is not there
     if not there.is_dir():
         raise InputError(Mistake(str(folder), "", f"{there} is no folder", _WRITABLE))
     if not os.access(there, os.W_OK | os.X_OK):
@@ -94,9 +114,9 @@ def keeping(result: Any) -> Iterator[None]:
 
 
 def safe_name(text: str, limit: int = 80) -> str:
-    """A file name made of the readable part of `text`: letters, digits, dot, dash, underscore."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
-    return name[:limit] or "result"
+    """A file name on every system, made of the readable part of `text`: letters, digits, dot, dash, underscore."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:limit].rstrip("-.")  # Windows drops dots at the end
+    return f"_{name}"[:limit] if name.partition(".")[0].upper() in DEVICES else name or "result"
 
 
 def bare_name(instance: str | os.PathLike[str]) -> str:

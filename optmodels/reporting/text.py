@@ -10,7 +10,11 @@ from rich.table import Table
 
 from optmodels.errors import printable
 
-CALLED = {"mean_latency": "mean_TTFT"}  # names in documents, without their units, that say less than they should
+CALLED = {  # names in documents, without their units, that say less than they should
+    "mean_latency": "mean_TTFT", "step": "step_of_the_engine", "wait": "wait_before_prefill",
+    "ce_capped": "cost_efficiency,_capped_at_the_SLO", "ce_uncapped": "cost_efficiency,_uncapped",
+    "penalty": "penalties", "change": "changes_between_periods",
+}  # fmt: skip
 
 
 def plain(text: object) -> str:
@@ -25,6 +29,17 @@ def short(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def seconds(value: float) -> str:
+    """A latency for people: ms below a second."""
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.4g} s"
+
+
+def beside_limit(value_s: float, limit_s: float, quantile: float | None) -> str:
+    """A latency beside the most it may be, as markup: green where it is kept."""
+    colour, at = "green" if value_s <= limit_s * (1 + 1e-6) else "red", f" (p{100 * quantile:g})" if quantile else ""
+    return f"[{colour}]{seconds(value_s)}[/{colour}] of {seconds(limit_s)}{at}"
 
 
 def titled(title: str | None, *columns: str, **looks: Any) -> Table:

@@ -55,8 +55,8 @@ class Deployment:
     engine: str
 
     def __post_init__(self) -> None:
-        one_of("llm", self.llm, catalog.llms(), hint=True)
-        one_of("gpu", self.gpu, catalog.gpus(), hint=True)
+        one_of("llm", self.llm, catalog.llms())
+        one_of("gpu", self.gpu, catalog.gpus())
         one_of("engine", self.engine, get_args(EngineName))
         one_of("precision", self.precision, WEIGHT_BYTES)
         one_of("kv_precision", self.kv_precision, KV_BYTES)

@@ -47,7 +47,8 @@ def in_own_process(call: Callable[..., T], *arguments: object, seconds: float | 
     began, asked = time.monotonic(), pickle.dumps((call, arguments))
     with caught_interrupt(), subprocess.Popen(  # noqa: S603 - this Python
         [sys.executable, "-c", START.format(path=sys.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,  # Ctrl-C is ours
+        stderr=subprocess.DEVNULL, start_new_session=True,  # Ctrl-C is ours, and on Windows, which has no sessions:
+        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
     ) as child:  # fmt: skip
         assert child.stdin is not None and child.stdout is not None
         said, listen = list[bytes](), child.stdout.read

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,7 +38,7 @@ from pydantic_core import PydanticCustomError
 
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import MAX_BYTES
-from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large
+from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large, uneven
 from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
 from optmodels.units import convert
 
@@ -206,13 +205,8 @@ def _csv(path: Path, text: Any, skipped: int) -> _Rows:
     try:
         frame = parsed_csv(text, skip_blank_lines=False, skipinitialspace=True, low_memory=False)
     except pd.errors.ParserError as error:
-        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-        if found is None:
-            raise InputError(Mistake(file, "", str(error).split("\n")[0][:80], _FORMATS)) from None
-        line = int(found[2]) + skipped
-        raise InputError(Mistake(file, "row", f"{found[3]} cells", f"{found[1]} cells, as the header has", line)) from (
-            None
-        )
+        said = str(error).split("\n")[0][:80]
+        raise InputError(uneven(error, file, skipped) or Mistake(file, "", said, _FORMATS)) from None
     except ValueError as error:
         if isinstance(error, UnicodeDecodeError):
             raise

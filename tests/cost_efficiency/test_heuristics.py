@@ -5,6 +5,7 @@ import pytest
 from cases import instances, tables_of
 from hypothesis import given, settings
 
+import optmodels
 from formulations.cost_efficiency.check import check
 from formulations.cost_efficiency.making import best_row
 from formulations.cost_efficiency.methods.heuristics import METHODS, TITLES, config_tree, enumerate_all
@@ -44,6 +45,13 @@ def test_every_plan_passes_the_checker_and_none_beats_the_optimum(document):
         assert outcome.plan.usd_per_million_tokens >= best * (1 - 1e-9), name
         assert outcome.status == ("optimal" if name in PROVING else "feasible"), name
         assert (outcome.bound is None) == (name not in PROVING), name
+
+
+def test_progress_is_told_in_the_unit_of_the_objective(tiny):
+    told = []
+    result = optmodels.solve(tiny(), on_event=told.append)
+    assert told[-1].objective == pytest.approx(result.objective, rel=1e-6)
+    assert result.events[-1]["bound"] == pytest.approx(result.bound, rel=1e-6)
 
 
 @settings(max_examples=40)

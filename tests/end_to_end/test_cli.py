@@ -70,7 +70,8 @@ def test_nobody_meets_the_slo_as_a_command(command, write, tiny):
     write(tiny(slo=IMPOSSIBLE))
     done = command("solve", "instance.yaml")
     assert done.status == 3
-    assert "infeasible, proved" in done.out
+    assert "infeasible, proved by exact" in done.out
+    assert "Next: optmodels explain instance.yaml" in done.out
     assert "Traceback" not in done.err
 
 
@@ -199,7 +200,8 @@ def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
     done = cli("solve", write(tiny(slo={"kind": "real_time", "tps": 50, "ttft_s": "3 s", "tbt_s": "200 ms"})))
     assert done.status == 0
     for text in ("main machine", "batch split", "α", "TTFT", "TBT", "E2E", "tokens/s", "USD/h", "tokens/USD",
-                 "CE capped", "CE uncapped", "What binds", "Best without spot", "Next distinct plans", "By family",
+                 "cost efficiency, capped", "cost efficiency, uncapped", "Limits", "Best without spot",
+                 "Next distinct plans", "By family",
                  "Certificate", "bound", "gap", "Independent check: passed"):  # fmt: skip
         assert text in done.out, text
 
@@ -481,6 +483,14 @@ def test_list_catalog(cli, folder):
     assert "llm-pilot-table-vii" in cli("list", "catalog").out
 
 
+def test_what_verbs_wrote_is_no_instance(cli, write, folder, tiny):
+    write(tiny())
+    cli("solve", "instance.yaml")
+    cli("explain", "instance.yaml", "--out", "explained", "--max-solves", "2")
+    assert len(list(folder.rglob("*.json"))) == 2
+    assert len(json.loads(cli("compare", ".", "--methods", "greedy", "--json").out)) == 1
+
+
 def test_list_instances(cli, write, folder, tiny):
     write(tiny(title="Mine"), "instances/a.yaml")
     write("not: an instance\n", "instances/notes.yaml")
@@ -582,6 +592,18 @@ def test_help(cli, folder, verb):
     if not verb:
         for name in ("solve", "compare", "check", "tables", "new", "list"):
             assert name in done.out
+
+
+def test_the_verbs_are_said_in_full_in_80_columns(cli, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said = cli("--help").out.partition("Commands:")[2]
+    assert "plan" in said and "..." not in said and max(map(len, said.splitlines())) <= 80
+
+
+def test_versions_are_what_a_report_of_a_fault_needs(cli, folder):
+    done = cli("--version")
+    assert done.status == 0
+    assert all(f"{name} " in done.out for name in ("optmodels", "highspy", "pyomo", "Python"))
 
 
 # ------------------------------------------------------------------------------------------------------- bad usage

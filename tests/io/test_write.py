@@ -1,7 +1,9 @@
 """Result files: whole or not at all, never over another, names that cannot leave the folder."""
 
+import errno
 import os
 import stat
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optmodels.errors import InputError
+from optmodels.io.tables import read_frame
 from optmodels.io.write import (
+    check_folder,
     columns_of,
     csv_text,
     data_frame,
@@ -82,6 +86,35 @@ def test_a_name_too_long_for_the_disk_is_the_users_mistake(tmp_path, name):
     with pytest.raises(InputError):
         write_text(tmp_path / name, "text")
     assert names(tmp_path) == []
+
+
+def test_a_file_system_without_hard_links_is_written_all_the_same(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write_text(tmp_path / "x.txt", "whole")
+    assert (tmp_path / "x.txt").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(InputError, match="an existing file"):
+        write_text(tmp_path / "x.txt", "another")
+    assert (tmp_path / "x.txt").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_on_a_drive_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)
+    with pytest.raises(InputError, match="is no folder"):
+        check_folder(Path("Z:/somewhere"))
+
+
+@pytest.mark.parametrize("name", ["CON", "nul", "com1.lp", "Aux.tar.gz"])
+def test_a_safe_name_is_none_of_windows_devices(name):
+    assert safe_name(name) == f"_{name}" and safe_name("con-exact") == "con-exact"
+
+
+def test_a_row_longer_than_the_header_is_named_in_words(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,4,5\n")
+    with pytest.raises(InputError, match=r"t\.csv:3: row: got '3 cells'; expected 2 cells, as the header has"):
+        read_frame(tmp_path / "t.csv")
 
 
 def test_a_symbolic_link_is_not_written_through(tmp_path):

@@ -108,6 +108,9 @@ def test_page_fits_a_phone(written, visit, name):
     wide = "[...document.querySelectorAll('caption')].filter(c => c.getBoundingClientRect().width > 390).length"
     assert opened.page.evaluate(wide) == 0
     assert opened.page.evaluate(BROKEN_WORDS) == []
+    cut_off = """[...document.querySelectorAll('.scroll')].filter(place => place.scrollWidth > place.clientWidth + 1)
+        .filter(place => place.querySelector('tbody').rows.length <= 12).map(place => place.textContent)"""
+    assert opened.page.evaluate(cut_off) == []
 
 
 def test_what_requests_see_of_what_they_may_is_seen_on_a_phone(visit, tmp_path):

@@ -44,6 +44,15 @@ def test_a_cap_that_binds_is_named_and_priced():
     assert west["net_usd_per_month"]["reserved_3y"] == pytest.approx(4 * 730)
 
 
+def test_what_requests_see_is_the_slowest_link_in_use():
+    far = reported(two_regions(services=service(slo={"ttft_s": 0.25, "queue_s": 0.02})))
+    (said,) = far["promises"]  # 100 ms of round trip, 20 of queue, 100 of prefill
+    assert said["ttft_s"] == pytest.approx(0.22) and said["rtt_ms"] == 100.0 and said["origin"] != said["server"]
+    assert said["limits"] == {"ttft": {"at_most_s": 0.25, "percentile": None}} and said["tpot_s"] is None
+    (said,) = reported(two_regions(services=service(slo={"ttft_s": 0.15})))["promises"]  # out of each other's reach
+    assert said["ttft_s"] < 0.15 and said["origin"] == said["server"]
+
+
 def test_full_hours_are_counted():
     binding = reported(two_regions())["binding"]
     assert binding["hours_full"] == 2

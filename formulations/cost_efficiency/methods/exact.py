@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from formulations.cost_efficiency.making import nearest_miss
-from formulations.cost_efficiency.model import CostModel, planned
+from formulations.cost_efficiency.model import CostModel, planned, progress, stated, tokens_per_usd
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, prune
 from formulations.cost_efficiency.problem import CostEfficiency
@@ -33,7 +33,7 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
     if pruned.incumbent is not None and pruned.incumbent in candidates:
         start = model.start({"z": candidates == pruned.incumbent})
     clock = time.perf_counter()
-    settings = Settings(options.time_limit, options.gap, options.seed, on_event=options.on_event)
+    settings = Settings(options.time_limit, options.gap, options.seed, on_event=progress(options))
     solved = solve_compiled(compiled, settings, start)
     seconds["solve"] = time.perf_counter() - clock
     clock = time.perf_counter()
@@ -42,8 +42,8 @@ def exact(problem: CostEfficiency, tables: CostTables, options: Options) -> Outc
         chosen = int(model.z.of(solved.x).argmax())
         plan = planned(pruned.tables, int(candidates[chosen]))
     seconds["extract"] = time.perf_counter() - clock
-    bound = 1e6 / solved.bound if solved.bound and solved.bound > 0 else None
+    bound, events = tokens_per_usd(solved.bound), tuple(map(stated, solved.events))
     return Outcome(
         solved.status, plan, bound, solved.limit, seconds, compiled.size,
-        {"pruning": pruned.counts, "solver": solved.message, "nodes": solved.nodes}, solved.events,
+        {"pruning": pruned.counts, "solver": solved.message, "nodes": solved.nodes}, events,
     )  # fmt: skip

@@ -108,7 +108,7 @@ def _formulation(name: Any) -> registry.Formulation | None:
 def _objective_figure(document: Mapping[str, Any]) -> list[Figure]:
     if document.get("objective") is None:
         return []
-    goal = {"min": "Objective (least)", "max": "Objective (most)"}.get(document.get("sense", ""), "Objective")
+    goal = {"min": "Objective (minimised)", "max": "Objective (maximised)"}.get(document.get("sense", ""), "Objective")
     return [Figure(goal, number(document["objective"]), document.get("unit", ""))]
 
 
@@ -151,7 +151,8 @@ def _promise(document: Mapping[str, Any]) -> str:
         return "The independent check refutes this plan: do not use it. What it found is listed below."
     if status == "optimal":
         checked = (
-            " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's."
+            " An independent checker, sharing no code with the solver, recomputed the plan; the bound is the method's"
+            " own (optmodels check --prove derives it anew)."
         )
         proof = (
             f"No plan with a {better} objective exists under the stated model, prices and limits: a bound proves it."

@@ -10,7 +10,7 @@ from optmodels.errors import printable
 from optmodels.reporting.charts.comparison import charts, instance_name
 from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section
 from optmodels.reporting.page.figures import Figure, number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, made
+from optmodels.reporting.page.words import Grid, Paragraph, Span, made, spaced
 
 INSTANCES_SHOWN = 100  # a table of every instance; beyond, only the summary by method
 
@@ -20,7 +20,7 @@ def of_comparison(rows: Sequence[Mapping[str, Any]]) -> Article:
     instances = list(dict.fromkeys(str(r["instance"]) for r in rows))
     methods = list(dict.fromkeys(str(r["method"]) for r in rows))
     title = f"{len(methods)} methods on {len(instances)} instance{'s' * (len(instances) != 1)}"
-    forms = ", ".join(dict.fromkeys(str(r["formulation"]) for r in rows))
+    forms = ", ".join(dict.fromkeys(spaced(r["formulation"]) for r in rows))
     article = Article(title, f"Comparison · {forms}")
     article.sections.append(
         Section("In short", [Paragraph([Span(_short(rows, methods), "")]), _figures(rows)], lead=True)

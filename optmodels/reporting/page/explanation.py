@@ -8,7 +8,7 @@ from typing import Any
 from optmodels.reporting.charts.explanation import charts
 from optmodels.reporting.page.articles import Article, Section, instance_of
 from optmodels.reporting.page.figures import number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
+from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made, spaced
 
 BADGES = {"feasible": ("good", "there is a plan"), "infeasible": ("bad", "infeasible, proved")}
 
@@ -17,7 +17,7 @@ def of_explanation(document: Mapping[str, Any]) -> Article:
     """The article of an explanation document; every sentence in it is the document's own."""
     title = document.get("title") or document.get("instance") or "Explanation"
     badge = BADGES.get(document["status"], ("warn", "neither a plan nor a proof"))
-    article = Article(cut(str(title), 300), f"Explanation · {document['formulation']}", badge)
+    article = Article(cut(str(title), 300), f"Explanation · {spaced(document['formulation'])}", badge)
     lead = [_line(document["words"])]
     if document.get("headline") and document["headline"] not in document["words"]:
         lead.append(_line(document["headline"]))
@@ -32,8 +32,7 @@ def of_explanation(document: Mapping[str, Any]) -> Article:
     if document.get("alone"):
         changes.append(_line("Enough, each alone", (a["words"] for a in document["alone"])))
     if document.get("jointly"):
-        joint = document["jointly"]
-        changes.append(_line(joint["words"], (r["words"] for r in joint["relaxations"])))
+        changes.append(_line(f"Cheapest together: {document['jointly']['words']}"))
     if changes:
         article.sections.append(Section("What would restore a plan", changes))
     drawn = charts(document)

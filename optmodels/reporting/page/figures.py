@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from optmodels.reporting.quantities import BARE, label, unit_of
+from optmodels.reporting.text import seconds
 
 NOT_SHOWN = {"bin_s", "first_priority_served_per_s"}  # how a plan is counted, not what it is worth
 MOST = 12
@@ -31,13 +32,17 @@ def number(value: float, unit: str = "") -> str:
 
 
 def key_figures(plan: Mapping[str, Any]) -> list[Figure]:
-    """Numbers at the top of a plan, one level of sections included."""
+    """Numbers at the top of a plan, one level of sections included; parts of a cost that are nothing are left out."""
     found = []
     for section, value in plan.items():
         inner = value if isinstance(value, Mapping) else {section: value}
         for name, v in inner.items():
             unit = unit_of(name)
-            if isinstance(v, int | float) and not isinstance(v, bool) and unit and name not in NOT_SHOWN:
-                said = label(name) or (label(section) if inner is value else "")
-                found.append(Figure(said or BARE.get(unit, unit), number(v, unit), unit))
+            if not isinstance(v, int | float) or isinstance(v, bool) or not unit or name in NOT_SHOWN:
+                continue
+            if v == 0 and unit.startswith("USD"):
+                continue
+            said = label(name) or (label(section) if inner is value else "") or BARE.get(unit, unit)
+            text, unit = seconds(v).split() if unit == "s" else (number(v, unit), unit)
+            found.append(Figure(said, text, unit))
     return found[:MOST]

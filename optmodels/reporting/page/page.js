@@ -49,7 +49,7 @@
       spec.vconcat = spec.hconcat; // side by side they would be too small to read
       delete spec.hconcat;
     }
-    const room = Math.min(place.clientWidth, 650) / (7 * longest({ ...spec, data: null }) + 30); // paper is 650 wide
+    const room = Math.min(place.clientWidth, 650) / (7 * longest({ ...spec, data: null }) + 44); // paper is 650 wide
     store.config.legend.columns = Math.max(1, Math.min(4, Math.floor(room)));
     const { view } = await window.vegaEmbed(place, spec, options);
     const svg = place.querySelector("svg");
@@ -97,6 +97,13 @@
   };
   const order = (a, b) =>
     typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+
+  for (const table of narrow ? document.querySelectorAll("table:has(thead th:nth-child(4))") : []) {
+    const [names, rows] = [[...table.tHead.rows[0].cells].map((head) => head.textContent), table.tBodies[0].rows];
+    if (rows.length > 12) continue; // many rows are looked up: they stay beside each other, and scroll
+    for (const row of rows) [...row.cells].forEach((cell, i) => (cell.dataset.column = names[i]));
+    table.classList.add("cards");
+  }
 
   for (const table of document.querySelectorAll("table.sortable")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {

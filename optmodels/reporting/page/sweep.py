@@ -9,7 +9,7 @@ from typing import Any
 from optmodels.reporting.charts.sweep import charts, value_of
 from optmodels.reporting.page.articles import STATUS_WORDS, Article, Section, instance_of
 from optmodels.reporting.page.figures import Figure, number
-from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made
+from optmodels.reporting.page.words import Grid, Paragraph, Span, cut, made, spaced
 from optmodels.reporting.quantities import title as title_of
 
 ROWS_SHOWN = 300
@@ -19,7 +19,7 @@ def of_sweep(document: Mapping[str, Any]) -> Article:
     """The article of a sweep document (sweep.json)."""
     rows, keys = document["rows"], list(document["keys"])
     title = document.get("problem", {}).get("title") or Path(str(document["instance"])).stem
-    article = Article(cut(f"Sweep of {title}", 300), f"{document['formulation']} · method {document['method']}")
+    article = Article(cut(f"Sweep of {title}", 300), f"{spaced(document['formulation'])} · method {document['method']}")
     counts = {s: sum(r["status"] == s for r in rows) for s in dict.fromkeys(r["status"] for r in rows)}
     said = ", ".join(f"{n} {STATUS_WORDS.get(s, ('', s))[1]}" for s, n in counts.items())
     what = f"{len(rows)} solves over {'; '.join(title_of(k) for k in keys)}: {said}."

@@ -80,6 +80,11 @@ def made(caption: str, columns: list[str], rows: Iterable[Iterable[Any]]) -> Gri
     return Grid(caption, columns, cells, _numeric(cells, len(columns)))
 
 
+def spaced(name: object) -> str:
+    """A name without its underscores: ``cost_efficiency`` as ``cost efficiency``."""
+    return str(name).replace("_", " ")
+
+
 def _plain(item: Any) -> str:
     return cut("".join(s.text for s in spans(item)), CELL)
 

@@ -55,7 +55,7 @@ class Instance(Problem):
         """
         wrong = Mistakes()
         if self.catalog is not None:
-            one_of("catalog", self.catalog, pools(), hint=True)
+            one_of("catalog", self.catalog, pools())
         known = {s.service for s in self.services}
         if len(known) < len(self.services):
             wrong.add("services", [s.service for s in self.services], "every service once")
