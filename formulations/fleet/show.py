@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from formulations.fleet.engines import provenance_of
 from formulations.fleet.files import MOST_REQUESTS
 from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
+from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
 from formulations.fleet.replay import out_of_sample
 from optmodels.catalog.types import MARKETS
@@ -26,8 +28,9 @@ from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
+LATENCIES_SHOWN = 16
 LINES_SHOWN = 20
-METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "whole request"}
+METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
 def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
@@ -42,6 +45,7 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
         "notes": list(tables.case.notes),
         **({} if plan is None or tables.case.points is not None else {"latency": _latency(tables.case, plan)}),
         "prices": tables.case.price_source,
+        **({} if plan is None or not tables.case.problem.continuous else {"predicted": predicted(tables.case, plan)}),
         **({} if plan is None else _other_requests(tables.case, plan)),
     }  # fmt: skip
 
@@ -65,12 +69,13 @@ def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
 def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """Source and interval of the plan's latencies, and the limits that are missed at their pessimistic end.
 
-    Every bucket's worst: what is promised at the planned steps, times what 9 of 10 measurements stay below; how much
-    fuller slower deployments are is not in it. None: the end is not known of all of them.
+    Every bucket's worst: what is predicted of engines whose steps take as long as 9 of 10 measurements stay below, or,
+    where nothing is predicted, what is promised at the planned steps so many times; how much fuller slower deployments
+    are is in the former only. None: the end is not known of all of them.
     """
     safety, known = case.problem.latency.safety, True
     of: list[tuple[str, Provenance]] = []
-    missed: dict[tuple[str, str], dict[str, Any]] = {}
+    worst: dict[tuple[str, str], tuple[float, float]] = {}
     for d in (d for q in plan.periods for d in q.deployments):
         if (found := provenance_of(case, d)) is None:
             continue
@@ -79,21 +84,24 @@ def _latency(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
         if end is None:
             known = False
             continue
-        for s in d.serves:
+        seen = predicted_of(case, d, end)
+        for k, s in enumerate(d.serves):
             slo, wait = case.workload(s.demand.partition("/")[0]).slo, 0.0 if case.problem.continuous else s.wait_s
-            for name, limit, seconds in (
-                ("ttft_s", slo.ttft_s, end[1] * (s.ttft_s or 0.0) + wait),
-                ("tbt_s", slo.tbt_s, end[0] * (s.tbt_s or 0.0)),
-                ("deadline_s", slo.deadline_s, max(end) * (s.e2e_s or 0.0) + wait),
-            ):  # fmt: skip
-                most, _ = seconds_and_quantile(limit)
-                if seconds > most * (1 + 1e-6) and seconds > missed.get((s.demand, name), {}).get("pessimistic_s", 0.0):
-                    missed[s.demand, name] = {
-                        "demand": s.demand, "latency": name, "pessimistic_s": seconds, "limit_s": most,
-                    }  # fmt: skip
+            slower = seen[k] if seen is not None else {
+                "ttft_s": end[1] * (s.ttft_s or 0.0) + wait, "tbt_s": end[0] * (s.tbt_s or 0.0),
+                "deadline_s": max(end) * (s.e2e_s or 0.0) + wait,
+            }  # fmt: skip
+            for name, seconds in slower.items():
+                most, _ = seconds_and_quantile(getattr(slo, name))
+                if seconds > most * (1 + 1e-6) and seconds > worst.get((s.demand, name), (0.0, 0.0))[0]:
+                    worst[s.demand, name] = seconds, most
+    missed = [
+        {"demand": d, "latency": name, "pessimistic_s": value if math.isfinite(value) else None, "limit_s": most}
+        for (d, name), (value, most) in worst.items()
+    ]
     return {
         "sources": source_entries(of, safety),
-        "missed_at_the_pessimistic_end": [*missed.values()] if known else None,
+        "missed_at_the_pessimistic_end": missed if known else None,
     }
 
 
@@ -102,7 +110,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     out: list[Any] = []
     if result.get("plan") is not None:
         problem = result.get("problem", {})
-        out += _plan(FleetPlan.model_validate(result["plan"]), problem)
+        seen = (result.get("report") or {}).get("predicted") or ()
+        out += _plan(FleetPlan.model_validate(result["plan"]), problem, seen)
         unqueued = problem.get("queueing", {}).get("model", "none") == "none" and problem.get("max_load", 1.0) == 1.0
         if unqueued and problem.get("serving") != "continuous":
             advice = "add queueing: (or max_load:) to keep the plan under load"
@@ -116,11 +125,15 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     if latency:
         out += ["", *source_lines(latency["sources"])]
         if (missed := latency["missed_at_the_pessimistic_end"]) is not None:
-            said = [f"{plain(m['demand'])} {METRICS[m['latency']]} {_seconds(m['pessimistic_s'])} of"
-                    f" {_seconds(m['limit_s'])}" for m in missed[:PROMISES_SHOWN]]  # fmt: skip
-            more = f" and {len(missed) - len(said)} more" if len(missed) > len(said) else ""
+            each = dict.fromkeys(
+                f"{plain(m['demand'])} (more than its engines can serve)" if m["pessimistic_s"] is None else
+                f"{plain(m['demand'])} {METRICS[m['latency']]} {_seconds(m['pessimistic_s'])} of"
+                f" {_seconds(m['limit_s'])}" for m in missed
+            )  # fmt: skip
+            said = [*each][:PROMISES_SHOWN]
+            more = f" and {len(each) - len(said)} more" if len(each) > len(said) else ""
             out.append("  at that end " + (f"[yellow]missed[/yellow]: {', '.join(said)}{more}" if said
-                                           else "every limit is kept at the planned steps"))  # fmt: skip
+                                           else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
@@ -142,7 +155,7 @@ def _shares(found: Mapping[str, Any]) -> Table:
     for r in rows[:PROMISES_SHOWN]:
         promised, own, new = (r[k] for k in ("promised", "replayed", "out_of_sample"))
         table.add_row(
-            plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT"}.get(r["latency"], "whole request"),
+            plain(r["demand"]), {"ttft": "TTFT", "tpot": "TPOT"}.get(r["latency"], "E2E"),
             _seconds(r["limit_s"]), "in the mean" if promised is None else f"{promised:.1%}", f"{own:.2%}",
             "none came" if new is None else f"{new:.2%}",
         )  # fmt: skip
@@ -179,8 +192,11 @@ def _first(lines: list[str]) -> list[str]:
     return [*lines[:LINES_SHOWN], f"  and {more:,} more"] if more > 0 else lines
 
 
-def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
-    """What requests see at worst against what they are promised, tightest first; None: measured points do not say."""
+def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]]) -> Table | None:
+    """What requests see against what they are promised, tightest first; None: measured points do not say.
+
+    Predicted at the planned rates where engines batch continuously, beside the most that their levels allow.
+    """
     limits = {w["name"]: w.get("slo") or {} for w in problem.get("workloads") or ()}
     continuous = problem.get("serving") == "continuous"
     rows: dict[str, dict[str, float]] = {}
@@ -206,33 +222,47 @@ def _promises(p: FleetPlan, problem: Mapping[str, Any]) -> Table | None:
         most = deadline["at_most"] if isinstance(deadline, Mapping) else deadline
         together = sum(part.values()) if most is None else min(sum(part.values()), most)
         rows[demand]["deadline_s"] = max(rows[demand].get("deadline_s", 0.0), together)
-    lines: list[tuple[float, list[str]]] = []
+    kinds: list[tuple[float, list[tuple[bool, list[str]]]]] = []
     for demand, row in rows.items():
         slo, tight = limits.get(demand.partition("/")[0], {}), 0.0
-        cells = [plain(demand)]
-        for key in ("ttft_s", "tbt_s", "deadline_s"):
-            limit, at = slo.get(key), ""
+        lines: list[tuple[bool, list[str]]] = []  # has a limit, cells
+        for key, name in METRICS.items():
+            if (value := row.get(key)) is None:
+                continue
+            limit, at = slo.get(key), " mean"
             if isinstance(limit, Mapping):
-                limit, at = limit["at_most"], f" (p{100 * limit['percentile']:g})"
-            value = row.get(key)
-            text = "" if value is None else _seconds(value)
-            if value is not None and limit is not None:
-                colour = "green" if value <= limit * (1 + 1e-6) else "red"
-                text, tight = f"[{colour}]{text}[/{colour}] of {_seconds(limit)}{at}", max(tight, value / limit)
-            cells.append(text)
-        if any(cells[1:]):
-            lines.append((tight, cells))
-    if not lines:
+                limit, at = limit["at_most"], f" p{100 * limit['percentile']:g}"
+            cells = [_of(seconds, limit) for seconds in (at_rates.get(demand, {}).get(key), value)]
+            tight = max(tight, 0.0 if limit is None else value / limit)
+            lines.append((limit is not None, [name + at, *cells, "" if limit is None else _seconds(limit)]))
+        if lines:
+            kinds.append((tight, [(limited, [plain(demand), *cells]) for limited, cells in lines]))
+    kinds.sort(key=lambda kind: -kind[0])
+    if sum(len(found) for _, found in kinds) > LATENCIES_SHOWN:
+        kinds = [(tight, [x for x in found if x[0]] or found[:1]) for tight, found in kinds]
+    shown: list[list[str]] = []
+    left_out = 0
+    for _, found in kinds:
+        fits = not left_out and (not shown or len(shown) + len(found) <= LATENCIES_SHOWN)
+        shown += [["" if i else cells[0], *cells[1:]] for i, (_, cells) in enumerate(found)] if fits else []
+        left_out += not fits
+    if not shown:
         return None
-    lines.sort(key=lambda line: -line[0])
-    left_out = len(lines) - PROMISES_SHOWN
-    title = f"What requests see {'in simulation' if simulated else 'at most'}, of what they may" + (
-        f" ({left_out} looser ones left out)" if left_out > 0 else ""
-    )
-    table = titled(title, "requests", "TTFT", "TPOT", "whole request")
-    for _, cells in lines[:PROMISES_SHOWN]:
-        table.add_row(*cells)
+    title = "What requests see" + (f" ({left_out} looser ones left out)" if left_out else "")
+    columns = ["requests", "latency", "predicted", "in simulation" if simulated else "at most", "limit"]
+    here = [i for i in range(len(columns)) if i != 2 or any(cells[i] for cells in shown)]
+    table = titled(title, *(columns[i] for i in here))
+    for cells in shown:
+        table.add_row(*(cells[i] for i in here))
     return table
+
+
+def _of(seconds: float | None, limit: float | None) -> str:
+    """Seconds, by colour within a limit or beyond it; nothing where they are not known."""
+    if seconds is None or limit is None:
+        return "" if seconds is None else _seconds(seconds)
+    colour = "green" if seconds <= limit * (1 + 1e-6) else "red"
+    return f"[{colour}]{_seconds(seconds)}[/{colour}]"
 
 
 def _certification(c: CertificationLine) -> list[Any]:
@@ -273,7 +303,7 @@ def _seconds(value: float) -> str:
     return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
-def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
+def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, Any]]) -> list[Any]:
     out: list[Any] = [f"[bold]{plain(p.headline())}[/bold]"]
     million = "" if p.usd_per_million_tokens is None else f", {p.usd_per_million_tokens:.4g} USD per million tokens"
     parts = {"machines": p.usd_per_hour, "penalties": p.penalty_usd_per_hour, "changes": p.change_usd_per_hour}
@@ -281,7 +311,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any]) -> list[Any]:
     of = f" ({of})" if p.penalty_usd_per_hour or p.change_usd_per_hour else ""
     served = f"{p.served_share:.2%} of requests served" if p.served_share < 1 else "all requests served"
     out.append(f"  {p.total_usd_per_hour:,.4f} USD/h{of}{million}; {served}")
-    promises = _promises(p, problem)
+    promises = _promises(p, problem, {x["demand"]: x for x in seen})
     if promises is not None:
         out += ["", promises]
     if p.certification is not None:

@@ -243,7 +243,8 @@ def _imported(
         c.write(out, measured, overwrite=force)
     frame = measured.frame
     names = [n for n in frame.columns if frame[n].dtype.kind in "fi" and frame[n].notna().any()]
-    lines = [f"{len(frame)} {kind} measurements from {len(sources)} file{'s' * (len(sources) != 1)}"]
+    files = len(measured.about["files"])
+    lines = [f"{len(frame)} {kind} measurements from {files} file{'s' * (files != 1)}"]
     for f in measured.about["files"]:
         lines.append(f"  {f['file']}: {f['format']}, {f['rows']} row{'s' * (f['rows'] != 1)}")
         lines += [f"    {note}" for note in f.get("notes", ())]

@@ -320,6 +320,12 @@ def engine_costs(deployed: Deployed, prompt_tokens: float) -> tuple[StepCosts, P
     )  # fmt: skip
 
 
+def collective_costs(d: Deployment) -> StepCosts:
+    """What collectives take of a step by the shipped coefficients: launches, and bytes of every token."""
+    weights = _weights(_shipped().at(d))
+    return _costs(d, {name: weights[name] for name in ("comm", "collective")}, PROMPT_TOKENS)
+
+
 @cache
 def _shipped() -> EngineModel:
     return read_engine_model()

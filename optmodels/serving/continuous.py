@@ -798,6 +798,10 @@ def predict(
     """Means and quantiles at the rates themselves, of one instance.
 
     (S1) corrected for idle time, t̄ = a₀/(1 − ρ/(1 − P₀)); the crowd's mean (N₀ + ρ)/(1 − ρ); TTFT by `_first_token`.
+    Requests that come while a prompt is prefilled decode together, as one to the crowd: in the time that prompts leave
+    to decodes crowds come at the rate of requests, and with x = ρ_decode/(1 − ρ_prefill)
+
+        P₀ = (1 − ρ_prefill)·(1 − x)^(N₀/x + 1) = (1 − ρ)·(1 − x)^(N₀/x)
 
     Args:
         costs: of its steps.
@@ -829,7 +833,8 @@ def predict(
         before, step = step, (a0 + of_prompts) / (1.0 - min(load / (1.0 - idle), 1.0 - 1e-12))
         load += of_prompts * (1.0 - idle) / step
         fixed_crowd = float(rates @ (chunks + decodes)) * a0
-        idle = (1.0 - load) ** (fixed_crowd / load + 1.0) if load > 0 else 1.0
+        beside = max(float(rates @ decode) / (1.0 - load + float(rates @ decode)), 1e-9)  # ρ_decode/(1 − ρ_prefill)
+        idle = (1.0 - load) * (1.0 - beside) ** (fixed_crowd / beside)
         idle = idle if idle < 1.0 - load else 0.0
         crowd = (fixed_crowd + load) / (1.0 - load)
         carried, filled = (float(rates @ n) * step for n in (chunks, u / engine.room_beside(crowd, costs.drafts)))

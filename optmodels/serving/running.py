@@ -50,7 +50,22 @@ class Running:
     e2e_s: dict[float | None, Array]
 
     def at(self, what: str, klass: int, share: float | None) -> float:
-        """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below."""
+        """Seconds of ``ttft_s``, ``tpot_s`` or ``e2e_s`` that a share of the requests of a class stays below.
+
+        Of quantiles q above the share, the least of that at q and of the wait for a slot or cache that all
+        but q − share stay below.
+        """
+        if share is None or what == "tpot_s" or share >= GRID[-1]:
+            return self._quantile(what, klass, share)
+        least = math.inf
+        if share + self.full <= GRID[-1]:  # none is spared
+            least = float(np.interp(share + self.full, GRID, [self._quantile(what, klass, q) for q in GRID]))
+        for q in (q for q in GRID if q > share):
+            waits = self.drained_s * math.log(max(self.full / (q - share), 1.0))
+            least = min(least, self._quantile(what, klass, q) + waits)
+        return least
+
+    def _quantile(self, what: str, klass: int, share: float | None) -> float:
         values = getattr(self, what)
         if share not in values:
             share = next((q for q in GRID if q >= (share or 0.0)), GRID[-1])
@@ -64,7 +79,7 @@ class Running:
         """
         most = 0.0
         for q in GRID:
-            spare = limit_s * (1.0 + 1e-9) - self.at(what, klass, q)
+            spare = limit_s * (1.0 + 1e-9) - self._quantile(what, klass, q)
             if spare < 0:
                 break
             waits = self.full * math.exp(-spare / self.drained_s) if what != "tpot_s" and self.full > 0 else 0.0

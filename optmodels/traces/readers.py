@@ -104,6 +104,7 @@ LAYOUTS = (
     Layout("SGLang's request metrics", "request_received_ts", "prompt_tokens", "completion_tokens", from_first=True),
     Layout("vLLM's request times", "queued_s", "input_tokens", "output_tokens", from_first=True),
 )  # fmt: skip
+_MAP_YOURS = "map yours: arrival_s=THEIRS:unit, input_tokens=THEIRS, output_tokens=THEIRS"
 _FORMATS = (
     "Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines (timestamp, input_length, "
     "output_length, hash_ids), BurstGPT, ServeGen, request logs of vLLM and SGLang, CSV or Parquet with "
@@ -275,7 +276,8 @@ def _json_lines(path: Path, text: Any, skipped: int, mapped: Mapping[str, str]) 
         except (RecursionError, ValueError):  # more digits than Python reads
             raise InputError(Mistake(file, "", line.strip()[:60], "one flat JSON object a line", number)) from None
         except KeyError as error:
-            raise InputError(Mistake(file, str(error.args[0]), None, "this key in every line", number)) from None
+            key, hint = str(error.args[0]), _MAP_YOURS if not lines and not mapped else None
+            raise InputError(Mistake(file, key, None, "this key in every line", number, hint)) from None
         except OverflowError:
             raise InputError(Mistake(file, blocks_key, blocks[:3], "whole numbers below 2⁶³", number)) from None
         except (TypeError, AttributeError):
@@ -346,8 +348,7 @@ def _table(path: Path, rows: _Rows, mapped: Mapping[str, str]) -> Trace:
     if layout is None:
         missing = [c for c in _MAPPED[:3] if c not in names and c not in mapped]
         if len(missing) == 3:
-            hint = "map yours: arrival_s=THEIRS:unit, input_tokens=THEIRS, output_tokens=THEIRS"
-            raise InputError(Mistake(file, "columns", sorted(names)[:8], _FORMATS, hint=hint))
+            raise InputError(Mistake(file, "columns", sorted(names)[:8], _FORMATS, hint=_MAP_YOURS))
         if missing:
             raise InputError(Mistake(file, c, None, "this column") for c in missing)
         layout = OURS

@@ -24,6 +24,7 @@ from optmodels.measure.importers import (
     inference_perf,
     inferencex,
     llmperf,
+    llmservingsim,
     prometheus,
     sglang_serving,
     table,
@@ -36,7 +37,7 @@ FORMATS: dict[str, ModuleType] = {
     m.NAME: m
     for m in (
         sglang_serving, vllm_serve, vllm_latency, genai_perf, llmperf, guidellm, inference_perf, inferencex, blis,
-        aiconfigurator, prometheus, table,
+        aiconfigurator, prometheus, llmservingsim, table,
     )
 }  # fmt: skip
 
@@ -50,7 +51,7 @@ def read(
     """Read files of benchmark results into one table of one kind.
 
     Args:
-        paths: The files.
+        paths: The files; or folders of profiles of LLMServingSim.
         name: Their format (one of `FORMATS`), or None to detect each file's.
         fixed: Values for columns that a file does not state, e.g. ``concurrency``; they do not replace stated ones.
         columns: Of plain tables: our column → theirs, as in `read_measurements`.
@@ -62,15 +63,15 @@ def read(
 
     if name is not None:
         one_of("--format", name, FORMATS)
-    given = _numbers(fixed or {})
+    values = _numbers(fixed or {})
     rows, files = [], []
     wrong = Mistakes()
     kinds: dict[Kind, str] = {}
-    for path in paths:
+    for path in [file for given in paths for file in llmservingsim.within(given) or [given]]:
         with wrong.collecting():
             source = Source.of(path)
             module = FORMATS[name] if name is not None else _detected(source)
-            kind, found = module.read(source, given, columns or {})
+            kind, found = module.read(source, values, columns or {})
             if not found:
                 why = "; ".join(source.notes) or "no results"
                 raise source.wrong("", why, f"at least one result of {module.TITLE}", 1)

@@ -200,16 +200,17 @@ class Source:
         value = data
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        at = self.line_of(path.split(".")[0], line) or line
         if value is None:
             if optional:
                 return None
             raise self.wrong(path, None, "a number", line)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not -MOST <= value <= MOST:
+        known = not isinstance(value, bool) and isinstance(value, int | float) and -MOST <= value <= MOST
+        if known and (value > 0 or (value == 0 and not positive)):
+            return float(value)
+        at = self.line_of(path.split(".")[0], line) or line
+        if not known:
             raise self.wrong(path, value, f"a finite number, at most {MOST:g}", at)
-        if value < 0 or (positive and value == 0):
-            raise self.wrong(path, value, f"a number {'>' if positive else '≥'} 0", at)
-        return float(value)
+        raise self.wrong(path, value, f"a number {'>' if positive else '≥'} 0", at)
 
     def needed(self, data: Any, path: str, line: int = 1) -> float:
         """`number` that must be there."""
