@@ -81,7 +81,7 @@ def test_a_machine_serves_what_brute_force_finds(engine: dict[str, Any]) -> None
     case = problem.resolve()
     rate, first = most(problem)
     assert case.requests_per_second[0, 0] == pytest.approx(rate, rel=5e-5)  # the best level is found by halving
-    assert case.prefill_s[0, 0] == pytest.approx(first, rel=1e-6)
+    assert case.prefill_s[0, 0] == pytest.approx(first, rel=5e-5)
 
 
 def test_a_level_that_reaches_more_users_wins() -> None:
