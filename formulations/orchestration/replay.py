@@ -227,6 +227,11 @@ def dispatched(
     return max(judged, key=lambda x: x[0])[1]  # the first of equals
 
 
+def simulable(t: OrchestrationTables, p: OrchestrationPlan) -> bool:
+    """Whether a plan is simulated to choose its dispatcher: some instances and requests, and not too many of either."""
+    return 0 < len(p.instances) <= MOST_INSTANCES and t.classes.count.sum() <= MOST_REQUESTS
+
+
 def _judged(
     t: OrchestrationTables, p: OrchestrationPlan, seed: int, over: Callable[[], bool]
 ) -> tuple[float, OrchestrationPlan]:
@@ -247,7 +252,7 @@ def _judged(
     instances = [x if x.subcluster == -1 else x.model_copy(update={"subcluster": -1}) for x in p.instances]
     ways = ONLINE if t.taken is None else ENGINES_ONLINE  # the first without a simulation
     first = p = p.model_copy(update={"dispatcher": ways[0], "instances": instances})
-    if len(p.instances) > MOST_INSTANCES or t.classes.count.sum() > MOST_REQUESTS or not p.instances or over():
+    if not simulable(t, p) or over():
         return 0.0, first
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
     if not len(requests):

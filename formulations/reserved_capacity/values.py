@@ -100,14 +100,10 @@ def _by_solving(t: ReservedTables) -> dict[str, Any] | None:
     began, seconds = time.perf_counter(), seconds_for("values by solving again", SECONDS)
 
     def cost(tables: ReservedTables) -> float | None:
-        from optmodels import formulation
+        from formulations.reserved_capacity.methods.exact import optimum
 
         left = seconds - (time.perf_counter() - began)
-        if left <= 0:
-            return None
-        exact = formulation.get(t.case.problem.formulation).method("exact")
-        out = exact(tables.case.problem, tables, Options(time_limit=left))
-        return out.plan.cost.total_usd_per_month if out.plan is not None and out.status == "optimal" else None
+        return None if left <= 0 else optimum(tables.case.problem, tables, Options(time_limit=left))
 
     base = cost(t)
     if base is None:

@@ -46,7 +46,7 @@ from formulations.orchestration.plan import OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.pruning import together
-from formulations.orchestration.replay import dispatched
+from formulations.orchestration.replay import dispatched, simulable
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
@@ -203,7 +203,7 @@ def _chosen(search: _Search, clock: Clock) -> OrchestrationPlan | None:
         plan = make_plan(t, without_idle(t, s.assignment))
         if plan is not None:
             plans.append(plan)
-        if plans and clock.over:
+        if plans and (clock.over or not simulable(t, plans[0])):
             break
     search.log["judged"] = len(plans)
     best = dispatched(t, plans, clock.options.seed, clock) if plans else None

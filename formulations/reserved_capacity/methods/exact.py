@@ -43,9 +43,8 @@ NOTHING_USD = 1e-9  # a month: rounding, no cost; cuts would not end it
 START_ROWS, START_GAP = 120, 5e-3  # of the relaxation over a few rows that a long one starts from
 START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
-FIRST_FLOWS = 5_000  # flow variables up to which row LPs are not even tried before the model as it stands
-FIRST_SECONDS, FLOWS_SECONDS = 10.0, 60.0  # that this, and the same after some cuts, may take
-FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # up to which it has another turn, after so many rounds of integers
+FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # flow variables up to which, after so many rounds of integers, the model as it
+FLOWS_SECONDS = 60.0  # stands has its turn, for so long
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
@@ -181,9 +180,18 @@ def exact(problem: ReservedCapacity, tables: ReservedTables, options: Options) -
         return _Run(problem, tables, options).outcome()
 
 
+def optimum(problem: ReservedCapacity, tables: ReservedTables, options: Options) -> float | None:
+    """The least USD/month, whatever plan has it; None where that is not proved in time, whatever heuristics know."""
+    with caught_interrupt():
+        found = _Run(problem, tables, options, only_value=True).outcome()
+    return found.plan.cost.total_usd_per_month if found.plan is not None and found.status == "optimal" else None
+
+
 class _Run:
-    def __init__(self, problem: ReservedCapacity, t: ReservedTables, options: Options) -> None:
-        self.problem, self.t, self.options = problem, t, options
+    def __init__(
+        self, problem: ReservedCapacity, t: ReservedTables, options: Options, only_value: bool = False
+    ) -> None:
+        self.problem, self.t, self.options, self.only_value = problem, t, options, only_value
         self.clock = time.perf_counter()
         self.target = max(options.gap, PROOF)
         self.events: list[Event] = []
@@ -192,7 +200,7 @@ class _Run:
         self.lower = 0.0
         self.log: dict[str, Any] = {}
         self.until = None if options.time_limit is None else self.clock + options.time_limit
-        self.heuristics_due = options.time_limit is not None
+        self.heuristics_due = options.time_limit is not None and not only_value
         self.stopping = False  # told to, by somebody
 
     def left(self) -> float | None:
@@ -252,18 +260,14 @@ class _Run:
         self.soft = t.costs_by_the_hour
         self.master = Master(t, int(groups.max()) + 1 if self.soft else 0, self.options)
         built = time.perf_counter() - self.clock
-        status = "optimal"
-        if isinstance(self.oracle, RowByRow) and flow_variables(t) <= FIRST_FLOWS:
-            status = self._by_flows(0.25, FIRST_SECONDS)
-        if status != "infeasible" and self._gap() > self.target:
-            status = self._relaxation()
+        status = self._relaxation()
         if status == "optimal" and self._gap() > self.target:
             status = self._integers()
-        if status != "infeasible" and self._gap() > self.target:
+        if status != "infeasible" and self._gap() > self.target and not self.only_value:
             self.heuristics_due |= self.out_of_time() and self.best is None  # told to stop before there was a plan
             self.heuristics()
         size = self.master.size
-        if status == "optimal" and self.best is not None and isinstance(self.oracle, Projection):
+        if status == "optimal" and isinstance(self.oracle, Projection) and not self.only_value:
             self._closest_to_users(self.oracle)
         seconds = {"build": built, "solve": time.perf_counter() - self.clock - built}
         if status == "infeasible":
@@ -468,7 +472,7 @@ class _Run:
             stuck = status == "limit"
             if self._gap() > self.target and flows_due and (stuck or rounds >= FEW_ROUNDS):
                 stuck = flows_due = False
-                if self._by_flows(0.5, FLOWS_SECONDS) == "infeasible":
+                if self._by_flows() == "infeasible":
                     return "infeasible"
             if self._gap() > self.target and self.due():
                 stuck = False
@@ -478,10 +482,10 @@ class _Run:
         self.log["integer_rounds"] = rounds
         return "optimal" if self.best is not None else "limit"
 
-    def _by_flows(self, share: float, most: float) -> str:
-        """The flow model of a small instance as it stands, for a share of the time that is left, at most seconds."""
+    def _by_flows(self) -> str:
+        """The flow model of a small instance as it stands, for half of the time that is left at most."""
         left = self.left()
-        seconds = most if left is None else min(most, max(0.01, share * left))
+        seconds = FLOWS_SECONDS if left is None else min(FLOWS_SECONDS, max(0.01, left / 2))
         options = replace(self.options, time_limit=seconds, gap=0.3 * self.target, on_event=None)
         try:
             solved, counts, _, _ = solve_flows(self.t, options, None if self.best is None else self.best.counts)
@@ -499,7 +503,8 @@ class _Run:
 
         Locally served load of a region is concave and piecewise linear in its machines: tangents over its demand.
         """
-        assert self.best is not None
+        if self.best is None:
+            return
         began, value = time.perf_counter(), self.best.value
         self.log["local_rounds"] = 0
         for _ in range(rounds):
