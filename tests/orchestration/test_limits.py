@@ -32,6 +32,7 @@ from formulations.orchestration.slots import schedule
 from optmodels.errors import InputError, SolverError
 from optmodels.formulation import Options
 from optmodels.loading import load
+from optmodels.solver.highs import Report
 
 HEURISTICS = [m for m in METHODS if m not in ("exact", "literal", "config_tree")]
 SPEED = {"v100-16g-pcie": 1.0, "l4": 0.6}
@@ -342,21 +343,21 @@ def test_names_stop_when_the_time_is_up(case):
 
 
 def test_time_that_the_rest_uses_up_leaves_what_rounding_finds(case, monkeypatch):
-    """Exchanges and trees find nothing and take all the time: `lp_rounding` ran before them."""
+    """Exchanges and trees find nothing and take all the time they are given: `lp_rounding` has its turn."""
     problem, tables = case
     least = METHODS["lp_rounding"](problem, tables, Options(answer_only=True)).plan.score.total
-    refine = by_model.Value.refine
 
     def last(clock):
         time.sleep(max(0.0, 2 * clock.until - clock.began - time.perf_counter()))  # `improved` is given half of it
 
-    def refined(self, g, clock, gap):
-        return refine(self, g, clock, gap) if self.stage[g] == 0 else last(clock)
+    def tree(model, settings, start):
+        time.sleep(settings.time_limit)
+        return Report("no_solution_found", "time", None, None, None, None, (), settings.time_limit, 0, "")
 
     monkeypatch.setattr(exact, "FIRST", ())
     monkeypatch.setattr(exact, "rounded", lambda t, n, clock: scheduled(t, np.zeros(len(n)), clock))
     monkeypatch.setattr(exact, "improved", lambda t, start, bound, clock: last(clock) or start)
-    monkeypatch.setattr(by_model.Value, "refine", refined)
+    monkeypatch.setattr(by_model, "solve_compiled", tree)
     outcome = METHODS["exact"](problem, tables, Options(time_limit=2))
     assert outcome.plan.score.total >= least - 1e-9 > 0
     check(problem, outcome)

@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.clock import Clock
+from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, weights
 from formulations.orchestration.methods.rounding import scheduled, unaffordable
 from formulations.orchestration.model import FlowModel, nonzeros
@@ -133,8 +133,14 @@ class Value:
             if found.objective > self.lower[g]:
                 self.lower[g], self.counts[g] = found.objective, found.counts
 
-    def refine(self, g: int, clock: Clock, gap: float) -> Report | None:
+    def refine(self, g: int, clock: Clock, gap: float, part: Clock | None = None) -> Report | None:
         """The next stage at g GPUs, to a gap; the report of its tree, if it has one.
+
+        Args:
+            g: GPUs.
+            clock: time for the stage.
+            gap: relative, at which a tree may end.
+            part: of that, a trial for its tree: if it is not done by then, this is the next stage once more.
 
         Raises:
             InputError, SolverError: the solver failed; the bounds there were stand.
@@ -157,7 +163,10 @@ class Value:
             return None
         known = self.counts[g]
         start = None if known is None else flow.start({"n": known})
-        found = solve_compiled(model, replace(settings, options=TREE), start)
+        seconds = settings.time_limit if part is None else part.left
+        found = solve_compiled(model, replace(settings, options=TREE, time_limit=seconds), start)
+        if part is not None and found.limit == "time":
+            self.stage[g] -= 1
         if found.status == "infeasible" or found.bound is not None:
             worst = -np.inf if found.bound is None else found.bound
             np.minimum(self.upper[: g + 1], worst, out=self.upper[: g + 1])  # no better with fewer
@@ -193,7 +202,8 @@ def by_model(
         clock: time, gap, seed, progress.
         starts: instances that are known to fit.
         more: further ones, for when half of the time has not been enough.
-        relaxed: further ones, for when relaxations have not been enough and a tree is next.
+        relaxed: further ones, for when relaxations have not been enough and a tree takes longer than all before it, or
+            half of what is left: it is begun again, from what is known then.
     """
     within = max(clock.options.gap, PROVED)
     half = clock.part(0.5)
@@ -230,21 +240,23 @@ def by_model(
             offer(more())
             more = None
             continue
-        if relaxed is not None and min(open_)[0] > STAGES.index("relaxed"):
-            offer(relaxed())
-            relaxed = None
-            continue
         m = min(open_)[-1]
         stage = STAGES[values[m].stage[path[m]]]
+        part = None
+        if relaxed is not None and stage != "relaxed":
+            part = clock.part(min(0.5, clock.seconds / max(clock.left, LEAST_S)))
         split.solved[stage] += 1
         try:
-            report = values[m].refine(path[m], clock, within / 2)
+            report = values[m].refine(path[m], clock, within / 2, part)
         except (InputError, SolverError) as error:
             split.failed.append(f"{t.case.models[m]} on {path[m]} GPUs, {stage}: {error}")
             continue
         if report is not None:
             split.nodes += report.nodes
             split.limit = report.limit if report.limit in ("interrupt", "memory") else None
+            if relaxed is not None and report.limit == "time":
+                offer(relaxed())
+                relaxed = None
     if split.objective is not None:
         split.counts = np.zeros(len(t.configurations), dtype=np.int64)
         for v, g in zip(values, known, strict=True):

@@ -4,9 +4,9 @@ Whatever stops it, and wherever a solve fails, it returns the best plan known by
 begins with a bound that needs no solver and with the plans of two heuristics (where the relaxations are small and may
 prove their own rounding, they come after these); the others follow where a proof takes long. With time enough for all
 of them no heuristic's plan is better than its own. Under a limit too short for that it knows those that came first:
-`greedy_dp_exchange`, `maaso_star`, `lp_rounding` straight after the relaxations, then the others in the order of
-`OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer configurations, can then be
-better.
+`greedy_dp_exchange`, `maaso_star`, `lp_rounding` where relaxations and short trees are not enough, then the others in
+the order of `OTHERS`. What a heuristic finds with the whole limit to itself, or `config_tree` on fewer configurations,
+can then be better.
 """
 
 from __future__ import annotations
