@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 from optmodels.errors import SolverError
-from optmodels.solver import Settings, solve_compiled
+from optmodels.solver import Settings, highs, solve_compiled
 from optmodels.solver.cancel import cancellable
 from optmodels.solver.compile import Compiled
 from optmodels.solver.own_process import EndedError, in_own_process
@@ -89,3 +89,27 @@ def test_a_tree_that_hears_no_time_limit_is_ended():
     assert time.monotonic() - began < 10
     assert report.status in ("optimal", "feasible")
     assert report.x is not None and model.violation(report.x) is None
+
+
+def test_every_run_on_extreme_numbers_but_the_first_can_be_ended(monkeypatch):
+    """Costs 10^18 apart: the run with the dear ones capped, and those that have to agree, each HiGHS deaf."""
+    ran = []
+
+    def deaf(call, model, seen, settings, *, seconds):
+        ran.append((float(seen.model.costs[0].max() / seen.model.costs[0].min()), seconds))
+        raise EndedError
+
+    monkeypatch.setattr(highs, "in_own_process", deaf)
+    A = sp.csc_array([[1.0, 1.0]])
+    model = Compiled(
+        np.array([[1e-5, 1e13]]), np.zeros(1), np.ones(1), A, np.array([2.5]), np.array([np.inf]), np.zeros(2),
+        np.array([10.0, 10.0]), np.ones(2, dtype=bool), ["cheap", "dear"], ["served"],
+    )  # fmt: skip
+    report = solve_compiled(model, Settings(time_limit=8.0))
+    apart, seconds = ran[0]
+    assert apart < 1e17 < ran[1][0]
+    assert seconds <= 8.0 / 2 + highs.GRACE_S  # and as much is left for another that agrees
+    assert report.status == "feasible"  # one run's bound is none
+    assert model.violation(report.x) is None
+    monkeypatch.undo()
+    assert solve_compiled(model, Settings(time_limit=60.0)).x.tolist() == [3.0, 0.0]  # the first alone has [10, 0]
