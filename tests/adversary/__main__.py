@@ -23,10 +23,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("results/adversary"), help="folder of the logs, added to")
     parser.add_argument("--minimise", type=float, default=120.0, metavar="SECONDS", help="for each failing instance")
     parser.add_argument("--others", type=int, default=1, metavar="K", help="judge heuristics on every K-th seed")
+    parser.add_argument("--richest", type=int, default=1, metavar="K", help="of K instances of a seed")
     given = parser.parse_args()
     failed = False
     for name in given.formulations or FORMULATIONS:
-        counts = run(name, given.seeds, given.out / f"{name}.csv", given.jobs, given.minimise, say, given.others)
+        log = given.out / f"{name}.csv"
+        counts = run(name, given.seeds, log, given.jobs, given.minimise, say, given.others, given.richest)
         say(f"{name}: {sum(counts.values())} instances: " + ", ".join(f"{n} {k}" for k, n in sorted(counts.items())))
         failed |= "differs" in counts
     return 1 if failed else 0
