@@ -134,7 +134,7 @@ class Pairs:
     def latencies_s(self) -> Array:
         """TTFT, time per output token and mean E2E, (n, 3)."""
         p, d, i, j = self.prefill, self.decode, self.prefill_row, self.decode_row
-        return np.stack([p.first_s[i] + p.waiting_s[i], d.tpot_s[j], p.e2e_s[i] + d.e2e_s[j]], axis=1)
+        return np.stack([p.ttft_s[i], d.tpot_s[j], p.e2e_s[i] + d.e2e_s[j]], axis=1)
 
     def ends(self, problem: CostEfficiency, case: Case, row: int) -> tuple[End, End, float]:
         """What one pair's machines take, and how long a cache is on its way between them at least."""

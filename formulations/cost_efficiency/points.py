@@ -129,7 +129,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
                 rows.append((level, i, split, replicas, enough.min()))
     row, main, gpus, dp, count = np.array(rows, dtype=np.intp).reshape(-1, 5).T
     other, part = np.full_like(main, serving.NONE), -(-w.batch // (count * dp))
-    constant = np.stack([at.first_s + at.waiting_s, at.tpot_s, at.e2e_s], axis=1)[row]
+    constant = np.stack([at.ttft_s, at.tpot_s, at.e2e_s], axis=1)[row]
     pair, found = np.full_like(row, serving.NONE), None
     if problem.deployment.apart:
         found = pairs(problem, case, costs, where, one, (ttft, tpot), WAITS)

@@ -43,7 +43,8 @@ class Levels:
         step_s, wait_s, most_of_wait: t, ω and the class of requests that ω is for.
         requests_per_s: λ, the most that all its capacities carry.
         alone_s, work_s: steps·a₀, what a request takes in an empty engine, and W, what it adds to others' steps.
-        first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most.
+        first_s: TTFT at its quantile without waiting; `waiting_s`: that quantile of the wait, at most; `ttft_s`: both,
+            which a wait as long as the limit allows makes that limit and not, by rounding, more.
         tpot_s: time per output token at its quantile, at most.
         e2e_s: of a request in the mean, waiting included, at most.
         capacities: share of each of `ROWS` in use at that rate, (6, n).
@@ -61,6 +62,7 @@ class Levels:
     work_s: Array
     first_s: Array
     waiting_s: Array
+    ttft_s: Array
     tpot_s: Array
     e2e_s: Array
     capacities: Array
@@ -99,7 +101,7 @@ def levels(
     assert len(kind) == 1
     if not engines:
         z = np.zeros(0)
-        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
+        return Levels(np.zeros(0, dtype=np.intp), z, z, z, z, z, z, z, z, z, z, z, np.zeros((len(ROWS), 0)))
     costs, slower = [e.costs for e in engines], np.array([e.slower for e in engines])[:, None]
     moved = np.broadcast_to(np.asarray(moved_s, dtype=float), len(engines))[:, None]
     (at_ttft, q_ttft), (at_tpot, q_tpot) = seconds_and_quantile(ttft), seconds_and_quantile(tpot)
@@ -142,9 +144,10 @@ def levels(
         e2e = (mean[..., 0] + per_mean * wait) * slower + decoding + (moved if stage == "prefill" else 0.0)
         if stage == "decode":
             e2e, wait = decoding + joins(points), np.zeros_like(wait)
+        waiting = each_wait * wait
         columns = (
-            points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first,
-            each_wait * wait, each, e2e,
+            points.step_s, wait, np.full_like(wait, most), rate, steps * points.fixed_s, work, first, waiting,
+            np.minimum(first + waiting, at_ttft), each, e2e,
         )  # fmt: skip
         parts.append((e, *(x[e, level] for x in columns), loads[:, e, level] * rate[e, level]))
     return Levels(*(np.concatenate(x, axis=-1) for x in zip(*parts, strict=True)))

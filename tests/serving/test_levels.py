@@ -67,6 +67,17 @@ def test_waiting_is_within_its_budget() -> None:
     assert bound.requests_per_s.max() < free.requests_per_s.max()
 
 
+def test_a_wait_as_long_as_the_limit_allows_keeps_it() -> None:
+    """To the last digit: rounding made more of some, which cost a plan half as dear (cost efficiency, steered 135)."""
+    kind, rounded_up = Classes.of([400.0], [100.0]), 0
+    for at_most in np.linspace(0.1, 2.0, 50):
+        at = levels([ENGINE], LIMITS, kind, Percentile(at_most=at_most, percentile=0.93), TPOT)
+        assert (at.ttft_s <= at_most).all()
+        assert np.allclose(at.ttft_s, at.first_s + at.waiting_s, rtol=1e-12)
+        rounded_up += int((at.first_s + at.waiting_s > at_most).sum())
+    assert rounded_up > 0
+
+
 def test_limits_that_no_level_keeps_leave_none() -> None:
     assert len(levels([ENGINE], LIMITS, Classes.of([400.0], [100.0]), 0.01, None)) == 0
     assert len(levels([], LIMITS, Classes.of([400.0], [100.0]), None, None)) == 0
