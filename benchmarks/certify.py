@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 import optmodels
-from formulations.fleet.certify import promises_of, simulated
+from formulations.fleet.certify import simulations
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.replay import replay
 from optmodels.simulation.options import ReplayOptions
@@ -66,13 +66,9 @@ def again(problem, result):
     case, plan = problem.resolve(), FleetPlan.model_validate(result.plan)
     total = len(plan.certification.promises)
     broken = 0
-    for d in plan.periods[0].deployments:
-        promises = [p for _, p in promises_of(case, d)]
-        if promises:
-            engine, streams, slower = simulated(case, d)
-            error = (1 - plan.certification.confidence) / total
-            found = judge(engine, streams, promises, error, [OTHER_SEED], slower)
-            broken += sum(v.found == "broken" for v in found)
+    error = (1 - plan.certification.confidence) / total
+    for x in simulations(case, plan.periods[0], plan.stretch):
+        broken += sum(v.found == "broken" for v in judge(x.stations, x.streams, x.promises, error, [OTHER_SEED]))
     worst = 0.0
     seen = replay(problem, result.plan, None, ReplayOptions(policy="random", seed=OTHER_SEED))
     for row in seen["demands"]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
+from formulations.fleet.check_certification import check_certification, cut_of
 from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
@@ -77,7 +77,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
-            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, stretch_of(p))
+            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, p.stretch)
             for s in d.serves:
                 served[s.demand] += s.share if d.stage != "decode" else 0.0
                 for stage in _does(d) if any(m.market == "spot" for m in d.machines) else ():
@@ -129,7 +129,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             mean = None if w.quality_at_least is None else _mean_score(case, models, q, w, t)
             if mean is not None:
                 found.at_most(f"{q.name}: quality asked for of {w.name}", w.quality_at_least or 0.0, mean)
-        check_stages(found, problem, case, demands, models, q)
+        check_stages(found, problem, case, demands, models, q, p.stretch)
         _stock(found, problem, case, q)
         for name in case.measured_hits:
             assert problem.prefix_cache is not None

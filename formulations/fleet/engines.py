@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -184,6 +185,25 @@ def transfer_bytes(case: FleetCase, demands: Iterable[Demand]) -> Array:
         w, prompt = case.workload(d.workload), float(d.input_tokens or 1)
         found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
     return np.array(found)
+
+
+def transfer_s(case: FleetCase, d: DeploymentLine) -> Array:
+    """Seconds that the KV cache of each bucket's prompt takes through the network of a plan's line, (W,).
+
+    0 of buckets that do not accept its model.
+    """
+    link, main = case.problem.deployment.link, d.machines[0]
+    net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == main.machine) or np.inf
+    loaded, seconds = case.loading(d.loads, d.model), np.zeros(len(case.demands))
+    mine = np.array([x.workload in loaded.accepted for x in case.demands])
+    seconds[mine] = transfer_bytes(loaded, compress(case.demands, mine)) / (net * GBPS * (1.0 - link.most_used))
+    return seconds
+
+
+def exchange(case: FleetCase, d: DeploymentLine) -> tuple[int | None, str, int]:
+    """What a plan's line of one stage exchanges KV caches with: lines of which this is the same."""
+    equal = case.problem.deployment.link.tensor_parallel == "equal"
+    return case.which(d.loads, d.model), d.machines[0].region, (d.tensor_parallel or 1) * equal
 
 
 def levels(

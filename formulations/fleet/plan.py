@@ -128,6 +128,7 @@ class CutLine(Document):
     model: str | None = Field(
         default=None, description="which of the models that the workload accepts; None: it has no list of them"
     )
+    stage: Stage = "both"
     gpu: str
     gpu_gib: Money
     tensor_parallel: Count
@@ -192,6 +193,12 @@ class FleetPlan(Document):
     )
 
     certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long as promised the limits were that the plan's model kept."""
+        c = self.certification
+        return 1.0 if c is None or not 0 < c.of_round <= len(c.rounds) else c.rounds[c.of_round - 1].stretch
 
     def headline(self) -> str:
         """One line: what to buy."""

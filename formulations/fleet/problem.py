@@ -1086,11 +1086,6 @@ def _apart(
     if p.engine.speculation:
         expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
         wrong.add("engine.speculation", len(p.engine.speculation), expected)
-    if p.certify != "none":
-        expected = (
-            "none with prefill and decode apart: engines are simulated one by one, without transfers between them"
-        )
-        wrong.add("certify", p.certify, expected)
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

@@ -168,14 +168,22 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
     """Whether prefill and decode apart pay."""
     if stages is None:
         return []
+    fleet = "certified fleet" if stages.get("certified") else "fleet"
     if not stages["used"]:
-        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "Found no"
-        return [f"  {proved} fleet with prefill and decode apart is better than one without.", *_pays(stages)]
+        said = f"fleet with prefill and decode apart {'is' if stages['none_is_better'] else 'was found that is'} better"
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
+        return [f"  {proved} {said} than one without.", *_pays(stages)]
     without = stages["without"]
     if without["objective"] is None:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
-    return [f"  The best fleet without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    if not stages.get("certified"):
+        lines.append(
+            "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
+            "[dim] compares fleets that keep their promises in simulation.[/dim]"
+        )
+    return lines
 
 
 def _pays(stages: Mapping[str, Any]) -> list[str]:

@@ -294,7 +294,6 @@ def test_heuristics_know_whole_requests_only():
     ({"deployment": {"stages": ["both", "both"]}}, "deployment.stages", "each stage once"),
     ({"serving": "static", "engine": {}, "latency": {}}, "deployment.stages", "[both] with serving: static"),
     ({"workloads": [APART["workloads"][0] | {"soft": {"usd_per_1000_requests": 1.0}}]}, "workloads[0].soft", "late"),
-    ({"certify": "replay"}, "certify", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_of_stages_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:
