@@ -198,10 +198,13 @@ def _share(
 
 
 def _cache_bytes(case: FleetCase, demand: Demand) -> float:
-    """Of the KV cache of a bucket's prompt."""
+    """Of the KV cache of a bucket's prompt, and of what drafts for it."""
     w = case.workload(demand.workload)
-    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
-    return float(kv_bytes(work, 1, 1.0, float(demand.input_tokens or 1)))
+    model, precisions, prompt = case.architectures[w.name], (w.precision.weights, w.precision.kv), demand.input_tokens
+    drafts = drafts_of(case.problem.engine, model, *precisions)
+    head, small = (0.0, None) if drafts is None else (drafts.head, drafts.work)
+    each = [(1.0 + head, layer_work(model, *precisions))] + ([] if small is None else [(1.0, small)])
+    return math.fsum(times * float(kv_bytes(work, 1, 1.0, float(prompt or 1))) for times, work in each)
 
 
 def check_stages(

@@ -183,7 +183,9 @@ def transfer_bytes(case: FleetCase, demands: Iterable[Demand]) -> Array:
     found = []
     for d in demands:
         w, prompt = case.workload(d.workload), float(d.input_tokens or 1)
-        found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
+        model, p = case.architectures[w.name], w.precision
+        drafts = drafts_of(case.problem.engine, model, p.weights, p.kv)
+        found.append(float(cache_bytes(layer_work(model, p.weights, p.kv), prompt, drafts)))
     return np.array(found)
 
 

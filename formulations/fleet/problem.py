@@ -1083,9 +1083,6 @@ def _apart(
         if w.soft is not None:
             expected = "none with prefill and decode apart: a request may be late in either stage"
             wrong.add(f"workloads[{i}].soft", w.soft, expected)
-    if p.engine.speculation:
-        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
-        wrong.add("engine.speculation", len(p.engine.speculation), expected)
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

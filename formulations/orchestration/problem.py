@@ -691,9 +691,6 @@ def _apart(p: Orchestration, wrong: Mistakes) -> None:
     if p.change.running:
         expected = "none with prefill and decode apart: what runs is not said to do one stage"
         wrong.add("change.running", len(p.change.running), expected)
-    if p.continuous is not None and p.continuous.speculation:
-        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
-        wrong.add("engine.speculation", len(p.continuous.speculation), expected)
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:

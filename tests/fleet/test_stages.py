@@ -162,6 +162,34 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
         assert less == pytest.approx(12000 * 131072 / 6.25e9, rel=1e-3)
 
 
+@pytest.mark.parametrize(("speculation", "bytes_a_token"), [
+    ({"drafts": 2, "acceptance": 0.6, "head": 0.125}, 1.125 * 327680),
+    ({"drafts": 3, "acceptance": 0.7, "draft": "llama-3.2-3b"}, 327680 + 114688),
+    ({"drafts": 4, "accepted": 1.2}, 327680),
+], ids=["head", "draft model", "n-gram"])  # fmt: skip
+def test_what_drafts_goes_with_the_cache(speculation, bytes_a_token):
+    """Llama-3.1-70B: 80 layers × 2 × 8 heads × 128 × 2 bytes a token; a 3B drafts in 28 of them.
+
+    Decode engines with drafts are faster than without; on the simulator both stages keep what the plan says.
+    """
+    stages = {"deployment": {"stages": ["prefill", "decode"]}}
+    limits = {"engine": {"speculation": [speculation]}}
+    result = optmodels.solve(APART | stages | limits)
+    assert result.status == "optimal" and result.check.ok, result.check.violations
+    case = optmodels.load(APART | stages | limits).resolve()
+    assert transfer_bytes(case, case.demands) == pytest.approx([d.input_tokens * bytes_a_token for d in case.demands])
+    [line] = result.plan["periods"][0]["transfers"]
+    sent = sum(d.requests_per_s[0] * d.input_tokens for d in case.demands) * bytes_a_token
+    assert line["gb_per_s"] == pytest.approx(sent / 1e9)
+    best, alone = (
+        np.min(t.latencies.tbt_s[:, t.points.stage == DECODE])
+        for t in (build_tables(optmodels.load(APART | stages | more)) for more in (limits, {}))
+    )
+    assert best < alone
+    for row in optmodels.replay(result)["report"]["demands"] if "draft" in speculation else ():
+        assert row["ttft_replayed_s"] <= row["ttft_planned_s"] and row["tpot_replayed_s"] <= row["tpot_planned_s"]
+
+
 def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
     """Mean E2E of at most 30 s, of which decoding takes 24 to 30: the same level waits less, up to what is left."""
     chat = APART["workloads"][0] | {"slo": {"deadline_s": 30.0}}

@@ -112,6 +112,19 @@ def test_a_route_by_hand(apart):
     assert not rest[3:6].any()  # nothing of prompts
 
 
+@pytest.mark.parametrize(("speculation", "times"), [
+    ({"drafts": 2, "acceptance": 0.6, "head": 0.05}, 1.05),
+    ({"drafts": 3, "acceptance": 0.7, "draft": "llama-3.2-3b"}, 1 + 28 / 32),  # of 28 layers with heads as wide
+])  # fmt: skip
+def test_what_drafts_goes_with_the_cache(speculation, times):
+    problem, _, found = solved(document(("prefill", "decode"), engine={"speculation": [speculation]}))
+    plan = found.plan.model_dump(mode="json")
+    assert check(problem, plan).ok
+    line = plan["apart"][0]
+    prompt = (3000, 300)[line["request_class"]]
+    assert line["kv_gb"] == pytest.approx(line["requests"] * prompt * GB * times)
+
+
 def test_the_network_limits_what_is_sent(apart):
     """A network of 3 Gbit/s lets at most its planned half of caches a second through, which binds."""
     *_, found = solved(
