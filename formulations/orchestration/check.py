@@ -208,7 +208,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, "both"
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, r.stage
 
 
 def _usable(true: Recomputed, key: Key) -> bool:

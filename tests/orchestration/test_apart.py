@@ -207,13 +207,40 @@ def test_exported_with_their_roles(apart):
     ({"serving": "slots", "engine": None}, "deployment.stages"),
     ({"deployment": {"stages": ["prefill", "decode"]}}, "deployment.link.net_gbps"),
     ({"certify": "replay"}, "certify"),
-    ({"change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
-     "change.running"),
+    ({"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}},
+      "change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
+     "change.running[0].stage"),
 ])  # fmt: skip
 def test_what_is_refused_says_where_and_why(changes, path):
     with pytest.raises(InputError) as error:
         build_tables(load(document(**changes)))
     assert [m.path for m in error.value.mistakes] == [path]
+
+
+def test_what_runs_may_do_one_stage():
+    """Of a plan whose instances run, with places, nothing changes; one that does another stage is a change."""
+    price = {"score_per_start": 0.02, "score_per_stop": 0.01}
+
+    def running(stage_of):
+        return {"running": [
+            {"model": c.model, "gpu": c.gpu, "tp": c.tp, "pp": c.pp, "dp": c.dp, "batch": c.batch,
+             "stage": stage_of(i, c.stage), "placement": {s: list(g) for s, g in i.placement.items()}}
+            for i in plan.instances for c in [plan.configurations[i.configuration]]]}  # fmt: skip
+
+    stages, engine = ("prefill", "decode"), {"waits": 4.0}
+    *_, found = solved(document(stages, engine=engine))
+    plan = found.plan
+    problem, _, again = solved(document(stages, engine=engine, change=price | running(lambda _, stage: stage)))
+    assert check(problem, again.plan.model_dump(mode="json")).ok
+    assert (again.plan.started, again.plan.stopped, again.plan.moved) == (0, 0, 0)
+    assert again.plan.score.total == pytest.approx(plan.score.total)
+    first = plan.instances[0].name
+    other = {"prefill": "decode", "decode": "prefill"}
+    problem, _, changed = solved(document(stages, engine=engine, change=price | running(
+        lambda i, stage: other[stage] if i.name == first else stage)))  # fmt: skip
+    assert check(problem, changed.plan.model_dump(mode="json")).ok
+    assert changed.plan.started == changed.plan.stopped == 1
+    assert changed.plan.score.total == pytest.approx(plan.score.total - 0.03)
 
 
 def test_heuristics_without_stages_say_so(apart):
