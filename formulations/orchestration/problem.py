@@ -690,9 +690,6 @@ def _apart(p: Orchestration, wrong: Mistakes) -> None:
         wrong.add("deployment.stages", stages, "[both] with serving: slots, which prefill and decode in one place")
     if p.deployment.link.net_gbps is None:
         wrong.add("deployment.link.net_gbps", None, "of each server, in Gbit/s: caches go through it")
-    if p.certify != "none":
-        expected = "none with prefill and decode apart: a promise of two engines has no cut of one"
-        wrong.add("certify", p.certify, expected)
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:

@@ -10,12 +10,13 @@ from orchestration_cases import two_models
 from tampering import replaced
 
 import optmodels
+from formulations.orchestration.certify import cut, loosened
 from formulations.orchestration.check import check
 from formulations.orchestration.deploy import deployments
 from formulations.orchestration.engines import LINK, REQUESTS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.model import dispatch
-from formulations.orchestration.plan import Dispatcher
+from formulations.orchestration.plan import CutLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
@@ -206,7 +207,6 @@ def test_exported_with_their_roles(apart):
 @pytest.mark.parametrize(("changes", "path"), [
     ({"serving": "slots", "engine": None}, "deployment.stages"),
     ({"deployment": {"stages": ["prefill", "decode"]}}, "deployment.link.net_gbps"),
-    ({"certify": "replay"}, "certify"),
     ({"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}},
       "change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
      "change.running[0].stage"),
@@ -241,6 +241,28 @@ def test_what_runs_may_do_one_stage():
     assert check(problem, changed.plan.model_dump(mode="json")).ok
     assert changed.plan.started == changed.plan.stopped == 1
     assert changed.plan.score.total == pytest.approx(plan.score.total - 0.03)
+
+
+def test_promises_of_stages_are_certified_in_replay():
+    """Replayed through both stages; a cut of a model is one of all its engines and ways, in tables and check."""
+    rules = {"certify": "replay", "certification": {"rounds": 3, "copies": 12}}
+    problem = load(document(**rules))
+    found = optmodels.solve(problem)
+    assert found.check.ok, found.check.violations
+    plan = OrchestrationPlan.model_validate(found.plan)
+    assert plan.certification.status == "certified" and plan.apart
+    assert plan.certification.planned.replayed >= plan.prediction.attainment
+    t = build_tables(problem)
+    less = cut(t, [CutLine(model="llama-3.1-8b", keep=0.8, in_time=0.5)])
+    np.testing.assert_allclose(less.share, 0.5 * t.share)
+    assert len(t.apart)
+    loose = loosened(t)
+    stages = [[u.configurations[c].stage for c in u.apart.ravel()] for u in (t, loose)]
+    assert stages[1] and set(stages[1]) == set(stages[0])
+    cuts = {"model": "llama-3.1-8b", "keep": 0.9, "in_time": 1.0}
+    data = found.plan | {"certification": found.plan["certification"] | {"cuts": [cuts]}}
+    said = [v.requirement for v in check(problem, data).violations]
+    assert any("certification" in x for x in said) and any("apart" in x or "engine" in x for x in said), said
 
 
 def test_heuristics_without_stages_say_so(apart):
