@@ -151,6 +151,10 @@ def test_the_network_limits_what_is_sent(apart):
     prefills = sum(c.instances for c in plan.configurations if c.stage == "prefill")
     sent = sum(line.kv_gb for line in plan.apart)
     assert sent > 0
+    links = {c.stage: c.link for c in plan.configurations}
+    assert links["prefill"].net_gbps == 1.5 and links["prefill"].planned_gbps == 0.75
+    assert links["prefill"].busiest_gbps == pytest.approx(0.75, rel=1e-6)  # it binds
+    assert 0 < links["decode"].busiest_gbps <= 0.75 * (1 + 1e-6)
     assert sent <= prefills * 3 / 8 / 2 * 0.5 * (20 + 2 * 5)  # each of two GPUs has half; the last bins' go on later
     more = apart[2].plan
     assert more.prediction.in_time > plan.prediction.in_time
@@ -167,7 +171,8 @@ def test_the_check_recomputes_stages(apart):
         (("apart", 0, "ttft_s"), stated["ttft_s"] * 0.9), (("apart", 0, "tpot_s"), stated["tpot_s"] * 1.1),
         (("apart", 0, "kv_gb"), stated["kv_gb"] * 1.1), (("apart", 0, "requests"), stated["requests"] * 0.9),
         (("apart",), []), (("shares", "decode"), []), (("shares", "decode"), plan["shares"]["configuration"]),
-        (("configurations", 0, "stage"), "both"),
+        (("configurations", 0, "stage"), "both"), (("configurations", 0, "link"), None),
+        (("configurations", 0, "link", "busiest_gbps"), plan["configurations"][0]["link"]["busiest_gbps"] * 1.1),
         (("shares", "configuration"), plan["shares"]["decode"]),
     ):  # fmt: skip
         assert not check(problem, replaced(plan, path, value)).ok, path
