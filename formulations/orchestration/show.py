@@ -120,6 +120,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
         if p.apart:
             out += ["", _apart(p), _links(p)]
+        out += _stages(result.get("log", {}).get("stages"))
         if p.shortfalls:
             out += [f"[yellow]{plain(m)} misses its attainment by {100 * v:.2g} points[/yellow]"
                     for m, v in p.shortfalls.items()]  # fmt: skip
@@ -226,6 +227,20 @@ def _apart(p: OrchestrationPlan) -> Table:
             f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
         )  # fmt: skip
     return table
+
+
+def _stages(stages: Mapping[str, Any] | None) -> list[str]:
+    """Whether prefill and decode apart pay."""
+    if stages is None:
+        return []
+    if not stages["used"]:
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
+        said = "is" if stages["none_is_better"] else "was found that is"
+        return [f"  {proved} plan with prefill and decode apart {said} better than one without."]
+    without = stages["without"]
+    most = "" if without["bound"] is None else f" (at most {without['bound']:.5g})"
+    return [f"  The best plan without prefill and decode apart: {without['attainment']:.2%} in time, objective"
+            f" {without['objective']:.5g}{most}"]  # fmt: skip
 
 
 def _links(p: OrchestrationPlan) -> Table:

@@ -20,6 +20,7 @@ from formulations.orchestration.plan import CutLine, Dispatcher, OrchestrationPl
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
+from formulations.orchestration.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -250,7 +251,7 @@ def test_what_runs_may_do_one_stage():
 
 def test_promises_of_stages_are_certified_in_replay():
     """Replayed through both stages; a cut of a model is one of all its engines and ways, in tables and check."""
-    rules = {"certify": "replay", "certification": {"rounds": 3, "copies": 12}}
+    rules = {"certify": "replay", "certification": {"rounds": 1, "copies": 12}}
     problem = load(document(**rules))
     found = optmodels.solve(problem)
     assert found.check.ok, found.check.violations
@@ -270,6 +271,14 @@ def test_promises_of_stages_are_certified_in_replay():
     assert any("certification" in x for x in said) and any("apart" in x or "engine" in x for x in said), said
 
 
+def test_no_plan_apart_is_better_by_a_proof():
+    """Through a network that takes a minute for a cache nothing goes."""
+    result = optmodels.solve(document(net_gbps=0.05))
+    assert result.status == "optimal" and result.check.ok and not result.plan["apart"]
+    assert result.log["stages"]["none_is_better"] and result.log["stages"]["without"]["objective"] == result.objective
+    assert "no plan with prefill and decode apart is better" in "".join(map(str, summary(result.model_dump())))
+
+
 def test_heuristics_without_stages_say_so(apart):
     problem, *_ = apart
     with pytest.raises(InputError, match="both among them"):
@@ -280,6 +289,12 @@ def test_instances_of_several_stages_have_names_of_their_own():
     result = optmodels.solve(document())
     assert result.check.ok and result.status == "optimal"
     assert {c["stage"] for c in result.plan["configurations"]} >= {"prefill", "decode"}
+    stages = result.log["stages"]
+    alone = exact(load(document()), together(build_tables(load(document()))), Options())
+    assert stages["used"] and stages["without"]["objective"] == pytest.approx(alone.plan.score.total)
+    assert stages["without"]["bound"] < result.objective
+    said = "\n".join(str(line) for line in summary(result.model_dump()))
+    assert f"without prefill and decode apart: {stages['without']['attainment']:.2%} in time" in said
     # What knows no stages has no proof where they are allowed.
     found = optmodels.solve(document(), "greedy_dp")
     assert found.status == "feasible" and found.bound is None and found.objective <= result.objective
