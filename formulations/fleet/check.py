@@ -133,7 +133,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         _stock(found, problem, case, q)
         for name in case.measured_hits:
             assert problem.prefix_cache is not None
-            serve, _ = _able(case, models, q, name, engines=True)
+            serve, _ = _able(case, models, q, name, engines=True, stage="prefill")
             found.at_most(f"{q.name}: engines that serve {name}", serve, problem.prefix_cache.engines, "engines")
         _replicas(found, case, models, q)
         _reserve(found, problem, models, q)
@@ -700,7 +700,7 @@ def _limits(
         for w in case.workloads:
             mine = [name for name, d in demands.items() if d.workload == w.name]
             if w.name in case.measured_hits and problem.prefix_cache is not None:
-                engines = _able(case, models, q, w.name, engines=True)
+                engines = _able(case, models, q, w.name, engines=True, stage="prefill")
                 put(f"quota for {w.name}, engines", engines, problem.prefix_cache.engines, "engines", whole=True)
             if w.min_replicas:
                 able = _replicas_of(case, models, q, w.name)

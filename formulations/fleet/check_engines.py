@@ -52,6 +52,7 @@ def check_engines(
     assert case.source is not None
     mine = [x for x in demands.values() if loadable(models, d, x.workload)]
     kept, shares = _cached(problem, case, {x.workload for x in mine}, e.kv_tokens)
+    kept = 0.0 if d.stage == "decode" else kept  # whose requests bring their caches
     requests = {}
     for x in mine:
         prompt = float(x.input_tokens or 1)

@@ -222,8 +222,10 @@ def levels(
         rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
     """
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
+    if stage == "decode":  # prompts come with their caches, whoever had a part of them
+        measured = set()
     if measured and len(kinds) > 1:
-        return _one_by_one(case, demands, kinds)
+        return _one_by_one(case, demands, kinds, stage, rest_s)
     classes = classes_of(case, demands)
     if stage == "decode" and (classes.output_tokens <= 1).all():
         return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
@@ -281,9 +283,11 @@ def levels(
     return made, points.spread(), why
 
 
-def _one_by_one(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+def _one_by_one(
+    case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage, rest_s: Array | None
+) -> tuple[Levels, float, dict[int, str]]:
     """`levels` of engines whose prefix caches have different shares of prompts."""
-    parts = [levels(case, demands, [kind]) for kind in kinds]
+    parts = [levels(case, demands, [kind], stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
     joined = {f: np.concatenate([getattr(x, f) for x, *_ in parts], axis=-1) for f in Levels.__dataclass_fields__}
     made = Levels(**(joined | {"engine": engine}))

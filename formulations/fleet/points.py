@@ -197,6 +197,7 @@ class FleetTables:
             0 if b == NONE else self.blocks[b].configurations.dp[c]
             for b, c in zip(self.points.block.tolist(), self.points.configuration.tolist(), strict=True)
         ])  # fmt: skip
+        engines[self.points.stage == DECODE] = 0  # hold no prefix cache
         engines = np.stack([engines * able[rows].any(axis=0) for rows in mine], axis=1)
         return sp.csr_array(sp.hstack([machines, sp.csr_matrix(engines)]))
 

@@ -951,8 +951,6 @@ def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[HitRow, ...]:
         return ()
     if not p.continuous:
         wrong.add(path, "measured hits", "none but with serving: continuous, whose engines have prefix caches")
-    if p.deployment.apart:
-        wrong.add(path, "measured hits", "none with prefill and decode apart: decode engines hold other caches")
     rows: tuple[HitRow, ...] = ()
     if isinstance(cache.hits, str):
         with wrong.collecting():

@@ -14,7 +14,7 @@ from fleet_cases import BUSY, brute_force
 import optmodels
 from formulations.fleet.check import check
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.points import build_tables
+from formulations.fleet.points import DECODE, PREFILL, build_tables
 from formulations.fleet.replay import replay
 from optmodels.errors import InputError
 from optmodels.formulation import Options
@@ -98,6 +98,27 @@ def test_promises_hold_on_the_simulator(solved, monkeypatch):
         assert row["ttft_within"] >= 0.95
 
 
+def test_engines_that_decode_for_others_hold_no_prefixes():
+    """Their prompts come with all of their cache: no part of theirs is kept for others, and none of them splits hits."""
+    apart = {"deployment": {"stages": ["prefill", "decode"]}}
+    problem = optmodels.load(instance(8, **apart))
+    tables, plain = build_tables(problem), build_tables(optmodels.load(instance(8, prefix_cache=None, **apart)))
+    one, other = (t.restricted(t.points.stage == DECODE) for t in (tables, plain))
+    np.testing.assert_array_equal(one.points.level, other.points.level)
+    np.testing.assert_allclose(one.capacities, other.capacities)
+    quota = [name for name in tables.limit_names if "documents" in name]
+    assert quota == ["quota for documents, engines"]
+    takes = tables.consumption[:, tables.limit_names.index(*quota)]
+    assert (takes[tables.points.stage == DECODE] == 0).all() and (takes[tables.points.stage == PREFILL] > 0).all()
+    result = optmodels.solve(problem)
+    assert result.status == "optimal" and result.check.ok, result.check.violations
+    lines = result.plan["periods"][0]["deployments"]
+    prefill = sum(d["count"] * d["replicas_per_machine"] for d in lines if d["stage"] == "prefill")
+    [limit] = [x for x in result.plan["periods"][0]["limits"] if x["name"] == quota[0]]
+    assert limit["value"] == prefill < sum(d["count"] * d["replicas_per_machine"] for d in lines)
+    assert not check(optmodels.load(instance(8, prefix_cache=None, **apart)), result.plan).ok
+
+
 def test_the_file_that_the_command_writes_is_the_table(cli, folder):
     rows = [
         {"timestamp": 100 * k, "input_length": 2048, "output_length": 50, "hash_ids": [k % 5, 10 + k % 5, 20 + k]}
@@ -125,7 +146,6 @@ def test_the_file_that_the_command_writes_is_the_table(cli, folder):
     ({"workloads": [DOCUMENTS | {"prefix_hit_share": 0.3}]}, "workloads[0].prefix_hit_share", "none beside"),
     ({"serving": "static", "engine": {}, "latency": {},
       "workloads": [DOCUMENTS | {"slo": {"tbt_s": 0.08}}]}, "prefix_cache", "serving: continuous"),
-    ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "prefix_cache", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_there_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:
