@@ -99,7 +99,7 @@ def test_promises_hold_on_the_simulator(solved, monkeypatch):
 
 
 def test_engines_that_decode_for_others_hold_no_prefixes():
-    """Their prompts come with all of their cache: no part of theirs is kept for others, and none of them splits hits."""
+    """Their prompts come with all of their cache: nothing is kept for others there, and they split no hits."""
     apart = {"deployment": {"stages": ["prefill", "decode"]}}
     problem = optmodels.load(instance(8, **apart))
     tables, plain = build_tables(problem), build_tables(optmodels.load(instance(8, prefix_cache=None, **apart)))
