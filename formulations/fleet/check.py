@@ -53,6 +53,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
     case = problem.resolve()
     demands = {d.name: d for d in case.demands}
     found.require("objective is the instance's", p.objective == problem.objective, p.objective, problem.objective)
+    found.require("routing is that of the measured hits", p.routing == case.routing, p.routing, case.routing)
     names = [q.name for q in p.periods]
     expected = [q.name for q in case.periods]
     if names != expected:

@@ -10,6 +10,7 @@ from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
+from optmodels.traces.types import Routing
 
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
 Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -187,6 +188,9 @@ class FleetPlan(Document):
     pools_on_spot: int = Field(ge=0, le=10**6)
     survival_probability: Annotated[float, Field(ge=0, le=1 + 1e-9)] | None = Field(
         default=None, description="that every spot pool keeps its load"
+    )
+    routing: Routing | None = Field(
+        default=None, description="to engines, for the measured prefix-cache hits that the plan counts with; None: any"
     )
     shadow_prices: list[ShadowPrice] = Field(
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"

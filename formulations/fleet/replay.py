@@ -11,7 +11,9 @@ what the plan promised. Prefill and decode apart are simulated one after the oth
 has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after those
 of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`).
 
-Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line) and
+Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line;
+where the plan's prefix-cache hits are of a routing that keeps requests together and the trace says which, these take
+their turn as one) and
 ``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
 """
 
@@ -248,7 +250,8 @@ def _simulate(
         sends.append((receives[-1] + case.problem.deployment.link.latency_s) * (d.stage == "prefill"))
         engines += [one] * (d.count * (d.replicas_per_machine or 1))
     whole = [[(j, s) for j, s in lines if period.deployments[j].stage != "decode"] for lines in planned]
-    line, member = _sent(period, code, whole, policy, rng, engines=True)
+    group = _together(case, trace) if policy != "random" else None
+    line, member = _sent(period, code, whole, policy, rng, engines=True, group=group)
     served, starts = line >= 0, np.array([*first, 0])
     here = np.array([d.stage == "prefill" for d in period.deployments] + [False])[line]  # and the rest elsewhere
     caches = [d.engine.kv_tokens for d in period.deployments if d.engine] + [0.0]  # refused: on none
@@ -314,9 +317,12 @@ def _decoded_on(
 
 def _sent(
     period: PeriodLine, code: Ints, planned: list[list[tuple[int, ShareLine]]], policy: str,
-    rng: np.random.Generator, engines: bool = False,
+    rng: np.random.Generator, engines: bool = False, group: Ints | None = None,
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request."""
+    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request.
+
+    Requests of one `group` are kept together.
+    """
     n = len(code)
     line = np.full(n, -1, np.int64)
     for k, lines in enumerate(planned):
@@ -326,21 +332,37 @@ def _sent(
             continue
         # What the plan does not serve is a last line of its own.
         shares = np.append(share, max(0.0, 1.0 - share.sum())) / max(1.0, share.sum())
-        turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
+        if group is not None:
+            groups, at = np.unique(group[rows], return_inverse=True)
+            turn = in_turn(shares, len(groups))[at]
+        else:
+            turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
         for q, (j, _) in enumerate(lines):
             line[rows[turn == q]] = j
-    return _members(period, line, policy, rng, engines)
+    return _members(period, line, policy, rng, engines, group)
+
+
+def _together(case: FleetCase, trace: Trace) -> Ints | None:
+    """Codes of requests that the plan's routing keeps together; None where it does not, or nobody says which."""
+    known = trace.prefixes is not None if case.routing == "first_block" else "session" in trace.labels
+    if case.routing is None or case.routing == "random" or not known:
+        return None
+    from optmodels.simulation.prefix_hits import together  # takes a second of Numba to import
+
+    return together(trace, case.routing)
 
 
 def _members(
-    period: PeriodLine, line: Ints, policy: str, rng: np.random.Generator, engines: bool = True
-) -> tuple[Ints, Ints]:
+    period: PeriodLine, line: Ints, policy: str, rng: np.random.Generator, engines: bool = True,
+    group: Ints | None = None,
+) -> tuple[Ints, Ints]:  # fmt: skip
     """The line of each request, and which of its deployments or engines it goes to."""
     member = np.zeros(len(line), np.int64)
     for j, d in enumerate(period.deployments):
         mine = np.flatnonzero(line == j)
         members = d.count * (d.replicas_per_machine or 1) if engines else d.count
-        member[mine] = rng.integers(members, size=len(mine)) if policy == "random" else np.arange(len(mine)) % members
+        turn = np.arange(len(mine)) if group is None else np.unique(group[mine], return_inverse=True)[1]
+        member[mine] = rng.integers(members, size=len(mine)) if policy == "random" else turn % members
     return line, member
 
 

@@ -30,6 +30,11 @@ MAX_ROWS = 5000
 PROMISES_SHOWN = 12
 LATENCIES_SHOWN = 16
 LINES_SHOWN = 20
+ROUTINGS = {
+    "random": "requests go to any engine",
+    "first_block": "prompts that begin alike go to the same engine",
+    "session": "requests of a session go to the same engine",
+}
 METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
@@ -324,6 +329,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         out += ["", promises]
     if p.certification is not None:
         out += ["", *_certification(p.certification)]
+    if p.routing is not None:
+        out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
