@@ -11,7 +11,7 @@ from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
 from formulations.fleet.files import MOST_REQUESTS
-from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
+from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
@@ -24,6 +24,7 @@ from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
+from optmodels.serving.stages import Link
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 MAX_ROWS = 5000
@@ -357,6 +358,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
                 f"  KV caches from prefill to decode{where}: "
                 f"{sent.gb_per_s:.3g} GB/s, {sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
                 + (f" and {len(apart) - 6} more)" if len(apart) > 6 else ")")
+                + _through(q, sent, problem)
             )
         if q.unserved:
             out += [f"  not served: {plain(u.demand)} {u.share:.1%} ({u.requests_per_s:.4g} requests/s)"
@@ -372,6 +374,21 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
     return out
+
+
+def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:
+    """What transfers take of the machines' networks at most, by stage."""
+    most_used = ((problem.get("deployment") or {}).get("link") or {}).get("most_used", Link().most_used)
+    used: dict[str, float] = {}
+    for d in q.deployments:
+        if d.stage != "both" and d.engine is not None and d.machines[0].region == sent.region and any(
+            s.demand in sent.demands for s in d.serves
+        ):  # fmt: skip
+            share = most_used * d.engine.capacities.get("transfer", 0.0)
+            used[d.stage] = max(used.get(d.stage, 0.0), share)
+    said = [f"{used[stage]:.0%} of one that {does}" for stage, does in (("prefill", "prefills"), ("decode", "decodes"))
+            if stage in used]  # fmt: skip
+    return f"; of a machine's network at most {', '.join(said)}" if said else ""
 
 
 def _scarcest(d: DeploymentLine) -> str:

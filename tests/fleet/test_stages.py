@@ -23,6 +23,7 @@ from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_case, build_tables, prune
 from formulations.fleet.replay import replay
+from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
@@ -225,6 +226,16 @@ def test_unlike_machines_for_the_two_stages(apart):
     alone = optmodels.solve(APART | {"deployment": {}})
     assert without["objective"] == pytest.approx(alone.plan["total_usd_per_hour"])
     assert apart.plan["total_usd_per_hour"] < without["objective"]
+
+
+def test_the_plan_says_what_goes_through_which_network(apart):
+    """8.39 GB/s of caches: 2 % of a p5's 3,200 Gbit/s, 17 % of a p4de's 400."""
+    [said] = [x for x in summary(apart.model_dump()) if isinstance(x, str) and "KV caches" in x]
+    [line] = apart.plan["periods"][0]["transfers"]
+    counts = {d["stage"]: d["count"] for d in apart.plan["periods"][0]["deployments"]}
+    shares = [line["gb_per_s"] / counts[s] * 8 / net for s, net in (("prefill", 3200), ("decode", 400))]
+    assert f"at most {shares[0]:.0%} of one that prefills, {shares[1]:.0%} of one that decodes" in said
+    assert any("certify: replay" in str(x) for x in summary(apart.model_dump()))  # whose bounds say what apart saves
 
 
 def test_a_proof_that_no_fleet_with_stages_is_better():
