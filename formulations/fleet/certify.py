@@ -106,8 +106,8 @@ class _Judged:
 def beside_whole(method: Method) -> Method:
     """The certified method where stages may be apart: the better of its plan and its plan without, which the log names.
 
-    Rounds among more points may end at a worse fleet; one without stages is among those allowed, and their bound holds
-    for it.
+    Rounds among more points may end at a worse fleet; one without stages is among those allowed. The bound is the worse
+    of the two: where time let one go through looser models than the other, it holds for either's fleets.
     """
 
     @wraps(method)
@@ -135,8 +135,10 @@ def beside_whole(method: Method) -> Method:
                                  "certified": _holds(whole.plan)}  # fmt: skip
         else:
             gap = math.inf if any_.bound is None else abs(objective_value(best.plan) - any_.bound)
-            stages["none_is_better"] = gap <= PROVED * objective_value(best.plan)
-        return replace(best, bound=any_.bound, log=best.log | {"stages": stages})
+            stages["none_is_better"] = gap <= PROVED * objective_value(best.plan) and any_.limit != "time"
+        bounds = [x.bound for x in (any_, whole) if x.bound is not None]
+        bound = min(bounds, key=lambda value: sign * value) if any_.bound is not None else None
+        return replace(best, bound=bound, log=best.log | {"stages": stages})
 
     return run
 

@@ -227,5 +227,11 @@ def test_what_apart_saves_is_said_of_certified_fleets(apart, solved_apart, facto
         assert found.log["stages"] == {"used": True, "certified": True, "without": without}
     else:
         assert found.log["stages"] == {"used": False, "certified": True, "none_is_better": False}
+    # Where time let those alone go through looser models, the bound is theirs.
+    tight = plan.total_usd_per_hour if factor < 1 else 50.0
+    late = beside_whole(lambda p, asked, o: Outcome(
+        "feasible", plan if asked is tables else alone, tight if asked is tables else 0.8 * cost, limit="time",
+    ))(every, tables, Options())  # fmt: skip
+    assert late.bound == min(tight, 0.8 * cost) and not late.log["stages"].get("none_is_better")
     bare = beside_whole(lambda *_: Outcome("feasible", plan, 50.0))(apart, build_tables(apart), Options())
     assert "stages" not in bare.log  # nothing there does both
