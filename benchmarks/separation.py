@@ -163,7 +163,7 @@ def draw(shapes: dict[Any, tuple[float, float]], links: dict[Any, tuple[float, f
     figure.savefig(file, dpi=110, metadata={"Software": None})
 
 
-LINK_RATIOS, LINK_TPOT_S = (4.0, 8.0, 32.0), 0.15
+LINK_RATIOS, LINK_TPOT_S = (4.0, 8.0, 32.0), 0.065
 
 
 def main() -> None:
