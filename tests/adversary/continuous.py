@@ -33,7 +33,7 @@ CLASSES_OF_WAIT = (4.0, math.inf)  # a prompt may keep others waiting at most so
 LONGEST_WAIT_S = 30.0
 NINE = tuple(0.95 * 0.8**k for k in range(9))  # loads ρ that levels are offered at
 TWENTY_FIVE = tuple(0.95 * 0.9**k for k in range(25))  # where all requests are of one kind
-HALVINGS = 12  # of the interval in which a limit on TPOT begins to be missed
+HALVINGS = 12  # of the interval in which a level ceases to be good for a class
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,11 @@ def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
     stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
 ) -> list[Level]:  # fmt: skip
-    """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and where TPOT binds.
+    """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
-    `tpot`: each class's limit in seconds and its percentile (None: the mean).
+    The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots and cache.
+
+    `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one.
     """
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
     times = sorted(long + [t for t in short if t < min(long)])
@@ -279,18 +281,20 @@ def levels(
     def at(t: float) -> Level | None:
         return level(c, kinds, limits, kv, t, stage, moved_s)
 
-    def missed(t: float, i: int) -> float:
-        """TPOT over its limit."""
+    def beyond(t: float, i: int) -> float:
+        """m: TPOT over its limit, or slots or cache over time, whichever is more; above 1 the step is too long."""
         if (x := at(t)) is None:
             return math.inf
+        time, running, memory = x.rows[i][:3]
+        scarcer = max(running, memory) / time if time > 0 else math.inf
+        if not tpot or stage == "prefill" or kinds[i].output <= 1:
+            return scarcer
         joins = joins_s(c, x, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
-        return (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0]
+        return max(scarcer, (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0])
 
-    between = []  # (about where TPOT reaches its limit, class, an interval that has this)
-    for i in range(len(tpot) if stage != "prefill" else 0):
-        if kinds[i].output <= 1 or tpot[i][0] == math.inf:
-            continue
-        of = [missed(t, i) for t in times]
+    between = []  # (about where m is 1, class, an interval that has this)
+    for i in range(len(kinds)):
+        of = [beyond(t, i) for t in times]
         last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
         if last is None or last == len(times) - 1:
             continue
@@ -301,7 +305,7 @@ def levels(
         _, i, kept, over = between[place]
         for _ in range(HALVINGS):
             middle = (kept + over) / 2
-            kept, over = (middle, over) if missed(middle, i) <= 1.0 else (kept, middle)
+            kept, over = (middle, over) if beyond(middle, i) <= 1.0 else (kept, middle)
         times.append(kept)
     return [x for t in sorted(set(times)) if (x := at(t)) is not None]
 
@@ -538,7 +542,7 @@ def ways(
     tpot: tuple[float, float | None], shares: Sequence[float] = (1.0,), waiting_s: float = math.inf, slack: float = 0.0,
     stage: str = "both", moved_s: float = 0.0,
 ) -> Iterator[Way]:  # fmt: skip
-    """Every level of 25 loads, and where TPOT binds, at so many shares of the longest wait (none if it only decodes).
+    """Every level of 25 loads, and the best, at so many shares of the longest wait (none if it only decodes).
 
     Args:
         c: of the engine's steps.
@@ -556,7 +560,7 @@ def ways(
     (ttft_limit, ttft_at), (tpot_limit, tpot_at), seqs = ttft, tpot, limits.max_num_seqs
     after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
     sent = moved_s if stage == "prefill" else 0.0
-    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot] if after else []):
+    for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot]):
         joins = joins_s(c, x, moved_s) if stage == "decode" else 0.0
         if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue

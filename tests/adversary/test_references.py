@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,19 +87,46 @@ def test_crowds_are_negative_binomial() -> None:
     assert continuous.allowed_crowd(1.0, 0.5) == 0.0  # one is there half of the time
 
 
-def test_a_limit_per_token_binds_at_a_level_of_its_own() -> None:
-    limits = SimpleNamespace(max_num_seqs=64, max_num_batched_tokens=2048, chunk_tokens=None)
-    kinds = [continuous.Kind(300.0, 200.0, 0.0, 1.0), continuous.Kind(900.0, 40.0, 0.0, 1.0)]
-    plain = {x.step_s for x in continuous.levels(COSTS, kinds, limits, 1e6)}
-    for at in (None, 0.9):
-        tpot = [(0.03, at), (0.04, at)]
-        new = [x for x in continuous.levels(COSTS, kinds, limits, 1e6, tpot=tpot) if x.step_s not in plain]
-        assert len(new) == 2
-        for i, (limit_s, _) in enumerate(tpot):
-            below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, at, 64)) <= limit_s]
-            assert min(below) < 1e-3 * limit_s
-    never = continuous.levels(COSTS, kinds, limits, 1e6, tpot=[(9.0, None), (1e-3, None)])
-    assert {x.step_s for x in never} == plain
+LIMITS = SimpleNamespace(max_num_seqs=64, max_num_batched_tokens=2048, chunk_tokens=None)
+KINDS = [continuous.Kind(300.0, 200.0, 0.0, 1.0), continuous.Kind(900.0, 40.0, 0.0, 1.0)]
+
+
+def best_levels(kinds: list[continuous.Kind], limits: Any, kv: float, **more: Any) -> list[continuous.Level]:
+    """Those that are at no load."""
+    fixed = (continuous.largest_fixed_s(COSTS), continuous.least_fixed_s(COSTS))
+    at_loads = {a0 / (1 - rho) for a0 in fixed for rho in continuous.NINE}
+    return [x for x in continuous.levels(COSTS, kinds, limits, kv, **more) if x.step_s not in at_loads]
+
+
+@pytest.mark.parametrize("quantile", [None, 0.9])
+def test_a_level_is_the_longest_that_keeps_a_limit_per_token(quantile: float | None) -> None:
+    tpot = [(0.02, quantile), (0.025, quantile)]
+    new = best_levels(KINDS, SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 1e7, tpot=tpot)
+    assert len(new) == 2
+    for i, (limit_s, _) in enumerate(tpot):
+        below = [limit_s - s for x in new if (s := continuous.tpot_s(x, i, quantile, 1024)) <= limit_s]
+        assert min(below) < 1e-3 * limit_s
+
+
+@pytest.mark.parametrize(("seqs", "kv", "row"), [(64, 1e7, 1), (1024, 2e4, 2)])
+@pytest.mark.parametrize("stage", ["both", "prefill", "decode"])
+def test_a_level_is_the_longest_with_time_the_scarcest(seqs: int, kv: float, row: int, stage: str) -> None:
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs})
+    moved_s = [0.5, 0.6] if stage == "prefill" and row == 2 else [0.0, 0.0]  # caches are held while they are sent
+    kinds = [continuous.Kind(20.0, k.output, 0.0, 1.0) for k in KINDS] if stage == "prefill" and row == 1 else KINDS
+    more: dict[str, Any] = {"stage": stage, "moved_s": moved_s}
+    new = best_levels(kinds, limits, kv, **more)
+    assert new
+    for x in new:
+        assert any(abs(r[row] / r[0] - 1.0) < 2e-3 and max(r[1:3]) <= r[0] for r in x.rows)
+    slack = [(math.inf, None)] * len(kinds)
+    assert [x.step_s for x in best_levels(kinds, limits, kv, tpot=slack, **more)] == [x.step_s for x in new]
+
+
+def test_a_limit_that_no_level_keeps_makes_none() -> None:
+    alone = best_levels(KINDS, LIMITS, 1e6, tpot=[(9.0, None), (1e-3, None)])
+    assert len(alone) == 1  # that of the other, whose slots become scarcer
+    assert alone[0].rows[0][1] == pytest.approx(alone[0].rows[0][0], rel=2e-3)
 
 
 def test_a_cache_grows_after_the_first_token() -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 import heapq
 import math
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
+from best_steps import with_best
 
 import optmodels
 from formulations.cost_efficiency.apart import End, fewest
@@ -24,8 +23,7 @@ from optmodels.errors import InputError
 from optmodels.latency.memory import kv_bytes
 from optmodels.latency.work import layer_work
 from optmodels.plan.engines import Request, at_level, capacities, latencies
-from optmodels.serving.continuous import EngineLimits
-from optmodels.serving.engine import EngineCosts, engine_costs
+from optmodels.serving.engine import engine_costs
 from optmodels.serving.levels import LOADS
 
 APART = {"stages": ["prefill", "decode"], "link": {"net_gbps": 20, "latency_s": 0.01, "most_used": 0.4}}
@@ -55,19 +53,6 @@ def few_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optmodels.serving.levels.LOADS", LOADS[::6])
 
 
-def beyond(t: float, limits: EngineLimits, e: EngineCosts, asked: Request, moved: float, stage: Any) -> float:
-    """By how much a step is longer than the best one: above 0 where TPOT misses 0.07 s, or time is not the scarcest."""
-    level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
-    if level is None:
-        return math.inf
-    request, asked_for, each = level.requests[""], (None, 0.9, None), 0.0
-    if stage == "decode":
-        each = latencies(level, request, t, 0.0, None, limits.max_num_seqs, e.slower, e.costs.request_s, asked_for)[1]
-        each += (t + moved + e.costs.request_s) / (request.output - 1)
-    takes = capacities(level, t, 1.0, None, limits.max_num_seqs, {"": moved})[""]
-    return max(each / 0.07, takes["running"] / takes["time"], takes["memory"] / takes["time"]) - 1
-
-
 def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
     """Every machine, TP and level of a stage in plain numbers."""
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
@@ -88,11 +73,7 @@ def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
             moved = sent / (net * (1 - link.most_used)) + (0.0 if decode else link.latency_s)
 
             steps = [(e.costs.fixed_s + e.costs.prompt_step_s) / (1 - load) for load in LOADS[::6]]
-            over = partial(beyond, limits=limits, e=e, asked=asked, moved=moved, stage=stage)
-            kept = [t for t in steps if over(t) <= 0]
-            after = [t for t in steps if t > max(kept, default=math.inf)]
-            steps += [brentq(over, max(kept), min(after)) * (1 - 1e-9)] if kept and after else []  # the best one
-            for t in steps:
+            for t in with_best(steps, limits, e, asked, 0.07, 0.9, stage, moved):
                 level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
                 if level is None:
                     continue
