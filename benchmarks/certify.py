@@ -1,11 +1,12 @@
 """Certified fleets: do their promises hold in other simulations, and what do they cost?
 
-    python benchmarks/certify.py [--count 40] [--seed 0] [--limit 60] [--stretches 1.4 3]
+    python benchmarks/certify.py [--count 40] [--seed 0] [--limit 60] [--stretches 1.4 3] [--apart]
 
 Random fleets on AWS (one to four workloads of four models, limits on means and percentiles) are planned with
 ``certify: replay``. Every certified plan is simulated anew with another seed, each promise at the confidence that the
 plan states; and replayed on 100,000 drawn requests. Its cost is set beside that of the model's own plan without
-certification, the bound, and the cheapest certified plan found with other stretches of the limits.
+certification, the bound, and the cheapest certified plan found with other stretches of the limits. With --apart prefill
+and decode have machines of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import numpy as np
 
 import optmodels
-from formulations.fleet.certify import promises_of, simulated
+from formulations.fleet.certify import simulations
 from formulations.fleet.plan import FleetPlan
 from formulations.fleet.replay import replay
 from optmodels.simulation.options import ReplayOptions
@@ -66,13 +67,9 @@ def again(problem, result):
     case, plan = problem.resolve(), FleetPlan.model_validate(result.plan)
     total = len(plan.certification.promises)
     broken = 0
-    for d in plan.periods[0].deployments:
-        promises = [p for _, p in promises_of(case, d)]
-        if promises:
-            engine, streams, slower = simulated(case, d)
-            error = (1 - plan.certification.confidence) / total
-            found = judge(engine, streams, promises, error, [OTHER_SEED], slower)
-            broken += sum(v.found == "broken" for v in found)
+    error = (1 - plan.certification.confidence) / total
+    for x in simulations(case, plan.periods[0], plan.stretch):
+        broken += sum(v.found == "broken" for v in judge(x.stations, x.streams, x.promises, error, [OTHER_SEED]))
     worst = 0.0
     seen = replay(problem, result.plan, None, ReplayOptions(policy="random", seed=OTHER_SEED))
     for row in seen["demands"]:
@@ -88,12 +85,13 @@ def main(arguments):
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stretches", type=float, nargs="*", default=[1.4, 3.0])
+    parser.add_argument("--apart", action="store_true")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each solve")
     a = parser.parse_args(arguments)
     promised = broken = certified = over = made = 0
     above, saved, gaps, seed = [], [], [], a.seed
     while made < a.count:
-        data, seed = drawn(seed), seed + 1
+        data, seed = drawn(seed) | ({"deployment": {"stages": ["prefill", "decode"]}} if a.apart else {}), seed + 1
         problem = optmodels.load(data)
         began = time.process_time()
         result = optmodels.solve(problem, time_limit=a.limit)

@@ -36,6 +36,8 @@ class Question:
         budget: USD/h.
         engine: whose step latencies are planned with.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
+        apart: whether prefill and decode may have machines of their own.
+        certify: whether what is promised has to hold in simulation.
     """
 
     model: str
@@ -58,6 +60,8 @@ class Question:
     budget: float | None = None
     engine: str = "vllm"
     longest: int | None = None
+    apart: bool = False
+    certify: bool = False
 
 
 # Where an instance has what an option says: the longest that a mistake's path begins with is named.
@@ -69,7 +73,7 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine",
+    "latency.engine": "--engine", "deployment": "--apart",
 }  # fmt: skip
 
 
@@ -96,6 +100,10 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     }  # fmt: skip
     if q.quota:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
+    if q.apart:
+        found["deployment"] = {"stages": ["both", "prefill", "decode"]}
+    if q.certify:
+        found["certify"] = "replay"
     if q.survive:
         found["reserve"] = {"lost": q.survive}
     if q.budget is not None:

@@ -15,7 +15,7 @@ from optmodels.plan.engines import Request, at_level, capacities, check_stated, 
 from optmodels.plan.findings import Findings
 from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import Stage, seconds_and_quantile
-from optmodels.serving.engine import engine_costs
+from optmodels.serving.engine import drafts_of, engine_costs
 from optmodels.serving.static import Case
 
 
@@ -57,6 +57,10 @@ def check_stages(
     found.require("the number of machines that decode is allowed", count["decode"] in counts, count["decode"], counts)
     work = layer_work(case.architecture, problem.precision.weights, problem.precision.kv)
     sent = float(kv_bytes(work, 1, 1.0, float(w.input_tokens)))
+    drafts = drafts_of(problem.engine, case.architecture, problem.precision.weights, problem.precision.kv)
+    if drafts is not None:  # of which the cache goes with the model's
+        of_model = 0.0 if drafts.work is None else float(kv_bytes(drafts.work, 1, 1.0, float(w.input_tokens)))
+        sent = sent + drafts.head * sent + of_model
     one = p.engine, p.tensor_parallel, p.replicas_per_machine
     first = _side(found, problem, case, "prefill", main, *one, count["main"], sent)
     second = _side(found, problem, case, "decode", decode, d.engine, d.tensor_parallel, d.replicas_per_machine,

@@ -11,9 +11,10 @@ from pydantic import Field
 from optmodels.catalog.types import Entry, Machine
 from optmodels.errors import Mistakes
 from optmodels.latency.resolve import read_source
+from optmodels.latency.work import layer_work
 from optmodels.limits import Limit
 from optmodels.serving.continuous import EngineLimits, Percentile
-from optmodels.serving.engine import ModelOnEngines, check_speculation, written_out
+from optmodels.serving.engine import ModelOnEngines, check_speculation, drafts_of, written_out
 from optmodels.serving.stages import Deployment, cache_bytes
 from optmodels.serving.static import Case, StaticBatch
 from optmodels.units import GBPS, BudgetUsdPerHour
@@ -102,9 +103,6 @@ class CostEfficiency(StaticBatch):
         nets = [self.deployment.link.net_gbps, *(m.net_gbps for m in case.machines)]
         if self.deployment.apart and all(net is None for net in nets):
             wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
-        if self.deployment.apart and self.engine.speculation:
-            expected = "none with deployment.stages apart: a draft model would have to be prefilled on both sides"
-            wrong.add("engine.speculation", len(self.engine.speculation), expected)
         wrong.raise_any()
         return case
 
@@ -124,8 +122,9 @@ class CostEfficiency(StaticBatch):
 
     def transfer_bytes(self, case: Case) -> float:
         """Of a request's KV cache, from its prefill to its decode engine."""
-        prompt = float(self.workload.input_tokens)
-        return cache_bytes(case.architecture, self.precision.weights, self.precision.kv, prompt)
+        precisions = self.precision.weights, self.precision.kv
+        drafts = drafts_of(self.engine, case.architecture, *precisions)
+        return float(cache_bytes(layer_work(case.architecture, *precisions), self.workload.input_tokens, drafts))
 
     def network(self, machine: Machine) -> float:
         """Bytes/s through the network of a machine; 0: not known, so that it can do no stage alone."""

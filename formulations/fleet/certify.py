@@ -5,6 +5,9 @@ buckets' mean lengths (`optmodels.simulation.promises`); its promises are the li
 point of the line, in whatever market, is planned less full from then on, and where that was not enough the bucket is
 kept off it.
 
+Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
+that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.
+
 The model's own latencies are bounds, and often far from what requests see. So the rounds are gone through twice: with
 the limits as they are, and with limits `stretch` times as long, where only the simulation keeps plans to the true ones.
 Tables of a round are the first ones less the cuts, and those with stretched limits have all points of the others: the
@@ -13,33 +16,65 @@ bound of the first solve with stretched limits holds for every plan.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from functools import wraps
+from typing import Any, get_args
 
-from formulations.fleet.engines import engine_of
+from formulations.fleet.engines import engine_of, exchange, transfer_s
 from formulations.fleet.plan import (
     CertificationLine,
     CutLine,
     DeploymentLine,
     FleetPlan,
+    PeriodLine,
     PromiseLine,
     RoundLine,
+    ShareLine,
     objective_value,
 )
 from formulations.fleet.points import FleetTables, build_case, cut
 from formulations.fleet.problem import Fleet, FleetCase
+from formulations.fleet.replay import paired
+from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
-from optmodels.serving.continuous import LatencyLimit, Percentile, seconds_and_quantile
-from optmodels.simulation.certification import Kept, Round
+from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
+from optmodels.simulation.certification import LEAST_S, Kept, Round
 from optmodels.simulation.continuous import Engine
-from optmodels.simulation.promises import LOOKS, Metric, Promise, Stream, Verdict, judge
+from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
+from optmodels.solver.highs import PROVED
 
 LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves a point
 GIVEN_UP = 0.8  # of its load: a point that breaks a promise with so little left does not serve the bucket
 METRICS: tuple[Metric, ...] = get_args(Metric)
 FAR = 1.25  # times the limit: then at once
-_Key = tuple[str, str | None, str, float, int, float, float, float | None]
+FOR_STAGES = 0.6  # of a time limit, where the best fleet without is looked for in the rest
+_Key = tuple[str, str | None, Stage, str, float, int, float, float, float | None]
+
+
+@dataclass(frozen=True)
+class Promised:
+    """A promise to a demand, with the lines that have to keep it: that which states it first."""
+
+    promise: Promise
+    demand: str
+    lines: tuple[DeploymentLine, ...]
+
+
+@dataclass(frozen=True)
+class Together:
+    """What is simulated together: stations with their streams, and what they promise."""
+
+    stations: tuple[Station, ...]
+    streams: tuple[Stream, ...]
+    promised: tuple[Promised, ...]
+
+    @property
+    def promises(self) -> list[Promise]:
+        """All of them."""
+        return [x.promise for x in self.promised]
 
 
 @dataclass(frozen=True)
@@ -47,8 +82,7 @@ class _Judged:
     """A promise of a plan with what the simulation found."""
 
     period: str
-    line: DeploymentLine
-    demand: str
+    of: Promised
     verdict: Verdict
 
     @property
@@ -59,14 +93,59 @@ class _Judged:
     @property
     def name(self) -> str:
         """The demand and its latency."""
-        return f"{self.demand} {self.verdict.promise.metric}"
+        return f"{self.of.demand} {self.verdict.promise.metric}"
 
     def document(self) -> PromiseLine:
         p = self.verdict.promise
         return PromiseLine(
-            period=self.period, deployment=self.line.name, demand=self.demand, latency=p.metric, percentile=p.quantile,
-            at_most_s=p.at_most_s, seen_s=self.verdict.seen_s, found=self.verdict.found,
+            period=self.period, deployment=self.of.lines[0].name, demand=self.of.demand, latency=p.metric,
+            percentile=p.quantile, at_most_s=p.at_most_s, seen_s=self.verdict.seen_s, found=self.verdict.found,
         )  # fmt: skip
+
+
+def beside_whole(method: Method) -> Method:
+    """The certified method where stages may be apart: the better of its plan and its plan without, which the log names.
+
+    Rounds among more points may end at a worse fleet; one without stages is among those allowed. The bound is the worse
+    of the two: where time let one go through looser models than the other, it holds for either's fleets.
+    """
+
+    @wraps(method)
+    def run(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+        alone = tables.alone()
+        if problem.certify == "none" or options.answer_only or alone is tables or not len(alone.points):
+            return method(problem, tables, options)
+        began, limit = time.perf_counter(), options.time_limit
+        any_ = method(problem, tables, replace(options, time_limit=None if limit is None else limit * FOR_STAGES))
+        left = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_S)
+        whole = method(problem, alone, replace(options, time_limit=left, on_event=None))
+        sign = 1.0 if problem.objective == "min_cost" else -1.0
+
+        def rank(x: Outcome[FleetPlan]) -> tuple[bool, bool, float]:
+            value = math.inf if x.plan is None else sign * objective_value(x.plan)
+            return x.plan is None, not _holds(x.plan), float(f"{value:.9g}")
+
+        best = min(whole, any_, key=rank)  # of equals the simpler one
+        if best.plan is None:
+            return any_
+        value = None if whole.plan is None else objective_value(whole.plan)
+        stages: dict[str, Any] = {"used": any(q.transfers for q in best.plan.periods), "certified": True}
+        if stages["used"]:
+            stages["without"] = {"status": whole.status, "objective": value, "bound": whole.bound,
+                                 "certified": _holds(whole.plan)}  # fmt: skip
+        else:
+            gap = math.inf if any_.bound is None else abs(objective_value(best.plan) - any_.bound)
+            stages["none_is_better"] = gap <= PROVED * objective_value(best.plan) and any_.limit != "time"
+        bounds = [x.bound for x in (any_, whole) if x.bound is not None]
+        bound = min(bounds, key=lambda value: sign * value) if any_.bound is not None else None
+        return replace(best, bound=bound, log=best.log | {"stages": stages})
+
+    return run
+
+
+def _holds(plan: FleetPlan | None) -> bool:
+    """Whether a plan is certified."""
+    return plan is not None and plan.certification is not None and plan.certification.status == "certified"
 
 
 @dataclass
@@ -76,6 +155,7 @@ class FleetRounds:
     problem: Fleet
     first: FleetTables
     known: dict[object, list[Verdict]] = field(default_factory=dict)
+    loose: float = 1.0  # of the pass under way
 
     @property
     def passes(self) -> tuple[float, ...]:
@@ -103,7 +183,8 @@ class FleetRounds:
 
     def tables(self, loose: float) -> FleetTables:
         """Of the same case, with longer limits."""
-        return self.first if loose == 1 else _stretched(self.problem, self.first, loose)
+        self.loose = loose
+        return self.first if loose == 1 else _stretched(self.first, loose)
 
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
         """Points less full, pairs taken out."""
@@ -118,7 +199,7 @@ class FleetRounds:
 
     def judge(self, plan: FleetPlan, number: int, over: Callable[[], bool]) -> tuple[list[_Judged], bool]:
         """Every promise of every line."""
-        return _judge(self.problem, self.first.case, plan, number, self.known, over)
+        return _judge(self.problem, self.first.case, plan, number, self.known, over, self.loose)
 
     def line(self, plan: FleetPlan, judged: Sequence[_Judged], loose: float) -> RoundLine:
         """With the worst of what was seen."""
@@ -142,7 +223,7 @@ class FleetRounds:
         })  # fmt: skip
 
 
-def _stretched(problem: Fleet, tables: FleetTables, stretch: float) -> FleetTables:
+def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
     """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
 
     def longer(limit: LatencyLimit | None) -> LatencyLimit | None:
@@ -156,21 +237,110 @@ def _stretched(problem: Fleet, tables: FleetTables, stretch: float) -> FleetTabl
         w.model_copy(update={"slo": w.slo.model_copy(update={m: longer(getattr(w.slo, m)) for m in METRICS})})
         for w in tables.case.workloads
     )
-    return replace(build_case(replace(tables.case, workloads=workloads)), case=tables.case, models=tables.models)
+    made = build_case(replace(tables.case, workloads=workloads))
+    made = replace(made, case=tables.case, models=tables.models, stretch=stretch)
+    return made.alone() if tables.part_s is None else made
 
 
-def promises_of(case: FleetCase, d: DeploymentLine) -> Iterator[tuple[int, Promise]]:
-    """What a line promises: its limits, soft ones where they are missed; by row of its shares."""
-    for k, s in enumerate(d.serves):
-        w = case.workload(s.demand.split("/")[0])
-        up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
-        for metric in METRICS:
-            limit: LatencyLimit | None = getattr(w.slo, metric)
-            output = next(x.output_tokens for x in case.demands if x.name == s.demand)
-            if limit is None or s.requests_per_s <= 0 or (metric == "tbt_s" and output == 1):
+def _limits(case: FleetCase, d: DeploymentLine, s: ShareLine) -> Iterator[tuple[Metric, float, float | None]]:
+    """What a line promises a demand: its limits, soft ones where they are missed, of what the line does of requests."""
+    w = case.workload(s.demand.split("/")[0])
+    up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
+    output = next(x.output_tokens for x in case.demands if x.name == s.demand)
+    for metric in METRICS:
+        limit: LatencyLimit | None = getattr(w.slo, metric)
+        elsewhere = d.stage != "both" and (metric == "ttft_s") != (d.stage == "prefill")
+        if limit is None or s.requests_per_s <= 0 or (metric == "tbt_s" and output == 1) or elsewhere:
+            continue
+        seconds, q = seconds_and_quantile(limit)
+        yield metric, seconds * up_to, q
+
+
+def simulations(case: FleetCase, period: PeriodLine, stretch: float) -> Iterator[Together]:
+    """All that a period's plan promises: by engines that do all of their requests, and by those that exchange caches.
+
+    Args:
+        case: the instance.
+        period: of a plan.
+        stretch: how many times as long the limits were that the plan's model kept.
+    """
+    for d in period.deployments:
+        if d.stage == "both" and (found := _alone(case, d)).promised:
+            yield found
+    exchanges: dict[object, list[int]] = {}
+    for j, d in enumerate(period.deployments):
+        if d.stage != "both" and d.serves:
+            exchanges.setdefault(exchange(case, d), []).append(j)
+    for lines in exchanges.values():
+        if (found := _network(case, period, lines, stretch)).promised:
+            yield found
+
+
+def _alone(case: FleetCase, d: DeploymentLine) -> Together:
+    """One engine of a line, what arrives there, and what it promises."""
+    engines = d.count * (d.replicas_per_machine or 1)
+    streams = []
+    for s in d.serves:
+        rate = s.requests_per_s / engines
+        load = s.load / s.requests_per_s * (d.replicas_per_machine or 1) * d.load_level if s.requests_per_s > 0 else 0.0
+        streams.append(_stream(case, [d], s, rate, load))
+    promised = [
+        Promised(Promise((k,), metric, seconds, q), s.demand, (d,))
+        for k, s in enumerate(d.serves) for metric, seconds, q in _limits(case, d, s)
+    ]  # fmt: skip
+    return Together((replace(_station(case, d), count=1),), tuple(streams), tuple(promised))
+
+
+def _network(case: FleetCase, period: PeriodLine, lines: Sequence[int], stretch: float) -> Together:
+    """Lines that prefill and those that decode for them: a stream for every bucket and pair of lines."""
+    at, of = {j: k for k, j in enumerate(lines)}, period.deployments
+    shares = {(j, s.demand): s for j in lines for s in of[j].serves}
+    streams: list[Stream] = []
+    here: dict[tuple[int, str], list[tuple[int, int, int]]] = {}  # of a line and demand: its streams, from and to where
+    names, link = [d.name for d in case.demands], case.problem.deployment.link
+    for name in dict.fromkeys(name for _, name in shares):
+        for (a, b), share in paired(case, period, name, stretch).items():
+            if a not in at:
                 continue
-            seconds, q = seconds_and_quantile(limit)
-            yield k, Promise(k, metric, seconds * up_to, q)
+            s, w = shares[a, name], names.index(name)
+            rate = share / s.share * s.requests_per_s
+            load = max(x.load / (x.requests_per_s * of[j].count) * of[j].load_level
+                       for j in (a, b) for x in [shares[j, name]])  # fmt: skip
+            sends, receives = (float(transfer_s(case, of[j])[w]) for j in (a, b))
+            onward = Onward(at[b], sends + link.latency_s, receives)
+            streams.append(replace(
+                _stream(case, [of[a], of[b]], s, rate, load),
+                station=at[a], onward=onward,
+                longest_s=sum(max(x.e2e_s or 0.0, x.ttft_s or 0.0) for x in (s, shares[b, name])),
+            ))  # fmt: skip
+            for j in (a, b):
+                here.setdefault((j, name), []).append((len(streams) - 1, a, b))
+    promised = [
+        Promised(
+            Promise(tuple(i for i, _, _ in here[j, name]), metric, seconds, q), name,
+            (of[j], *(of[a] for _, a, _ in here[j, name] if metric == "deadline_s")),
+        )
+        for (j, name), s in shares.items() if (j, name) in here for metric, seconds, q in _limits(case, of[j], s)
+    ]  # fmt: skip
+    return Together(tuple(_station(case, of[j]) for j in lines), tuple(streams), tuple(promised))
+
+
+def _station(case: FleetCase, d: DeploymentLine) -> Station:
+    e = d.engine
+    assert e is not None
+    costs, slower = engine_of(case, d)
+    engine = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
+    return Station(engine, d.count * (d.replicas_per_machine or 1), slower)
+
+
+def _stream(case: FleetCase, on: Sequence[DeploymentLine], s: ShareLine, rate: float, load: float) -> Stream:
+    """Requests of a bucket of their mean lengths, of which the first line's engines have some in their cache."""
+    demand, e = next(x for x in case.demands if x.name == s.demand), on[0].engine
+    assert e is not None
+    prompt = demand.input_tokens or 1
+    hit = min(int(case.hit_share(demand.workload, e.kv_tokens) * prompt), prompt - 1)
+    longest = max(s.e2e_s or 0.0, s.ttft_s or 0.0, e.step_s)
+    return Stream(rate, prompt, demand.output_tokens or 1, hit, load, longest)
 
 
 def _judge(
@@ -180,47 +350,22 @@ def _judge(
     number: int,
     known: dict[object, list[Verdict]],
     over: Callable[[], bool],
+    stretch: float,
 ) -> tuple[list[_Judged], bool]:
     """Every promise of a plan; False where time ran out before all were simulated."""
     rules = problem.certification
-    lines = [(q, d, list(promises_of(case, d))) for q in plan.periods for d in q.deployments]
-    total = sum(len(promises) for _, _, promises in lines)
+    parts = [(q, x) for q in plan.periods for x in simulations(case, q, stretch)]
+    total = sum(len(x.promised) for _, x in parts)
     error = (1 - rules.confidence) / (max(total, 1) * LOOKS * len(rules.stretches) * rules.rounds)
     judged: list[_Judged] = []
-    for index, (q, d, promises) in enumerate(lines):
-        if not promises:
-            continue
+    for index, (q, x) in enumerate(parts):
         if over():
             return judged, False
-        engine, streams, slower = simulated(case, d)
-        what = engine, tuple(streams), tuple(p for _, p in promises)
+        what = x.stations, x.streams, tuple(x.promises)
         if what not in known:
-            seed = [rules.seed, number, index]
-            known[what] = judge(engine, streams, [p for _, p in promises], error, seed, slower, over)
-        judged += [_Judged(q.name, d, d.serves[k].demand, v) for (k, _), v in zip(promises, known[what], strict=True)]
+            known[what] = judge(x.stations, x.streams, x.promises, error, [rules.seed, number, index], over)
+        judged += [_Judged(q.name, of, v) for of, v in zip(x.promised, known[what], strict=True)]
     return judged, True
-
-
-def simulated(case: FleetCase, d: DeploymentLine) -> tuple[Engine, list[Stream], float]:
-    """One engine of a line, what arrives there, and what its TTFT is multiplied by."""
-    e = d.engine
-    assert e is not None
-    costs, slower = engine_of(case, d)
-    engines = d.count * (d.replicas_per_machine or 1)
-    demands = {x.name: x for x in case.demands}
-    streams = []
-    for s in d.serves:
-        demand = demands[s.demand]
-        prompt = demand.input_tokens or 1
-        hit = min(int(case.hit_share(demand.workload, e.kv_tokens) * prompt), prompt - 1)
-        each = s.load / s.requests_per_s * (d.replicas_per_machine or 1) * d.load_level if s.requests_per_s > 0 else 0.0
-        streams.append(Stream(
-            s.requests_per_s / engines, prompt, demand.output_tokens or 1, hit, each,
-            max(s.e2e_s or 0.0, s.ttft_s or 0.0, e.step_s),
-        ))  # fmt: skip
-    return Engine(
-        costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
-    ), streams, slower  # fmt: skip
 
 
 def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundLine:
@@ -229,7 +374,7 @@ def _round(plan: FleetPlan, judged: Sequence[_Judged], stretch: float) -> RoundL
     return RoundLine(
         stretch=stretch, objective=objective_value(plan), promises=len(judged), broken=found.count("broken"),
         undecided=found.count("undecided"), worst=0.0 if worst is None else worst.verdict.excess,
-        worst_of="" if worst is None else f"{worst.demand}: {worst.verdict.promise.metric}",
+        worst_of="" if worst is None else f"{worst.of.demand}: {worst.verdict.promise.metric}",
         requests=sum(x.verdict.requests for x in judged),
     )  # fmt: skip
 
@@ -241,7 +386,7 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
     first = case.loading(d.loads, d.model).workloads[0]  # one name, whichever serves
     return (
-        first.name, None if first.models is None else first.models[0].label, machine.gpu or "",
+        first.name, None if first.models is None else first.models[0].label, d.stage, machine.gpu or "",
         machine.vram_gib / machine.gpu_count, d.tensor_parallel or 1, e.step_s,
         e.wait_s, e.most_of_wait,
     )  # fmt: skip
@@ -249,20 +394,18 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
 
 def _cut(case: FleetCase, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
     """Derate the points of broken promises, and forbid the pairs for which that was not enough."""
-    worst: dict[_Key, float] = {}
+    blamed: dict[_Key, list[_Judged]] = {}
     for x in bad:
-        key = point_of(case, x.line)
-        worst[key] = max(worst.get(key, 1.0), x.verdict.excess if x.verdict.found == "broken" else 1.0)
-    for key, excess in worst.items():
+        for key in dict.fromkeys(point_of(case, d) for d in x.of.lines):
+            blamed.setdefault(key, []).append(x)
+    for key, mine in blamed.items():
         old = cuts.get(key)
         kept = 1.0 if old is None else old.keep
-        less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (excess - 1.0) / 2))
+        excess = max(x.verdict.excess if x.verdict.found == "broken" else 1.0 for x in mine)
+        less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (max(excess, 1.0) - 1.0) / 2))
         forbidden = set() if old is None else set(old.forbidden)
-        forbidden |= {
-            x.demand for x in bad
-            if point_of(case, x.line) == key and (kept <= GIVEN_UP or x.verdict.excess > FAR)
-        }  # fmt: skip
-        names = ("loads", "model", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait")
+        forbidden |= {x.of.demand for x in mine if kept <= GIVEN_UP or x.verdict.excess > FAR}
+        names = ("loads", "model", "stage", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait")
         cuts[key] = CutLine(
             **dict(zip(names, key, strict=True)), keep=round(kept * less, 4), forbidden=sorted(forbidden)
         )  # fmt: skip

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from formulations.fleet.check_certification import check_certification, cut_of, stretch_of
+from formulations.fleet.check_certification import check_certification, cut_of
 from formulations.fleet.check_engines import Models, check_engines, check_stages, loadable
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase, FleetPoint, FleetWorkload, StockLine
@@ -53,6 +53,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
     case = problem.resolve()
     demands = {d.name: d for d in case.demands}
     found.require("objective is the instance's", p.objective == problem.objective, p.objective, problem.objective)
+    found.require("routing is that of the measured hits", p.routing == case.routing, p.routing, case.routing)
     names = [q.name for q in p.periods]
     expected = [q.name for q in case.periods]
     if names != expected:
@@ -77,7 +78,7 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
         late = 0.0
         for d in q.deployments:
             where = f"{q.name}: {d.name}"
-            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, stretch_of(p))
+            cost += d.count * _deployment(found, problem, case, demands, models, t, d, where, p.stretch)
             for s in d.serves:
                 served[s.demand] += s.share if d.stage != "decode" else 0.0
                 for stage in _does(d) if any(m.market == "spot" for m in d.machines) else ():
@@ -129,11 +130,11 @@ def check(problem: Fleet, plan: Mapping[str, Any]) -> CheckReport:
             mean = None if w.quality_at_least is None else _mean_score(case, models, q, w, t)
             if mean is not None:
                 found.at_most(f"{q.name}: quality asked for of {w.name}", w.quality_at_least or 0.0, mean)
-        check_stages(found, problem, case, demands, models, q)
+        check_stages(found, problem, case, demands, models, q, p.stretch)
         _stock(found, problem, case, q)
         for name in case.measured_hits:
             assert problem.prefix_cache is not None
-            serve, _ = _able(case, models, q, name, engines=True)
+            serve, _ = _able(case, models, q, name, engines=True, stage="prefill")
             found.at_most(f"{q.name}: engines that serve {name}", serve, problem.prefix_cache.engines, "engines")
         _replicas(found, case, models, q)
         _reserve(found, problem, models, q)
@@ -700,7 +701,7 @@ def _limits(
         for w in case.workloads:
             mine = [name for name, d in demands.items() if d.workload == w.name]
             if w.name in case.measured_hits and problem.prefix_cache is not None:
-                engines = _able(case, models, q, w.name, engines=True)
+                engines = _able(case, models, q, w.name, engines=True, stage="prefill")
                 put(f"quota for {w.name}, engines", engines, problem.prefix_cache.engines, "engines", whole=True)
             if w.min_replicas:
                 able = _replicas_of(case, models, q, w.name)

@@ -32,16 +32,14 @@ def cut_of(case: FleetCase, p: FleetPlan, models: Models, d: DeploymentLine) -> 
         return None
     for c in p.certification.cuts:
         same = models.get((c.loads, c.model)) == models.get((d.loads or "", d.model)) and c.gpu == listed.gpu
-        same &= c.tensor_parallel == d.tensor_parallel and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
+        same &= (
+            c.tensor_parallel == d.tensor_parallel
+            and c.stage == d.stage
+            and _near(c.gpu_gib, listed.vram_gib / listed.gpu_count)
+        )
         if same and all(_near(getattr(c, k), getattr(e, k)) for k in ("step_s", "wait_s", "most_of_wait")):
             return c
     return None
-
-
-def stretch_of(p: FleetPlan) -> float:
-    """How many times as long as promised the limits were that the plan's model kept."""
-    c = p.certification
-    return 1.0 if c is None or not 0 < c.of_round <= len(c.rounds) else c.rounds[c.of_round - 1].stretch
 
 
 def check_certification(
@@ -55,7 +53,7 @@ def check_certification(
         return
     stated, true = (c.confidence, c.seed), (rules.confidence, rules.seed)
     found.require("certification: confidence and seed are the instance's", stated == true, stated, true)
-    found.at_most("certification: rounds", len(c.rounds), 2 * rules.rounds)
+    found.at_most("certification: rounds", len(c.rounds), len(rules.stretches) * rules.rounds)
     demands = {d.name: d for d in case.demands}
     keys = []
     for cut in c.cuts:
@@ -68,7 +66,7 @@ def check_certification(
         there = any(cut.gpu == gpu and _near(cut.gpu_gib, gib) for gpu, gib in gpus)
         found.require(f"{name}: a GPU of the pool", there, cut.gpu, sorted(str(gpu) for gpu, _ in gpus))
         keys.append((models.get((cut.loads, cut.model)), *(getattr(cut, k) for k in (
-            "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
+            "stage", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait"))))  # fmt: skip
     found.require("certification: one cut a point", len(set(keys)) == len(keys), len(keys), len(set(keys)))
     promises: dict[tuple[str, str, str, str], tuple[float, float | None]] = {}
     for q in p.periods:
@@ -81,7 +79,8 @@ def check_certification(
                 for metric in ("ttft_s", "tbt_s", "deadline_s"):
                     limit = getattr(w.slo, metric)
                     one_token = metric == "tbt_s" and demands[s.demand].output_tokens == 1
-                    if limit is None or s.requests_per_s <= 0 or one_token:
+                    others = {"both": (), "prefill": ("tbt_s", "deadline_s"), "decode": ("ttft_s",)}[d.stage]
+                    if limit is None or s.requests_per_s <= 0 or one_token or metric in others:
                         continue
                     seconds, at = seconds_and_quantile(limit)
                     up_to = w.soft.up_to if w.soft is not None and s.misses_slo else 1.0
@@ -100,7 +99,7 @@ def check_certification(
     found.at_most("certification: the plan is of one of the rounds", c.of_round, len(c.rounds))
     held = simulated and all(x.found == "kept" for x in c.promises)
     found.require("certified exactly if all promises hold", (c.status == "certified") == held, c.status, held)
-    found.require("limits stretched only where certified", stretch_of(p) == 1 or held, stretch_of(p), 1)
+    found.require("limits stretched only where certified", p.stretch == 1 or held, p.stretch, 1)
     for number, r in enumerate(c.rounds, 1):
         found.at_most(f"round {number}: promises not kept", r.broken + r.undecided, r.promises)
         stretches = rules.stretches

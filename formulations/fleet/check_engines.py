@@ -52,6 +52,7 @@ def check_engines(
     assert case.source is not None
     mine = [x for x in demands.values() if loadable(models, d, x.workload)]
     kept, shares = _cached(problem, case, {x.workload for x in mine}, e.kv_tokens)
+    kept = 0.0 if d.stage == "decode" else kept  # whose requests bring their caches
     requests = {}
     for x in mine:
         prompt = float(x.input_tokens or 1)
@@ -198,17 +199,22 @@ def _share(
 
 
 def _cache_bytes(case: FleetCase, demand: Demand) -> float:
-    """Of the KV cache of a bucket's prompt."""
+    """Of the KV cache of a bucket's prompt, and of what drafts for it."""
     w = case.workload(demand.workload)
-    work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
-    return float(kv_bytes(work, 1, 1.0, float(demand.input_tokens or 1)))
+    model, precisions, prompt = case.architectures[w.name], (w.precision.weights, w.precision.kv), demand.input_tokens
+    drafts = drafts_of(case.problem.engine, model, *precisions)
+    head, small = (0.0, None) if drafts is None else (drafts.head, drafts.work)
+    each = [(1.0 + head, layer_work(model, *precisions))] + ([] if small is None else [(1.0, small)])
+    return math.fsum(times * float(kv_bytes(work, 1, 1.0, float(prompt or 1))) for times, work in each)
 
 
 def check_stages(
     found: Findings, problem: Fleet, case: FleetCase, demands: Mapping[str, Demand], models: Models,
-    q: PeriodLine,
+    q: PeriodLine, stretch: float = 1.0,
 ) -> None:  # fmt: skip
     """What is prefilled apart is decoded by deployments that exchange caches with it, in time; and the transfers.
+
+    In time is within deadlines `stretch` times as long, where simulation vouches.
 
     Shares are paired one by one, the slowest prefill first: whatever decode deployment is in time for it is so for
     every faster one, so that which of them it takes makes no difference.
@@ -235,7 +241,7 @@ def check_stages(
         for name, (firsts, rests) in by_demand.items():
             first, rest = (sum(share for _, share in side) for side in (firsts, rests))
             found.close(f"{where}: share of {name} decoded", rest, first, scale=1.0)
-            limit = seconds_and_quantile(case.workload(demands[name].workload).slo.deadline_s)[0]
+            limit = stretch * seconds_and_quantile(case.workload(demands[name].workload).slo.deadline_s)[0]
             late = 0.0
             for seconds, share in sorted(firsts, reverse=True):
                 for other in rests:

@@ -40,6 +40,12 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             mine.append(f"The plan rests on the measured point {d.point}: run the engine as it was measured.")
         if d.stage != "both":
             mine.append(stage_note(d.stage))
+        hits = _hits(case, d)
+        if hits:
+            mine.append(
+                f"The plan counts on {hits:.0%} of the prompts' tokens in the engine's prefix cache: prompts that begin"
+                " alike have to come to the same engine."
+            )
         mine += [f"Routing: {s.share:.1%} of {s.demand} goes here." for s in d.serves if s.share < 1 - 1e-6]
         mix = [x for x in case.demands if x.name in served]
         longest = max((max(x.tokens, x.longest_tokens) for x in mix), default=1)
@@ -61,6 +67,7 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
             max_model_len=int(longest) if known_longest else None,
             kv_offload_gib=host, stage=d.stage,
             drafts=drafts(problem.engine.speculates(architecture)) if d.engine and architecture else None,
+            prefix_hits=hits,
             weights=precision[0], kv=precision[1], vram_usable=problem.memory.vram_usable, notes=mine,
         ))  # fmt: skip
     most: dict[tuple[str, str, Market, str], Purchase] = {}
@@ -77,6 +84,17 @@ def deployments(problem: Fleet, plan: Mapping[str, Any]) -> Deployments:
                 most[key] = bought
     notes += [f"Not served: {u.share:.1%} of {u.demand}." for u in peak.unserved]
     return Deployments(name=p.name or "plan", deployments=made, purchases=list(most.values()), notes=notes)
+
+
+def _hits(case: FleetCase, d: DeploymentLine) -> float:
+    """Share of a line's prompt tokens that its prefix cache has; 0 where any engine has it, or prompts come whole."""
+    if d.engine is None or d.stage == "decode" or case.routing == "random":
+        return 0.0
+    prompts = {x.name: x for x in case.demands}
+    of = [(s.requests_per_s * (prompts[s.demand].input_tokens or 1), prompts[s.demand].workload) for s in d.serves]
+    total = sum(tokens for tokens, _ in of)
+    kv = d.engine.kv_tokens
+    return sum(tokens * case.hit_share(name, kv) for tokens, name in of) / total if total > 0 else 0.0
 
 
 def _of_a_replica(d: DeploymentLine) -> int:

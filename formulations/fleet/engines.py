@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -182,8 +183,29 @@ def transfer_bytes(case: FleetCase, demands: Iterable[Demand]) -> Array:
     found = []
     for d in demands:
         w, prompt = case.workload(d.workload), float(d.input_tokens or 1)
-        found.append(cache_bytes(case.architectures[w.name], w.precision.weights, w.precision.kv, prompt))
+        model, p = case.architectures[w.name], w.precision
+        drafts = drafts_of(case.problem.engine, model, p.weights, p.kv)
+        found.append(float(cache_bytes(layer_work(model, p.weights, p.kv), prompt, drafts)))
     return np.array(found)
+
+
+def transfer_s(case: FleetCase, d: DeploymentLine) -> Array:
+    """Seconds that the KV cache of each bucket's prompt takes through the network of a plan's line, (W,).
+
+    0 of buckets that do not accept its model.
+    """
+    link, main = case.problem.deployment.link, d.machines[0]
+    net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == main.machine) or np.inf
+    loaded, seconds = case.loading(d.loads, d.model), np.zeros(len(case.demands))
+    mine = np.array([x.workload in loaded.accepted for x in case.demands])
+    seconds[mine] = transfer_bytes(loaded, compress(case.demands, mine)) / (net * GBPS * (1.0 - link.most_used))
+    return seconds
+
+
+def exchange(case: FleetCase, d: DeploymentLine) -> tuple[int | None, str, int]:
+    """What a plan's line of one stage exchanges KV caches with: lines of which this is the same."""
+    equal = case.problem.deployment.link.tensor_parallel == "equal"
+    return case.which(d.loads, d.model), d.machines[0].region, (d.tensor_parallel or 1) * equal
 
 
 def levels(
@@ -200,8 +222,10 @@ def levels(
         rest_s: that decode engines take of a deadline, where these only prefill; infinite: impossible, (D, R).
     """
     measured = {case.demands[i].workload for i in demands} & set(case.measured_hits)
+    if stage == "decode":  # prompts come with their caches, whoever had a part of them
+        measured = set()
     if measured and len(kinds) > 1:
-        return _one_by_one(case, demands, kinds)
+        return _one_by_one(case, demands, kinds, stage, rest_s)
     classes = classes_of(case, demands)
     if stage == "decode" and (classes.output_tokens <= 1).all():
         return _none(len(demands)), 1.0, dict.fromkeys(demands, "of one output token, nothing is left to decode")
@@ -259,9 +283,11 @@ def levels(
     return made, points.spread(), why
 
 
-def _one_by_one(case: FleetCase, demands: list[int], kinds: list[EngineKind]) -> tuple[Levels, float, dict[int, str]]:
+def _one_by_one(
+    case: FleetCase, demands: list[int], kinds: list[EngineKind], stage: Stage, rest_s: Array | None
+) -> tuple[Levels, float, dict[int, str]]:
     """`levels` of engines whose prefix caches have different shares of prompts."""
-    parts = [levels(case, demands, [kind]) for kind in kinds]
+    parts = [levels(case, demands, [kind], stage, rest_s) for kind in kinds]
     engine = np.concatenate([np.full(len(part.engine), e, dtype=np.intp) for e, (part, *_) in enumerate(parts)])
     joined = {f: np.concatenate([getattr(x, f) for x, *_ in parts], axis=-1) for f in Levels.__dataclass_fields__}
     made = Levels(**(joined | {"engine": engine}))

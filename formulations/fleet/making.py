@@ -155,7 +155,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
         tokens_per_usd=weighted_tokens / total if total > 0 else 0.0,
         first_priority_served_per_s=float(share @ (served_rate @ (weights * top))),
         pools_on_spot=len(set(points.pool[(choice.n > 0).any(axis=0) & points.spot].tolist())),
-        survival_probability=_survival(tables, choice, choice.used_alone(tables)),
+        survival_probability=_survival(tables, choice, choice.used_alone(tables)), routing=case.routing,
     )  # fmt: skip
 
 

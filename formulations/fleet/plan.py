@@ -10,6 +10,7 @@ from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
 from optmodels.plan.outcome import Document
 from optmodels.serving.continuous import Stage
+from optmodels.traces.types import Routing
 
 Share = Annotated[float, Field(ge=0, le=1.001)]  # rounding of many shares included
 Whole = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -128,6 +129,7 @@ class CutLine(Document):
     model: str | None = Field(
         default=None, description="which of the models that the workload accepts; None: it has no list of them"
     )
+    stage: Stage = "both"
     gpu: str
     gpu_gib: Money
     tensor_parallel: Count
@@ -187,11 +189,20 @@ class FleetPlan(Document):
     survival_probability: Annotated[float, Field(ge=0, le=1 + 1e-9)] | None = Field(
         default=None, description="that every spot pool keeps its load"
     )
+    routing: Routing | None = Field(
+        default=None, description="to engines, for the measured prefix-cache hits that the plan counts with; None: any"
+    )
     shadow_prices: list[ShadowPrice] = Field(
         default=[], validation_alias=AliasChoices("shadow_prices", "worth"), description="``worth`` in documents of 0.1"
     )
 
     certification: CertificationLine | None = Field(default=None, description="None: the instance asks for none")
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long as promised the limits were that the plan's model kept."""
+        c = self.certification
+        return 1.0 if c is None or not 0 < c.of_round <= len(c.rounds) else c.rounds[c.of_round - 1].stretch
 
     def headline(self) -> str:
         """One line: what to buy."""

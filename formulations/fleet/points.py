@@ -118,6 +118,7 @@ class FleetTables:
     spread: float = 1.0  # of the levels, at most (`optmodels.serving.continuous.Points.spread`)
     part_s: Array | None = None  # (W, P), seconds of a deadline that a point of one stage takes; None: none does one
     models: tuple[FleetCase, ...] = ()  # the case as each model sees it
+    stretch: float = 1.0  # the points keep limits so many times as long as the case's, and so do pairs of them
 
     def __repr__(self) -> str:
         return f"<FleetTables {self.case.problem.name}: {len(self.points)} points, {len(self.demands)} demands>"
@@ -196,15 +197,15 @@ class FleetTables:
             0 if b == NONE else self.blocks[b].configurations.dp[c]
             for b, c in zip(self.points.block.tolist(), self.points.configuration.tolist(), strict=True)
         ])  # fmt: skip
+        engines[self.points.stage == DECODE] = 0  # hold no prefix cache
         engines = np.stack([engines * able[rows].any(axis=0) for rows in mine], axis=1)
         return sp.csr_array(sp.hstack([machines, sp.csr_matrix(engines)]))
 
     @property
     def deadlines(self) -> Array:
-        """Seconds of every demand's deadline, infinite without one, (W,)."""
-        return np.array([
-            seconds_and_quantile(self.case.workload(d.workload).slo.deadline_s)[0] for d in self.demands
-        ])  # fmt: skip
+        """Seconds of every demand's deadline, as the points keep it, infinite without one, (W,)."""
+        limits = [seconds_and_quantile(self.case.workload(d.workload).slo.deadline_s)[0] for d in self.demands]
+        return self.stretch * np.array(limits)
 
     @property
     def consumption(self) -> Array:
@@ -1015,7 +1016,7 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
         most = np.inf if line.most_of_wait is None else line.most_of_wait
         level = np.isclose(x.level[:, :3], [line.step_s, line.wait_s, most], rtol=SAME_LEVEL, atol=0.0).all(axis=1)
         mine = level & (x.model == case.which(line.loads, line.model)) & (gpu == line.gpu)
-        mine &= tp == line.tensor_parallel
+        mine &= (tp == line.tensor_parallel) & (x.stage == STAGES.index(line.stage))
         mine &= np.isclose(gib, line.gpu_gib, rtol=SAME_LEVEL)
         keep[mine] = line.keep
         forbidden[np.ix_([d.name in line.forbidden for d in tables.demands], mine)] = True

@@ -48,7 +48,7 @@ from optmodels.serving.static import (
     price_source,
     select_machines,
 )
-from optmodels.traces.types import Label
+from optmodels.traces.types import Label, Routing
 from optmodels.traces.types import Trace as Requests
 from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
@@ -462,6 +462,9 @@ class PrefixCache(Entry):
     engines: PositiveInt = Field(
         description="at most so many serve a workload of the table; shares are those of so many or fewer"
     )
+    routing: Routing | None = Field(
+        default=None, description="of requests to engines that the shares are of; default: as the file says, or any"
+    )
     kept: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = Field(
         default=0.5,
         description="share of the KV cache for prompts that nobody works on; running requests have the rest",
@@ -561,7 +564,7 @@ class Fleet(Problem):
             "workloads": workloads, "gpus": dict(case.gpus), "engine": written_out(self.engine),
         }  # fmt: skip
         if self.prefix_cache is not None:
-            update["prefix_cache"] = self.prefix_cache.model_copy(update={"hits": case.hits})
+            update["prefix_cache"] = self.prefix_cache.model_copy(update={"hits": case.hits, "routing": case.routing})
         if case.machines:
             update["pool"] = PoolChoice(machines=case.machines, price_source=case.price_source)
         model = self.latency.model if case.source is None else case.source.documents
@@ -643,6 +646,7 @@ class FleetCase:
     slice_factor: int
     source: Source | None = None  # of engines' step latencies, with serving: continuous
     hits: tuple[HitRow, ...] = ()  # of `prefix_cache`
+    routing: Routing | None = None  # of requests to engines that these are of; None: nobody has said
     requests: Mapping[str, BucketRequests] = field(default_factory=dict)  # by workload, where they are known
     notes: tuple[str, ...] = ()  # what is allowed and seldom meant
 
@@ -863,7 +867,7 @@ def _resolve(p: Fleet) -> FleetCase:
     check_speculation(p.engine, architectures, p.continuous, wrong)
     if p.prefix_cache is not None and any(w.models is not None for w in workloads):
         wrong.add("prefix_cache", "measured hits", "none with workloads that list models: each has caches of its own")
-    hits = _hits(p, names, wrong)
+    hits, routing = _hits(p, names, wrong)
     gpus = catalog.gpus() | p.gpus
     if points is None:
         for m in machines:
@@ -886,7 +890,7 @@ def _resolve(p: Fleet) -> FleetCase:
     return FleetCase(
         p, workloads, demands, accepted, machines,
         {m.gpu: gpus[m.gpu] for m in machines if m.gpu is not None and m.gpu in gpus},
-        calibration, points, periods, slice_factor, source, hits, requests, tuple(notes),
+        calibration, points, periods, slice_factor, source, hits, routing, requests, tuple(notes),
     )  # fmt: skip
 
 
@@ -944,20 +948,21 @@ def _unlimited(
     return notes
 
 
-def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[HitRow, ...]:
-    """The rows of measured prefix-cache hits."""
+def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[tuple[HitRow, ...], Routing | None]:
+    """The rows of measured prefix-cache hits, and the routing that they are of."""
     cache, path = p.prefix_cache, "prefix_cache"
     if cache is None:
-        return ()
+        return (), None
     if not p.continuous:
         wrong.add(path, "measured hits", "none but with serving: continuous, whose engines have prefix caches")
-    if p.deployment.apart:
-        wrong.add(path, "measured hits", "none with prefill and decode apart: decode engines hold other caches")
     rows: tuple[HitRow, ...] = ()
+    routing = cache.routing
     if isinstance(cache.hits, str):
         with wrong.collecting():
             file = p.beside(cache.hits, f"{path}.hits")
-            rows = validate(_HitFile, {"hits": read_document(file)[0].get("hits", [])}, str(file)).hits
+            document = read_document(file)[0]
+            found = validate(_HitFile, {k: document[k] for k in ("hits", "routing") if k in document}, str(file))
+            rows, routing = found.hits, routing or found.routing
     else:
         rows = cache.hits
     for i, row in enumerate(rows):
@@ -973,11 +978,12 @@ def _hits(p: Fleet, names: list[str], wrong: Mistakes) -> tuple[HitRow, ...]:
         if w.prefix_hit_share and {None, w.name} & {row.workload for row in rows}:
             expected = f"none beside {path}, which has its hits"
             wrong.add(f"workloads[{i}].prefix_hit_share", w.prefix_hit_share, expected)
-    return rows
+    return rows, routing
 
 
 class _HitFile(Entry):
     hits: tuple[HitRow, ...] = Field(min_length=1)
+    routing: Routing | None = None
 
 
 def _demands(
@@ -1083,14 +1089,6 @@ def _apart(
         if w.soft is not None:
             expected = "none with prefill and decode apart: a request may be late in either stage"
             wrong.add(f"workloads[{i}].soft", w.soft, expected)
-    if p.engine.speculation:
-        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
-        wrong.add("engine.speculation", len(p.engine.speculation), expected)
-    if p.certify != "none":
-        expected = (
-            "none with prefill and decode apart: engines are simulated one by one, without transfers between them"
-        )
-        wrong.add("certify", p.certify, expected)
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

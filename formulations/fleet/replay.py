@@ -9,10 +9,11 @@ Engines that batch continuously are simulated step by step (`optmodels.simulatio
 KV cache and limits as planned; then TTFT, time per output token and E2E are those of the requests, beside
 what the plan promised. Prefill and decode apart are simulated one after the other, for nothing comes back: a request
 has its first token where it is prefilled, after the planned seconds of sending its KV cache, and goes on, after those
-of receiving it, on a decode engine that has the whole prompt. What prefill engines hold for caches on the way is left
-out there.
+of receiving it, on a decode engine that has the whole prompt (`optmodels.simulation.stages`).
 
-Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line) and
+Policies: ``planned_shares`` (deficit round robin over the deployments that serve the bucket, in turn within a line;
+where the plan's prefix-cache hits are of a routing that keeps requests together and the trace says which, these take
+their turn as one) and
 ``random`` (drawn by the same shares: what the plan's waiting formulas assume, Poisson streams staying Poisson).
 """
 
@@ -20,24 +21,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from formulations.fleet.engines import engine_of, transfer_bytes
+from formulations.fleet.engines import engine_of, exchange, transfer_s
 from formulations.fleet.plan import DeploymentLine, FleetPlan, PeriodLine, ShareLine
 from formulations.fleet.problem import Demand, Fleet, FleetCase
 from formulations.fleet.queue_simulation import waits
 from optmodels.errors import InputError, Mistake
 from optmodels.serving.continuous import LatencyLimit, seconds_and_quantile
-from optmodels.simulation.continuous import Arrivals, Engine, simulate
+from optmodels.simulation.continuous import Arrivals, Engine
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.stages import simulate_stages
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.shape import resampled
 from optmodels.traces.types import Trace
-from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -97,8 +97,10 @@ def replay(
                 if s.demand == name and s.requests_per_s > 0] for name in demands]  # fmt: skip
     policies, rows = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
-        seen = (_simulate if problem.continuous else _serve)(case, period, requests, code, planned, policy, rng)
-        policies[policy], lines = _figures(case, period, requests, code, planned, seen)
+        seen = (_simulate if problem.continuous else _serve)(
+            case, period, requests, code, planned, policy, rng, p.stretch
+        )
+        policies[policy], lines = _figures(case, period, requests, code, planned, seen, p.stretch)
         rows += [{"policy": policy, **r} for r in lines]
         if o.keep is not None:
             names = np.array([*demands], dtype=object)
@@ -211,7 +213,7 @@ def _service(case: FleetCase, d: DeploymentLine, s: ShareLine, demand: Demand, t
 
 def _serve(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
-    policy: str, rng: np.random.Generator,
+    policy: str, rng: np.random.Generator, stretch: float,
 ) -> _Seen:  # fmt: skip
     """Send every request to a line of deployments and one of its members, and let the slots serve them."""
     line, member = _sent(period, code, planned, policy, rng)
@@ -229,7 +231,7 @@ def _serve(
 
 def _simulate(
     case: FleetCase, period: PeriodLine, trace: Trace, code: Ints, planned: list[list[tuple[int, ShareLine]]],
-    policy: str, rng: np.random.Generator,
+    policy: str, rng: np.random.Generator, stretch: float,
 ) -> _Seen:  # fmt: skip
     """Send every request to a line and one of its engines, and simulate the engines step by step.
 
@@ -244,58 +246,44 @@ def _simulate(
         one = Engine(costs, int(e.kv_tokens), e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens)
         first.append(len(engines))
         slower.append(factor)
-        link = case.problem.deployment.link
-        net = link.net_gbps or next(m.net_gbps for m in case.machines if m.machine == d.machines[0].machine) or np.inf
-        loaded = case.loading(d.loads, d.model)
-        mine = np.array([x.workload in loaded.accepted for x in case.demands])
-        sent = transfer_bytes(loaded, compress(case.demands, mine))
-        receives.append(np.zeros(len(mine)))
-        receives[-1][mine] = sent / (net * GBPS * (1 - link.most_used))
-        sends.append((receives[-1] + link.latency_s) * (d.stage == "prefill"))
+        receives.append(transfer_s(case, d))
+        sends.append((receives[-1] + case.problem.deployment.link.latency_s) * (d.stage == "prefill"))
         engines += [one] * (d.count * (d.replicas_per_machine or 1))
     whole = [[(j, s) for j, s in lines if period.deployments[j].stage != "decode"] for lines in planned]
-    line, member = _sent(period, code, whole, policy, rng, engines=True)
+    group = _together(case, trace) if policy != "random" else None
+    line, member = _sent(period, code, whole, policy, rng, engines=True, group=group)
     served, starts = line >= 0, np.array([*first, 0])
     here = np.array([d.stage == "prefill" for d in period.deployments] + [False])[line]  # and the rest elsewhere
     caches = [d.engine.kv_tokens for d in period.deployments if d.engine] + [0.0]  # refused: on none
     hit = np.array([[case.hit_share(d.workload, kv) for d in case.demands] for kv in caches])[line, code]
     received = np.zeros(len(trace), np.int64) if trace.prefixes is not None else (hit * trace.prompt_tokens).astype(int)
-    seen = simulate(
+    then, sent_s, received_s = np.full(len(trace), -1, np.int64), np.zeros(len(trace)), np.zeros(len(trace))
+    if here.any():
+        to = _decoded_on(case, period, line, code, here, policy, rng, stretch)
+        _, members = _members(period, np.where(here, to, -1), policy, rng)
+        then = np.where(here, starts[to] + members, -1)
+        sent_s = np.array([*sends, np.zeros(len(case.demands))])[line, code]
+        received_s = np.array(receives)[to, code]
+    seen = simulate_stages(
         Arrivals.of(
-            trace.arrival_s, trace.prompt_tokens, np.where(here, 1, trace.output_tokens),
+            trace.arrival_s, trace.prompt_tokens, trace.output_tokens,
             received_tokens=np.minimum(received, trace.prompt_tokens - 1), prefixes=trace.prefixes,
         ),
-        engines, assigned=np.where(served, starts[line] + member, -1),
+        engines, np.where(served, starts[line] + member, -1), np.array([*slower, 1.0])[line], then, sent_s, received_s,
     )  # fmt: skip
-    extra = (np.array([*slower, 1.0])[line] - 1.0) * seen.ttft_s  # measured engines' first tokens beyond their steps
-    ttft, e2e, tpot, busy = seen.ttft_s + extra, seen.e2e_s + extra, seen.tpot_s, float(seen.busy_s.sum())
-    if here.any():
-        ttft = ttft + np.array([*sends, np.zeros(len(case.demands))])[line, code]
-        to = _decoded_on(case, period, line, code, here, policy, rng)
-        arrival = trace.arrival_s + ttft + np.array(receives)[to, code]
-        on = np.flatnonzero(here & (trace.output_tokens > 1))
-        on = on[np.argsort(arrival[on], kind="stable")]
-        _, members = _members(period, np.where(here, to, -1), policy, rng)
-        rest = simulate(
-            Arrivals.of(arrival[on], trace.prompt_tokens[on], trace.output_tokens[on],
-                        received_tokens=trace.prompt_tokens[on]),
-            engines, assigned=starts[to[on]] + members[on],
-        )  # fmt: skip
-        e2e = np.where(here, ttft, e2e)
-        e2e[on] = arrival[on] - trace.arrival_s[on] + rest.e2e_s
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            tpot = np.where(here, (e2e - ttft) / (trace.output_tokens - 1), tpot)
-        busy += float(rest.busy_s.sum())
-    return _Seen(line, np.where(served, seen.queue_s, np.nan), ttft, e2e, busy, tpot)
+    waited = np.where(served, seen.queue_s, np.nan)
+    return _Seen(line, waited, seen.ttft_s, seen.e2e_s, seen.busy_s, seen.tpot_s)
 
 
-def paired(case: FleetCase, period: PeriodLine, demand: str) -> dict[tuple[int, int], float]:
-    """Shares of a demand by (prefill line, decode line): the slowest prefill first, with the slowest in time for it."""
-    limit, _ = seconds_and_quantile(case.workload(demand.rpartition("/")[0]).slo.deadline_s)
-    equal = case.problem.deployment.link.tensor_parallel == "equal"
+def paired(case: FleetCase, period: PeriodLine, demand: str, stretch: float) -> dict[tuple[int, int], float]:
+    """Shares of a demand by (prefill line, decode line): the slowest prefill first, with the slowest in time for it.
+
+    In time is what keeps a deadline `stretch` times as long, as the plan's model had it.
+    """
+    limit = stretch * seconds_and_quantile(case.workload(demand.rpartition("/")[0]).slo.deadline_s)[0]
     ends: dict[str, list[tuple[float, int, Any, float]]] = {"prefill": [], "decode": [], "both": []}
     for j, d in enumerate(period.deployments):
-        place = case.which(d.loads, d.model), d.machines[0].region, (d.tensor_parallel or 1) * equal
+        place = None if d.stage == "both" else exchange(case, d)
         ends[d.stage] += [(s.e2e_s or 0.0, j, place, s.share) for s in d.serves if s.demand == demand]
     rests = sorted(ends["decode"], reverse=True)
     left = [share for *_, share in rests]
@@ -311,12 +299,12 @@ def paired(case: FleetCase, period: PeriodLine, demand: str) -> dict[tuple[int, 
 
 def _decoded_on(
     case: FleetCase, period: PeriodLine, line: Ints, code: Ints, here: npt.NDArray[np.bool_], policy: str,
-    rng: np.random.Generator,
+    rng: np.random.Generator, stretch: float,
 ) -> Ints:  # fmt: skip
     """Line that decodes each request `here`; 0 for others."""
     to = np.zeros(len(line), np.int64)
     for k, demand in enumerate(case.demands):
-        pairs = paired(case, period, demand.name)
+        pairs = paired(case, period, demand.name, stretch)
         for j in {first for first, _ in pairs}:
             rows = np.flatnonzero(here & (code == k) & (line == j))
             others = [other for first, other in pairs if first == j]
@@ -329,9 +317,12 @@ def _decoded_on(
 
 def _sent(
     period: PeriodLine, code: Ints, planned: list[list[tuple[int, ShareLine]]], policy: str,
-    rng: np.random.Generator, engines: bool = False,
+    rng: np.random.Generator, engines: bool = False, group: Ints | None = None,
 ) -> tuple[Ints, Ints]:  # fmt: skip
-    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request."""
+    """Line of deployments (−1: none) and member (deployment, or engine of all of them) of every request.
+
+    Requests of one `group` are kept together.
+    """
     n = len(code)
     line = np.full(n, -1, np.int64)
     for k, lines in enumerate(planned):
@@ -341,21 +332,37 @@ def _sent(
             continue
         # What the plan does not serve is a last line of its own.
         shares = np.append(share, max(0.0, 1.0 - share.sum())) / max(1.0, share.sum())
-        turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
+        if group is not None:
+            groups, at = np.unique(group[rows], return_inverse=True)
+            turn = in_turn(shares, len(groups))[at]
+        else:
+            turn = rng.choice(len(shares), len(rows), p=shares) if policy == "random" else in_turn(shares, len(rows))
         for q, (j, _) in enumerate(lines):
             line[rows[turn == q]] = j
-    return _members(period, line, policy, rng, engines)
+    return _members(period, line, policy, rng, engines, group)
+
+
+def _together(case: FleetCase, trace: Trace) -> Ints | None:
+    """Codes of requests that the plan's routing keeps together; None where it does not, or nobody says which."""
+    known = trace.prefixes is not None if case.routing == "first_block" else "session" in trace.labels
+    if case.routing is None or case.routing == "random" or not known:
+        return None
+    from optmodels.simulation.prefix_hits import together  # takes a second of Numba to import
+
+    return together(trace, case.routing)
 
 
 def _members(
-    period: PeriodLine, line: Ints, policy: str, rng: np.random.Generator, engines: bool = True
-) -> tuple[Ints, Ints]:
+    period: PeriodLine, line: Ints, policy: str, rng: np.random.Generator, engines: bool = True,
+    group: Ints | None = None,
+) -> tuple[Ints, Ints]:  # fmt: skip
     """The line of each request, and which of its deployments or engines it goes to."""
     member = np.zeros(len(line), np.int64)
     for j, d in enumerate(period.deployments):
         mine = np.flatnonzero(line == j)
         members = d.count * (d.replicas_per_machine or 1) if engines else d.count
-        member[mine] = rng.integers(members, size=len(mine)) if policy == "random" else np.arange(len(mine)) % members
+        turn = np.arange(len(mine)) if group is None else np.unique(group[mine], return_inverse=True)[1]
+        member[mine] = rng.integers(members, size=len(mine)) if policy == "random" else turn % members
     return line, member
 
 
@@ -378,6 +385,7 @@ def _figures(
     code: Ints,
     planned: list[list[tuple[int, ShareLine]]],
     seen: _Seen,
+    stretch: float,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Over all requests, and by demand: planned waiting beside the replayed, and the share within each limit."""
     served = seen.line >= 0
@@ -408,7 +416,7 @@ def _figures(
                 row[f"{name}_planned_s"] = max(getattr(s, field) or 0.0 for _, s in planned[k])
                 if name == "deadline":
                     part = {j: s.e2e_s or 0.0 for j, s in planned[k]}
-                    pairs = paired(case, period, d.name)
+                    pairs = paired(case, period, d.name, stretch)
                     both = [part[j] for j in part if period.deployments[j].stage == "both"]
                     row["deadline_planned_s"] = max(both + [part[i] + part[j] for i, j in pairs])
         if seen.tpot_s is not None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from formulations.fleet.engines import provenance_of
 from formulations.fleet.files import MOST_REQUESTS
-from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
+from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan, PeriodLine, TransferLine
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
@@ -24,12 +24,18 @@ from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
+from optmodels.serving.stages import Link
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
 LATENCIES_SHOWN = 16
 LINES_SHOWN = 20
+ROUTINGS = {
+    "random": "requests go to any engine",
+    "first_block": "prompts that begin alike go to the same engine",
+    "session": "requests of a session go to the same engine",
+}
 METRICS = {"ttft_s": "TTFT", "tbt_s": "TPOT", "deadline_s": "E2E"}
 
 
@@ -168,14 +174,22 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
     """Whether prefill and decode apart pay."""
     if stages is None:
         return []
+    fleet = "certified fleet" if stages.get("certified") else "fleet"
     if not stages["used"]:
-        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "Found no"
-        return [f"  {proved} fleet with prefill and decode apart is better than one without.", *_pays(stages)]
+        said = f"fleet with prefill and decode apart {'is' if stages['none_is_better'] else 'was found that is'} better"
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
+        return [f"  {proved} {said} than one without.", *_pays(stages)]
     without = stages["without"]
     if without["objective"] is None:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
-    return [f"  The best fleet without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
+    if not stages.get("certified"):
+        lines.append(
+            "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
+            "[dim] compares fleets that keep their promises in simulation.[/dim]"
+        )
+    return lines
 
 
 def _pays(stages: Mapping[str, Any]) -> list[str]:
@@ -316,6 +330,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         out += ["", promises]
     if p.certification is not None:
         out += ["", *_certification(p.certification)]
+    if p.routing is not None:
+        out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:
         out.append(f"  every spot pool keeps its load with probability {p.survival_probability:.6f}")
     for q in p.periods:
@@ -342,6 +358,7 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
                 f"  KV caches from prefill to decode{where}: "
                 f"{sent.gb_per_s:.3g} GB/s, {sent.requests_per_s:.4g} requests/s ({plain(', '.join(apart[:6]))}"
                 + (f" and {len(apart) - 6} more)" if len(apart) > 6 else ")")
+                + _through(q, sent, problem)
             )
         if q.unserved:
             out += [f"  not served: {plain(u.demand)} {u.share:.1%} ({u.requests_per_s:.4g} requests/s)"
@@ -357,6 +374,21 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")
     return out
+
+
+def _through(q: PeriodLine, sent: TransferLine, problem: Mapping[str, Any]) -> str:
+    """What transfers take of the machines' networks at most, by stage."""
+    most_used = ((problem.get("deployment") or {}).get("link") or {}).get("most_used", Link().most_used)
+    used: dict[str, float] = {}
+    for d in q.deployments:
+        if d.stage != "both" and d.engine is not None and d.machines[0].region == sent.region and any(
+            s.demand in sent.demands for s in d.serves
+        ):  # fmt: skip
+            share = most_used * d.engine.capacities.get("transfer", 0.0)
+            used[d.stage] = max(used.get(d.stage, 0.0), share)
+    said = [f"{used[stage]:.0%} of one that {does}" for stage, does in (("prefill", "prefills"), ("decode", "decodes"))
+            if stage in used]  # fmt: skip
+    return f"; of a machine's network at most {', '.join(said)}" if said else ""
 
 
 def _scarcest(d: DeploymentLine) -> str:

@@ -28,7 +28,7 @@ from formulations.orchestration.clock import Clock
 from formulations.orchestration.making import counts_of, make_plan
 from formulations.orchestration.methods.rounding import scheduled
 from formulations.orchestration.plan import CertificationLine, CutLine, OrchestrationPlan, PromiseLine, RoundLine
-from formulations.orchestration.points import OrchestrationTables, build_tables, served
+from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
 from optmodels.formulation import Options
@@ -76,11 +76,18 @@ def planned(t: OrchestrationTables, p: OrchestrationPlan) -> OrchestrationTables
 def loosened(t: OrchestrationTables) -> OrchestrationTables:
     """The tables of the same classes and time bins with the engines of the second pass."""
     other = t.case.problem.looser()
-    made = {(x.model, x.gpu, x.tp, x.pp, x.dp, x.batch): x for x in build_tables(other).configurations}
-    keys = dict.fromkeys((x.model, x.gpu, x.tp, x.pp, x.dp, x.batch) for x in t.configurations)  # once, of any wait
-    lines = tuple(made[key] for key in keys)
+
+    def key(x: Configuration) -> tuple[object, ...]:
+        return x.model, x.gpu, x.tp, x.pp, x.dp, x.batch, x.stage
+
+    made = {key(x): x for x in build_tables(other).configurations}
+    lines = tuple(made[k] for k in dict.fromkeys(map(key, t.configurations)) if k in made)  # once, of any wait
     service, first, share, wait, taken = served(t.case, lines, t.classes, t.class_of, t.deadline_s, t.most_tokens)
-    return replace(t, configurations=lines, service_s=service, first_s=first, share=share, wait_s=wait, taken=taken)
+    alone = replace(
+        t, configurations=lines, service_s=service, first_s=first, share=share, wait_s=wait, taken=taken,
+        apart=t.apart[:0],
+    )  # fmt: skip
+    return with_routes(alone) if t.case.problem.deployment.apart else alone
 
 
 def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
@@ -88,14 +95,14 @@ def cut(t: OrchestrationTables, cuts: Sequence[CutLine]) -> OrchestrationTables:
     of = {c.model: c for c in cuts}
     if not of:
         return t
-    share, lines = t.share.copy(), []
-    for c, x in enumerate(t.configurations):
+    lines = []
+    for x in t.configurations:
         line = of.get(t.case.models[x.model])
         if line is not None and x.engine is not None:
             x = replace(x, engine=replace(x.engine, capacity=x.engine.capacity * line.keep))
-            share[:, c] *= line.in_time
         lines.append(x)
-    return replace(t, configurations=tuple(lines), share=share)
+    able = np.array([of[name].in_time if name in of else 1.0 for name in t.case.models])
+    return replace(t, configurations=tuple(lines), share=t.share * able[t.model_of[t.legs[:, 0]]])
 
 
 @dataclass

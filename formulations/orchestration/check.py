@@ -208,7 +208,7 @@ def _limits(found: Findings, true: Recomputed, p: OrchestrationPlan) -> None:
 
 
 def _running_key(true: Recomputed, r: Running) -> Key:
-    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, "both"
+    return r.model, r.gpu or true.case.gpu_types[0], r.tp, r.pp, r.dp, r.batch, None, r.stage
 
 
 def _usable(true: Recomputed, key: Key) -> bool:
@@ -329,6 +329,16 @@ def _schedule(
                 if worst > engines * most * (1 + 1e-6 + slack):
                     found.add(f"{name} of {_name(line)}", worst, engines * most)
             running = float(np.max(used[j].get("running requests", 0.0))) / max(engines, 1)
+            if of.sent is not None and line.link is not None:
+                net, most_used = of.sent.net_bytes_per_s * 8 / 1e9, of.sent.link.most_used
+                peak = float(np.max(used[j].get("network for KV caches", np.zeros(T + 1))[: T + 1])) / max(engines, 1)
+                for name, stated, value in (
+                    ("network", line.link.net_gbps, net), ("planned network", line.link.planned_gbps, most_used * net),
+                    ("busiest network", line.link.busiest_gbps, peak * most_used * net),
+                ):  # fmt: skip
+                    found.close(f"configurations[{j}]: {name}", stated, value, "Gbit/s", scale=net)
+            stated_link = (line.link is not None) == (of.sent is not None)
+            found.require(f"configurations[{j}]: a network exactly of one stage", stated_link, line.link, line.stage)
             if line.engine is not None and running > line.engine.max_num_seqs * (1 + 1e-6) + slack:
                 found.add(
                     f"configurations[{j}].engine.max_num_seqs", line.engine.max_num_seqs, running, "run in the mean"

@@ -48,11 +48,11 @@ import numpy.typing as npt
 from formulations.orchestration.busy import LEAST, bins_of, growing, held
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
-from optmodels.latency.memory import kv_bytes
+from optmodels.latency.memory import Drafts
 from optmodels.latency.steps import StepCosts
 from optmodels.latency.work import LayerWork
 from optmodels.serving.continuous import TOKENS_FILLED, Coefficients, Stage, crowd_allowed, crowd_quantile
-from optmodels.serving.stages import Link
+from optmodels.serving.stages import Link, cache_bytes
 
 Array = npt.NDArray[np.float64]
 RESOURCES = ("time", "requests", "memory", "tokens", "prompts", "waiting", "link")
@@ -80,7 +80,7 @@ class Transfer:
     """How an engine of one stage sends or receives KV caches.
 
     Attributes:
-        work: of the model's layers, which says the bytes of a cache.
+        work, drafts: of the model's layers and of what drafts for them, which say the bytes of a cache.
         net_bytes_per_s: its share of the server's network.
         link: how much of it is planned, and what a transfer takes besides.
     """
@@ -88,6 +88,7 @@ class Transfer:
     work: LayerWork
     net_bytes_per_s: float
     link: Link
+    drafts: Drafts | None = None
 
     def seconds(self, prompt: Array, latency: bool) -> Array:
         """Of the caches of prompts beside others; with `latency` what a transfer takes besides."""
@@ -101,7 +102,7 @@ class Transfer:
 
     def gigabytes(self, prompt: Array) -> Array:
         """Of the caches of prompts."""
-        found: Array = kv_bytes(self.work, 1, 1.0, prompt) / 1e9
+        found: Array = cache_bytes(self.work, prompt, self.drafts) / 1e9
         return found
 
 

@@ -149,19 +149,24 @@ def kept_models(t: OrchestrationTables) -> list[int]:
     return [m for m, s in enumerate(t.case.problem.models) if s.attainment_at_least is not None]
 
 
-def most_running(t: OrchestrationTables, a: Assignment) -> Array:
-    """(C,) requests that run on one engine in the mean of its configuration's busiest bin (continuous serving).
+def busiest(t: OrchestrationTables, a: Assignment, resource: int) -> Array:
+    """(C,) share of a capacity that is taken of one engine in its configuration's busiest bin (continuous serving).
 
-    Those that start in the last bin may be most in the one after it, when all of them have started.
+    Of what starts in the last bin most may be in the one after it, when all of it has started.
     """
     total = np.zeros((len(t.configurations), t.bins + 1))
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
         for on, shares in t.uses(k, c):
-            runs = shares[REQUESTS] * t.configurations[on].most_running
-            total[on] += np.convolve(started, runs)[: t.bins + 1]
+            total[on] += np.convolve(started, shares[resource])[: t.bins + 1]
     engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
     peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
     return peak
+
+
+def most_running(t: OrchestrationTables, a: Assignment) -> Array:
+    """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
+    found: Array = busiest(t, a, REQUESTS) * np.array([x.most_running for x in t.configurations])
+    return found
 
 
 def metrics(t: OrchestrationTables, a: Assignment) -> Metrics:

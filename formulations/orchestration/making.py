@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from formulations.orchestration.engines import MEMORY, REQUESTS, TIME
-from formulations.orchestration.flow import Assignment, Metrics, metrics, most_running
+from formulations.orchestration.engines import LINK, MEMORY, REQUESTS, TIME
+from formulations.orchestration.flow import Assignment, Metrics, busiest, metrics, most_running
 from formulations.orchestration.place import place
 from formulations.orchestration.plan import (
     ApartLine,
@@ -18,12 +18,14 @@ from formulations.orchestration.plan import (
     ConfigurationLine,
     EngineLine,
     InstanceLine,
+    LinkLine,
     OrchestrationPlan,
     Prediction,
     ScoreLines,
     Shares,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
+from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -46,12 +48,13 @@ def make_plan(
     used = np.flatnonzero(a.counts)
     position = {int(c): i for i, c in enumerate(used)}
     m, running = metrics(t, a), np.zeros(len(a.counts)) if t.taken is None else most_running(t, a)
+    moved = busiest(t, a, LINK) if len(t.apart) else np.zeros(len(a.counts))
     lines = [
         ConfigurationLine(
             model=t.case.models[x.model], gpu=t.case.gpu_types[x.gpu], tp=x.tp, pp=x.pp, dp=x.dp, batch=x.batch,
             instances=int(a.counts[c]), gpus=int(a.counts[c]) * x.gpus,
             requests=float(a.admitted[(t.legs[a.configuration] == c).any(axis=1)].sum()),
-            engine=_engine(x, float(running[c])), stage=x.stage,
+            engine=_engine(x, float(running[c])), stage=x.stage, link=_link(x, float(moved[c])),
         ) for c in used for x in [t.configurations[c]]
     ]  # fmt: skip
     in_time = np.zeros(len(t.classes))
@@ -157,6 +160,16 @@ def with_limits(t: OrchestrationTables, p: OrchestrationPlan, factor: float) -> 
             line = line.model_copy(update={"engine": engine})
         lines.append(line)
     return p.model_copy(update={"configurations": lines})
+
+
+def _link(x: Configuration, used: float) -> LinkLine | None:
+    """What goes through the network of an engine of one stage, of whose capacity `used` is taken at most."""
+    if x.engine is None or x.engine.transfer is None:
+        return None
+    of = x.engine.transfer
+    net = of.net_bytes_per_s / GBPS
+    planned = of.link.most_used * net
+    return LinkLine(net_gbps=net, planned_gbps=planned, busiest_gbps=used * float(x.engine.capacity[LINK]) * planned)
 
 
 def _shares(t: OrchestrationTables, a: Assignment, position: dict[int, int]) -> Shares:

@@ -45,6 +45,14 @@ class EngineLine(Document):
     )
 
 
+class LinkLine(Document):
+    """KV caches through the network of one engine that does one stage."""
+
+    net_gbps: float = Field(ge=0, description="of its server's, its GPUs' share, in Gbit/s")
+    planned_gbps: float = Field(ge=0, description="of it that may be used: link.most_used")
+    busiest_gbps: float = Field(ge=0, description="sent or received in the mean of its busiest time bin")
+
+
 class ConfigurationLine(Document):
     """A way to run a model that the plan uses."""
 
@@ -59,6 +67,7 @@ class ConfigurationLine(Document):
     requests: float = Field(description="planned for it")
     engine: EngineLine | None = Field(default=None, description="of each replica, with continuous serving")
     stage: Stage = Field(default="both", description="of its requests that it does")
+    link: LinkLine | None = Field(default=None, description="of each replica, where it does one stage")
 
     @property
     def waits(self) -> float | None:

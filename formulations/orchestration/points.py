@@ -26,6 +26,7 @@ from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pa
 from optmodels.latency.steps import Provenance
 from optmodels.latency.work import layer_work
 from optmodels.serving.continuous import Stage
+from optmodels.serving.engine import drafts_of
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
@@ -513,7 +514,8 @@ def _engines(
         if stage != "both":
             served = case.problem.models[m]
             work = layer_work(case.architectures[m], served.weights, served.kv)
-            transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link)
+            drafts = drafts_of(limits, case.architectures[m], served.weights, served.kv)
+            transfer = Transfer(work, case.net_bytes_per_s(g, tp * pp), case.problem.deployment.link, drafts)
         levels = limits.wait_levels[: None if stage != "decode" else 1]  # no prompt waits where none is
         some, queued = False, np.inf
         for waits in levels:

@@ -21,7 +21,7 @@ from optmodels.latency.strategies import Variant
 from optmodels.latency.work import KvPrecision, Precision
 from optmodels.limits import Limit, doubtful
 from optmodels.problem import Problem
-from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.continuous import EngineLimits, Stage
 from optmodels.serving.engine import check_speculation, written_out
 from optmodels.serving.stages import Deployment
 from optmodels.traces.shape import dispersion
@@ -418,6 +418,7 @@ class Running(Entry):
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
     dp: PositiveInt = Field(default=1, description="its replicas")
     batch: PositiveInt = Field(description="requests it serves at a time")
+    stage: Stage = Field(default="both", description="of its requests that it does")
     count: PositiveInt = Field(default=1, description="how many equal ones")
     placement: dict[str, tuple[Count, ...]] | None = Field(default=None, description="server → GPUs; one instance")
 
@@ -658,6 +659,10 @@ def _resolve(p: Orchestration) -> OrchestrationCase:
             wrong.unknown(f"change.running[{i}].model", r.model, "a model of this file", names)
         if r.gpu is not None and r.gpu not in types:
             wrong.unknown(f"change.running[{i}].gpu", r.gpu, "a GPU type of the cluster", types)
+        if r.stage not in p.deployment.stages:
+            wrong.add(
+                f"change.running[{i}].stage", r.stage, f"one of deployment.stages: {', '.join(p.deployment.stages)}"
+            )
     _placements(p, list(types), wrong)
     for i, row in enumerate(p.latency.decay or ()):
         if row.model not in names:
@@ -685,15 +690,6 @@ def _apart(p: Orchestration, wrong: Mistakes) -> None:
         wrong.add("deployment.stages", stages, "[both] with serving: slots, which prefill and decode in one place")
     if p.deployment.link.net_gbps is None:
         wrong.add("deployment.link.net_gbps", None, "of each server, in Gbit/s: caches go through it")
-    if p.certify != "none":
-        expected = "none with prefill and decode apart: a promise of two engines has no cut of one"
-        wrong.add("certify", p.certify, expected)
-    if p.change.running:
-        expected = "none with prefill and decode apart: what runs is not said to do one stage"
-        wrong.add("change.running", len(p.change.running), expected)
-    if p.continuous is not None and p.continuous.speculation:
-        expected = "none with prefill and decode apart: where a draft model gets a prompt's cache from is not modelled"
-        wrong.add("engine.speculation", len(p.continuous.speculation), expected)
 
 
 def _architecture(m: ServedModel, i: int, wrong: Mistakes) -> Architecture | None:

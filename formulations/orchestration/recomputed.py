@@ -23,8 +23,10 @@ from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Or
 from formulations.orchestration.rates import RateSource, kv_tokens
 from formulations.orchestration.recomputed_engines import Level, Sent, level
 from optmodels.errors import InputError, Mistake
+from optmodels.latency.memory import Drafts
 from optmodels.latency.work import LayerWork, layer_work
 from optmodels.serving.continuous import Stage
+from optmodels.serving.engine import drafts_of
 from optmodels.traces.types import Trace
 from optmodels.units import GIB
 
@@ -354,6 +356,7 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
     p = case.problem
     choose = p.models[m].candidates or p.candidates
     work = layer_work(case.architectures[m], p.models[m].weights, p.models[m].kv)
+    drafts = drafts_of(limits, case.architectures[m], p.models[m].weights, p.models[m].kv)
     held = _most_tokens(case, m, work) * ROUNDING
     prompt, output, weight = _asked(case, m, held)
     for g, _ in enumerate(case.gpu_types):
@@ -371,7 +374,8 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                 shorter = of if (dp, batch, stage) == last else None
                 refused, of, sent, last = "", None, None, (dp, batch, stage)
                 if stage != "both":
-                    sent = Sent(partial(_cache_bytes, work), case.net_bytes_per_s(g, tp * pp), p.deployment.link)
+                    bytes_of = partial(_cache_bytes, work, drafts)
+                    sent = Sent(bytes_of, case.net_bytes_per_s(g, tp * pp), p.deployment.link)
                 if isinstance(steps, str):
                     refused = steps
                 elif unit > largest:
@@ -397,8 +401,11 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                 yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage)
 
 
-def _cache_bytes(work: LayerWork, prompt: Array) -> Array:
-    """Of the KV caches of prompts, whatever the number of GPUs that hold them."""
+def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array:
+    """Of the KV caches of prompts and of what drafts for them, whatever the number of GPUs that hold them."""
+    if drafts is not None:
+        guessed = 0.0 if drafts.work is None else _cache_bytes(drafts.work, None, prompt)
+        return (1.0 + drafts.head) * _cache_bytes(work, None, prompt) + guessed
     kept = work.window_share * np.maximum(prompt - work.window_tokens, 0.0) if work.window_share else 0.0
     return (prompt - kept) * work.kv_bytes_per_token_all_layers + work.layers * work.state_bytes
 

@@ -119,7 +119,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         p = OrchestrationPlan.model_validate(plan)
         out += [f"[bold]{plain(p.headline())}[/bold]", "", _instances(p), "", _classes(p)]
         if p.apart:
-            out += ["", _apart(p)]
+            out += ["", _apart(p), _links(p)]
+        out += _stages(result.get("log", {}).get("stages"))
         if p.shortfalls:
             out += [f"[yellow]{plain(m)} misses its attainment by {100 * v:.2g} points[/yellow]"
                     for m, v in p.shortfalls.items()]  # fmt: skip
@@ -225,6 +226,33 @@ def _apart(p: OrchestrationPlan) -> Table:
             plain(p.classes[x.request_class].label), *map(plain, on), f"{x.requests:,.1f}", f"{x.ttft_s:.3g}",
             f"{1e3 * x.tpot_s:.3g}", f"{x.kv_gb:,.3g}",
         )  # fmt: skip
+    return table
+
+
+def _stages(stages: Mapping[str, Any] | None) -> list[str]:
+    """Whether prefill and decode apart pay."""
+    if stages is None:
+        return []
+    if not stages["used"]:
+        proved = "[green]Proved:[/green] no" if stages["none_is_better"] else "No"
+        said = "is" if stages["none_is_better"] else "was found that is"
+        return [f"  {proved} plan with prefill and decode apart {said} better than one without."]
+    without = stages["without"]
+    most = "" if without["bound"] is None else f" (at most {without['bound']:.5g})"
+    return [f"  The best plan without prefill and decode apart: {without['attainment']:.2%} in time, objective"
+            f" {without['objective']:.5g}{most}"]  # fmt: skip
+
+
+def _links(p: OrchestrationPlan) -> Table:
+    """KV caches through the network of the engines of one stage."""
+    columns = ("stage", "on", "instances", "Gbit/s in the busiest bin", "planned", "network")
+    table = titled("KV caches through the network of each engine", *columns)
+    for c in p.configurations:
+        if c.link is not None:
+            table.add_row(
+                c.stage, plain(f"{c.gpu} {c.parallelism} B{c.batch}"), f"{c.instances:,}",
+                f"{c.link.busiest_gbps:,.3g}", f"{c.link.planned_gbps:,.3g}", f"{c.link.net_gbps:,.3g}",
+            )  # fmt: skip
     return table
 
 

@@ -52,6 +52,8 @@ def plan(
     survive: Annotated[int, typer.Option(help="Deployments that may be lost at a time.")] = 0,
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
+    apart: Annotated[bool, typer.Option("--apart", help="Prefill and decode may have machines of their own.")] = False,
+    certify: Annotated[bool, typer.Option("--certify-replay", help="What it promises holds in simulation.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
     time_limit: TimeLimit = None,
@@ -70,7 +72,7 @@ def plan(
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
-        engine=engine, longest=longest,
+        engine=engine, longest=longest, apart=apart, certify=certify,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
     made = question.instance(asked, folder)
@@ -134,6 +136,8 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         lines.append("--out results: plan, tables and a page of it; then optmodels export FOLDER --to vllm")
     if not asked.survive:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
+    if not asked.apart:
+        lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")
     if len(asked.clouds) == 1:

@@ -70,6 +70,9 @@ class Deployment(Document):
     vram_usable: float = Field(default=0.9, gt=0, le=1)
     stage: Stage = Field(default="both", description="of its requests that it does")
     drafts: Drafts | None = Field(default=None, description="of speculative decoding")
+    prefix_hits: float = Field(
+        default=0.0, ge=0, lt=1, description="share of its prompts that its prefix cache has if those alike come to it"
+    )
     kv_offload_gib: float | None = Field(default=None, gt=0, description="host memory for a replica's KV cache")
     notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from optmodels.catalog.types import Architecture, Entry
-from optmodels.latency.memory import kv_bytes
-from optmodels.latency.work import KvPrecision, Precision, layer_work
+from optmodels.catalog.types import Entry
+from optmodels.latency.memory import Drafts, kv_bytes
+from optmodels.latency.work import LayerWork
 from optmodels.serving.continuous import Stage
 from optmodels.units import Gbps, PositiveFraction
 
@@ -51,6 +51,13 @@ class Deployment(Entry):
         return "prefill" in self.stages
 
 
-def cache_bytes(architecture: Architecture, weights: Precision, kv: KvPrecision, prompt_tokens: float) -> float:
-    """Of the KV cache of a prompt: what goes from its prefill to its decode engine."""
-    return float(kv_bytes(layer_work(architecture, weights, kv), 1, 1.0, prompt_tokens))
+def cache_bytes(work: LayerWork, prompt_tokens: Any, drafts: Drafts | None = None) -> Any:
+    """Of the KV cache of prompts: what goes from their prefill to their decode engine.
+
+    Where engines speculate, a draft model's or head's cache of the prompt goes with it: both sides run it.
+    """
+    found = kv_bytes(work, 1, 1.0, prompt_tokens)
+    if drafts is not None:
+        found = (1.0 + drafts.head) * found
+        found = found if drafts.work is None else found + kv_bytes(drafts.work, 1, 1.0, prompt_tokens)
+    return found

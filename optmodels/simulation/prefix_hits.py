@@ -15,15 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numba import njit
 
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.traces.types import Ints, Trace
+from optmodels.traces.types import Ints, Routing, Trace
 
-Routing = Literal["random", "first_block", "session"]
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 
 
@@ -63,6 +62,18 @@ def engines_of(trace: Trace, engines: int, routing: Routing, seed: int = 0) -> I
     rng = np.random.default_rng(seed)
     if routing == "random":
         return rng.integers(0, engines, len(trace))
+    code = together(trace, routing)
+    spread = np.arange(code.max(initial=-1) + 1) % engines
+    rng.shuffle(spread)
+    return np.asarray(spread[code], dtype=np.int64)
+
+
+def together(trace: Trace, routing: Routing) -> Ints:
+    """Codes from 0 on of what goes to one engine, by ``first_block`` or ``session``, (n,).
+
+    Raises:
+        InputError: requests without sessions.
+    """
     if routing == "session":
         if "session" not in trace.labels:
             raise InputError(Mistake(None, "routing", routing, "a trace with a column session"))
@@ -73,10 +84,8 @@ def engines_of(trace: Trace, engines: int, routing: Routing, seed: int = 0) -> I
         known = np.diff(p.start) > 0
         key = -1 - np.arange(len(trace))
         key[known] = p.ids[p.start[:-1][known]]
-    kinds, code = np.unique(key, return_inverse=True)
-    spread = np.arange(len(kinds)) % engines
-    rng.shuffle(spread)
-    return np.asarray(spread[code], dtype=np.int64)
+    _, code = np.unique(key, return_inverse=True)
+    return np.asarray(code, dtype=np.int64)
 
 
 def distances(trace: Trace, engine: Ints) -> Distances:

@@ -1,9 +1,14 @@
-"""Promised latencies of one engine, tested on the step simulator until each is kept or broken beyond its interval.
+"""Promised latencies of engines, tested on the step simulator until each is kept or broken beyond its interval.
 
-Independent copies of the engine are simulated, each with Poisson streams of its own at the same rates. What a copy says
-about a promise is one number: for "a share q of the requests sees at most L", the requests within L less q times all;
-for "the mean is at most L", the sum of what they stay below L. Its expectation is at least 0 exactly if the promise
-holds, whatever the correlation of the requests of a copy, so that Student's t over the copies gives the interval.
+Independent copies of the engines are simulated, each with Poisson streams of its own at the same rates. What a copy
+says about a promise is one number: for "a share q of the requests sees at most L", the requests within L less q times
+all; for "the mean is at most L", the sum of what they stay below L. Its expectation is at least 0 exactly if the
+promise holds, whatever the correlation of the requests of a copy, so that Student's t over the copies gives the
+interval.
+
+*Engines.* Poisson streams split at random stay Poisson and independent: of engines that are alike and do all of their
+requests, one stands for all. Where some prefill for others, what reaches these is not Poisson, and all that exchange
+caches are simulated together: a request goes to any engine of its station, and from there to any of the next.
 
 *Several tests.* Let a plan have m promises, tested at most `LOOKS` times each, in at most R rounds. A single look then
 has an error of α/(m·LOOKS·R), so that by the union bound all that is called kept is kept with probability 1 − α
@@ -23,7 +28,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from optmodels.simulation.continuous import Arrivals, Engine, Served, simulate
+from optmodels.simulation.continuous import Arrivals, Engine
+from optmodels.simulation.stages import simulate_stages
 
 Array = npt.NDArray[np.float64]
 Metric = Literal["ttft_s", "tbt_s", "deadline_s"]
@@ -36,7 +42,30 @@ WARM_UP = 0.5  # of the seconds observed, before them besides: queues near their
 TAIL = 50.0  # requests expected beyond a quantile of a stream in the first look, all copies together
 LEAST_REQUESTS = 4000  # of a stream, likewise
 MOST_REQUESTS = 200_000  # of a first look
-RARE = 0.005  # of an engine's time and of any other capacity: streams are drawn so often, together
+AT_ONCE = 2_000_000  # requests that are simulated together, about: copies by turns where they have more
+RARE = 0.005  # of a station's time and of any other capacity: streams are drawn so often, together
+
+
+@dataclass(frozen=True)
+class Station:
+    """Engines that are alike; requests go to any of them.
+
+    Attributes:
+        slower: TTFT of measured engines is so many times that of their steps.
+    """
+
+    engine: Engine
+    count: int = 1
+    slower: float = 1.0
+
+
+@dataclass(frozen=True)
+class Onward:
+    """Where requests are decoded that another station prefills, and the seconds that sends and receives their cache."""
+
+    station: int
+    sends_s: float
+    receives_s: float
 
 
 @dataclass(frozen=True)
@@ -44,10 +73,12 @@ class Stream:
     """Requests of one kind.
 
     Attributes:
-        requests_per_s: at one engine.
+        requests_per_s: at all engines of its station.
         input_tokens, output_tokens, received_tokens: of each request; the last are in the prefix cache.
-        load: share of the scarcest capacity of an engine that one request/s takes.
+        load: share of the scarcest capacity of a station that one request/s takes, of all stations at most.
         longest_s: a latency that is about the longest of its requests.
+        station: where it begins.
+        onward: where it goes on; None: nowhere.
     """
 
     requests_per_s: float
@@ -56,13 +87,15 @@ class Stream:
     received_tokens: int
     load: float
     longest_s: float
+    station: int = 0
+    onward: Onward | None = None
 
 
 @dataclass(frozen=True)
 class Promise:
-    """At most so many seconds: the mean (quantile None), or a share `quantile` of the stream's requests."""
+    """At most so many seconds: the mean (quantile None), or a share `quantile` of the streams' requests."""
 
-    stream: int
+    streams: tuple[int, ...]
     metric: Metric
     at_most_s: float
     quantile: float | None
@@ -90,21 +123,21 @@ class Verdict:
 
 
 def judge(
-    engine: Engine, streams: Sequence[Stream], promises: Sequence[Promise], error: float, seed: Sequence[int],
-    slower: float = 1.0, over: Callable[[], bool] = lambda: False,
+    stations: Sequence[Station], streams: Sequence[Stream], promises: Sequence[Promise], error: float,
+    seed: Sequence[int], over: Callable[[], bool] = lambda: False,
 ) -> list[Verdict]:  # fmt: skip
-    """Test the promises of one engine.
+    """Test the promises of engines that are simulated together.
 
-    Streams that are too rare to be seen are drawn more often, until they make `RARE` of the engine's load together: its
-    other requests see a little more load than planned, never less.
+    Streams that are too rare to be seen are drawn more often, until they make `RARE` of a station's load together: its
+    other requests see a little more load than planned, never less. Beside other streams of a promise they count as
+    often as they come.
 
     Args:
-        engine: the engine.
+        stations: the engines.
         streams: what arrives.
         promises: what is promised to them.
         error: probability with which one look may be wrong about one promise.
         seed: of all that is drawn, with the number of the look.
-        slower: TTFT of measured engines is so many times that of their steps.
         over: whether there is no time for another look.
     """
     from scipy.stats import t as student
@@ -113,38 +146,54 @@ def judge(
         replace(s, requests_per_s=max(s.requests_per_s, RARE / len(streams) / s.load if s.load > 0 else 0.0))
         for s in streams
     ]  # fmt: skip
+    counts = np.array([s.requests_per_s / x.requests_per_s for s, x in zip(streams, drawn, strict=True)])
     longest = max(s.longest_s for s in streams)
     seconds = _seconds(drawn, promises, longest)
     span = (BEFORE * longest + WARM_UP * seconds, seconds, AFTER * longest)
+    each = max(1, int(AT_ONCE / (sum(s.requests_per_s for s in drawn) * sum(span))))
     scores: list[list[Array]] = [[] for _ in promises]
-    seen: list[list[Array]] = [[] for _ in promises]
+    seen: list[list[tuple[Array, Array]]] = [[] for _ in promises]
     open_, verdicts = set(range(len(promises))), {}
     for look in range(LOOKS):
-        copies = COPIES * 2 ** max(look - 1, 0)
+        left = COPIES * 2 ** max(look - 1, 0)
         if look and over():
             break
-        values = _values(engine, drawn, copies, span, np.random.default_rng([*seed, look]), slower)
-        for k in open_:
-            p = promises[k]
-            copy, latency = values[p.stream, p.metric]
-            gain = p.at_most_s - latency if p.quantile is None else (latency <= p.at_most_s * (1 + 1e-9)) - p.quantile
-            scores[k].append(np.asarray(np.bincount(copy, gain, copies), dtype=float))
-            seen[k].append(latency)
+        rng = np.random.default_rng([*seed, look])
+        while left:
+            copies, left = min(each, left), max(left - each, 0)
+            values = _values(stations, drawn, copies, span, rng)
+            for k in open_:
+                p = promises[k]
+                copy, latency = (np.concatenate(x) for x in zip(*(values[i, p.metric] for i in p.streams), strict=True))
+                weight = np.repeat(counts[[*p.streams]], [len(values[i, p.metric][0]) for i in p.streams])
+                within = latency <= p.at_most_s * (1 + 1e-9)
+                gain = p.at_most_s - latency if p.quantile is None else within - p.quantile
+                scores[k].append(np.asarray(np.bincount(copy, weight * gain, copies), dtype=float))
+                seen[k].append((latency, weight))
         for k in sorted(open_):
-            z, latency, p = np.concatenate(scores[k]), np.concatenate(seen[k]), promises[k]
+            z, p = np.concatenate(scores[k]), promises[k]
             mean, spread = float(z.mean()), float(z.std(ddof=1)) / math.sqrt(len(z))
             at = student.isf(error, len(z) - 1) * spread
+            latency, weight = (np.concatenate(x) for x in zip(*seen[k], strict=True))
             found: Literal["kept", "broken", "undecided"] = (
                 "kept" if len(latency) and mean >= at else "broken" if mean < -at else "undecided"
             )
-            value = (
-                0.0 if not len(latency) else latency.mean() if p.quantile is None else np.quantile(latency, p.quantile)
-            )
-            verdicts[k] = Verdict(p, found, float(value), len(latency))
+            verdicts[k] = Verdict(p, found, _seen_s(latency, weight, p.quantile), len(latency))
         open_ = {k for k in open_ if verdicts[k].found == "undecided"}
         if not open_:
             break
     return [verdicts[k] for k in range(len(promises))]
+
+
+def _seen_s(latency: Array, weight: Array, quantile: float | None) -> float:
+    """The mean or quantile of what was seen; 0 of nothing."""
+    if not len(latency):
+        return 0.0
+    if quantile is None:
+        return float(np.average(latency, weights=weight))
+    if np.ptp(weight) == 0:
+        return float(np.quantile(latency, quantile))
+    return float(np.quantile(latency, quantile, weights=weight, method="inverted_cdf"))
 
 
 def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: float) -> float:
@@ -152,18 +201,18 @@ def _seconds(streams: Sequence[Stream], promises: Sequence[Promise], longest: fl
     needed = LONG * longest
     for p in promises:
         tail = 1.0 - (0.5 if p.quantile is None else p.quantile)
-        needed = max(needed, max(TAIL / tail, LEAST_REQUESTS) / streams[p.stream].requests_per_s / COPIES)
+        rate = sum(streams[i].requests_per_s for i in p.streams)
+        needed = max(needed, max(TAIL / tail, LEAST_REQUESTS) / rate / COPIES)
     affordable = MOST_REQUESTS / COPIES / sum(s.requests_per_s for s in streams)
     return max(LONG * longest, min(needed, affordable))
 
 
 def _values(
-    engine: Engine,
+    stations: Sequence[Station],
     streams: Sequence[Stream],
     copies: int,
     span: tuple[float, float, float],
     rng: np.random.Generator,
-    slower: float,
 ) -> dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array]]:
     """Latencies by stream and metric, each with the copy that it was seen on; of answers of one token no TPOT.
 
@@ -177,22 +226,30 @@ def _values(
     kind = rng.choice(len(streams), len(copy), p=rates / total)
     order = np.argsort(arrival, kind="stable")
     copy, arrival, kind = copy[order], arrival[order], kind[order]
+    engines = np.array([s.count for s in stations], np.int64)
+    begins = np.cumsum(engines) - engines
 
     def column(name: str) -> npt.NDArray[np.int64]:
         return np.array([getattr(s, name) for s in streams], np.int64)[kind]
 
-    seen: Served = simulate(
+    def member(station: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Any engine of a request's station, in its copy; −1 without one."""
+        of = np.maximum(station, 0)
+        any_ = begins[of] + rng.integers(engines[of])
+        return np.where(station < 0, -1, copy * int(engines.sum()) + any_)
+
+    onward = [s.onward or Onward(-1, 0.0, 0.0) for s in streams]
+    first = column("station")
+    seen = simulate_stages(
         Arrivals.of(
             arrival, column("input_tokens"), column("output_tokens"), received_tokens=column("received_tokens")
         ),
-        [engine] * copies, assigned=copy,
+        [s.engine for s in stations for _ in range(s.count)] * copies,
+        member(first), np.array([s.slower for s in stations])[first],
+        member(np.array([o.station for o in onward], np.int64)[kind]),
+        np.array([o.sends_s for o in onward])[kind], np.array([o.receives_s for o in onward])[kind],
     )  # fmt: skip
-    extra = (slower - 1.0) * seen.ttft_s
-    latency: dict[Metric, Array] = {
-        "ttft_s": seen.ttft_s + extra,
-        "tbt_s": seen.tpot_s,
-        "deadline_s": seen.e2e_s + extra,
-    }
+    latency: dict[Metric, Array] = {"ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "deadline_s": seen.e2e_s}
     inside = (arrival >= span[0]) & (arrival < span[0] + span[1])
     found: dict[tuple[int, Metric], tuple[npt.NDArray[np.intp], Array]] = {}
     for s in range(len(streams)):

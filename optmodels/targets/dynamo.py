@@ -53,9 +53,14 @@ def graph(pool: Pool) -> dict[str, Any]:
     if len(pool.members) >= MOST_COMPONENTS:
         expected = f"at most {MOST_COMPONENTS - 1} deployments of one model ({pool.name} has {len(pool.members)})"
         raise InputError(Mistake(None, "to", "dynamo", expected))
+    router: dict[str, Any] = {"name": "main", "image": IMAGE}
+    if any(d.prefix_hits for _, d in pool.members):  # by what was sent where, without events of the engines' caches
+        router |= {
+            "command": ["python3", "-m", "dynamo.frontend"],
+            "args": ["--router-mode=kv", "--no-router-kv-events"],
+        }
     front = {
-        "name": "frontend", "type": "frontend", "replicas": 1,
-        "podTemplate": {"spec": {"containers": [{"name": "main", "image": IMAGE}]}},
+        "name": "frontend", "type": "frontend", "replicas": 1, "podTemplate": {"spec": {"containers": [router]}},
     }  # fmt: skip
     return {
         "apiVersion": "nvidia.com/v1beta1", "kind": "DynamoGraphDeployment",

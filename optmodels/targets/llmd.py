@@ -17,6 +17,7 @@ from optmodels.targets.kubernetes import bought, labels, of_line, pod
 ROUTER = "v0.10.0"  # chart llm-d-router-standalone and sidecar, of llm-d 0.9.0
 SIDECAR = f"ghcr.io/llm-d/llm-d-router-disagg-sidecar:{ROUTER}"
 BEHIND = 8200  # port of an engine behind the sidecar
+PREFIX_FIRST: dict[str, int | None] = {"prefix-cache-scorer": 3, "queue-scorer": 2}  # the router's default weights
 NOTES = [
     vllm.TRANSFERS,
     "llm-d's router sends a request to the least busy prefill and decode servers: shares of workloads, limits on TTFT"
@@ -70,10 +71,15 @@ def router(pool: Pool) -> dict[str, Any]:
         plugins.append({"type": "disagg-profile-handler",
                         "parameters": {"deciders": {"prefill": "always-disagg-pd-decider"}}})  # fmt: skip
         profiles = []
-        for stage, scorer in (("prefill", "queue-scorer"), ("decode", "active-request-scorer")):
-            mine = [f"{stage}-filter", scorer, "max-score-picker"]
+        hits = any(d.prefix_hits for _, d in pool.members)
+        plugins += [{"type": "approx-prefix-cache-producer"}] if hits else []
+        for stage, scorers in (
+            ("prefill", PREFIX_FIRST if hits else {"queue-scorer": None}), ("decode", {"active-request-scorer": None}),
+        ):  # fmt: skip
+            mine = {f"{stage}-filter": None} | scorers | {"max-score-picker": None}
             plugins += [{"type": x} for x in mine if {"type": x} not in plugins]
-            profiles.append({"name": stage, "plugins": [{"pluginRef": x} for x in mine]})
+            refs = [{"pluginRef": x} | ({} if weight is None else {"weight": weight}) for x, weight in mine.items()]
+            profiles.append({"name": stage, "plugins": refs})
         chosen = {"apiVersion": "llm-d.ai/v1", "kind": "EndpointPickerConfig", "plugins": plugins,
                   "schedulingProfiles": profiles}  # fmt: skip
         text = _Text(yaml.safe_dump(chosen, sort_keys=False))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+Routing = Literal["random", "first_block", "session"]  # to engines: at random, or what begins alike to the same one
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 
 LEFT_OUT = {
     "PrefixCache.hits=str": "the same rows in a file: tests/fleet/test_prefix_cache.py",
+    **{
+        f"PrefixCache.routing{s}": "what the plan says of it: tests/fleet/test_prefix_cache.py"
+        for s in ("", "=random", "=first_block", "=session")
+    },
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
     "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",

@@ -48,7 +48,7 @@ LEFT_OUT = {
     ),
     **dict.fromkeys(
         ("Orchestration.deployment", "Deployment.link",
-         *(f"Deployment.stages{s}" for s in ("", "=both", "=prefill", "=decode")),
+         *(f"{of}{s}" for of in ("Deployment.stages", "Running.stage") for s in ("", "=both", "=prefill", "=decode")),
          *(f"Link.{f}" for f in ("net_gbps", "latency_s", "most_used")),
          *(f"Link.tensor_parallel{s}" for s in ("", "=any", "=equal"))),
         "prefill and decode apart: tests/orchestration/test_apart.py tries every choice of instances",

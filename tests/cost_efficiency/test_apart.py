@@ -57,7 +57,8 @@ def sides(problem: CostEfficiency, stage: Any) -> list[dict[str, Any]]:
     """Every machine, TP and level of a stage in plain numbers."""
     case, w, slo, link = problem.resolve(), problem.workload, problem.slo, problem.deployment.link
     assert slo.kind == "real_time"
-    sent = float(kv_bytes(layer_work(case.architecture, "fp16", "fp16"), 1, 1.0, w.input_tokens))
+    head = sum(s.head or 0.0 for s in problem.engine.speculation)  # whose cache goes with the model's
+    sent = (1 + head) * float(kv_bytes(layer_work(case.architecture, "fp16", "fp16"), 1, 1.0, w.input_tokens))
     found = []
     for i, m in enumerate(case.machines):
         for tp in (t for t in problem.strategies.tensor_parallel if m.gpu_count % t == 0):
@@ -126,8 +127,9 @@ def cheapest(problem: CostEfficiency, up_to: int) -> tuple[float, float]:
         {},
         {"deployment": APART | {"link": {"net_gbps": 4, "latency_s": 0.0, "tensor_parallel": "equal"}}},
         {"workload": {"batch": 20, "input_tokens": 300, "output_tokens": 300}},
+        {"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}},
     ],
-    ids=["long prompts", "a slow network", "long answers"],
+    ids=["long prompts", "a slow network", "long answers", "drafts"],
 )
 def test_exact_is_the_cheapest_by_brute_force(changes: dict[str, Any]) -> None:
     problem = instance(**changes)
@@ -254,7 +256,6 @@ def test_the_report_says_which_is_cheaper() -> None:
     ("changes", "path"),
     [
         ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "deployment.link.net_gbps"),
-        ({"engine": {"speculation": [{"head": 0.1, "drafts": 3, "acceptance": 0.7}]}}, "engine.speculation"),
         ({"serving": "static", "slo": {"kind": "batch", "tps": 9}}, "deployment.stages"),
     ],
 )

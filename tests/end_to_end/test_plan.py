@@ -62,6 +62,19 @@ def test_engines_admit_the_longest_request_where_it_is_known(cli, folder, more, 
     assert all(("not how long the longest is" in text) == (not more) for text in scripts)
 
 
+def test_whether_prefill_and_decode_apart_are_cheaper(cli, folder):
+    asked = ["plan", "--model", "llama-3.1-8b", "--input", "2000", "--output", "100", "--rate", "10", "--ttft-p95", "1",
+             "--tpot", "0.05", "--gpu", "h100", "--apart", "--certify-replay", "--write", "mine.yaml"]  # fmt: skip
+    said = cli(*asked, "--json")
+    said.assert_clean()
+    document = json.loads(said.out)
+    assert document["check"]["ok"] and document["plan"]["certification"]["status"] == "certified"
+    assert {"used", "certified"} <= set(document["log"]["stages"])
+    data = yaml.safe_load((folder / "mine.yaml").read_text())
+    assert data["deployment"] == {"stages": ["both", "prefill", "decode"]} and data["certify"] == "replay"
+    assert "--apart: whether" in cli(*ASKED).out
+
+
 def test_what_nothing_serves_says_why_and_what_to_try(cli):
     said = cli("plan", "--model", "qwen3-32b", "--input", "1200", "--output", "300", "--rate", "20", "--ttft", "0.001")
     assert said.status == 3

@@ -7,16 +7,18 @@ import re
 
 import pytest
 from document_cases import BATCHING, CERTIFIED
+from fleet_cases import APART
 
 import optmodels
 from formulations.fleet import FORMULATION
-from formulations.fleet.certify import promises_of, simulated
+from formulations.fleet.certify import FleetRounds, _Judged, beside_whole, simulations
 from formulations.fleet.check import check
 from formulations.fleet.plan import FleetPlan
-from formulations.fleet.points import build_tables, cut
+from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables, cut
 from optmodels.errors import InputError
 from optmodels.formulation import Options
-from optmodels.simulation.promises import judge
+from optmodels.plan.outcome import Outcome
+from optmodels.simulation.promises import Verdict, judge
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +43,11 @@ def test_cuts_lead_to_a_plan_whose_promises_hold(problem, solved):
     assert solved.bound <= solved.objective * (1 + 1e-9)
     assert re.search(r"certified in round (\d+) of \1:", solved.log["reason"])
     case, plan = problem.resolve(), FleetPlan.model_validate(solved.plan)
-    for d in plan.periods[0].deployments:
-        engine, streams, slower = simulated(case, d)
-        promises = [p for _, p in promises_of(case, d)]
-        verdicts = judge(engine, streams, promises, 0.05 / 10, [987], slower)
-        assert [v.found for v in verdicts] == ["kept"] * len(promises)
+    again = list(simulations(case, plan.periods[0], plan.stretch))
+    assert len(again) == len(plan.periods[0].deployments)
+    for x in again:
+        verdicts = judge(x.stations, x.streams, x.promises, 0.05 / 10, [987])
+        assert [v.found for v in verdicts] == ["kept"] * len(x.promises)
 
 
 def test_the_model_alone_has_no_plan(problem):
@@ -122,7 +124,6 @@ def test_promises_that_nothing_keeps_are_named():
     ("change", "path"),
     [
         ({"serving": "static", "latency": {}, "certify": "replay"}, "certify"),
-        ({"deployment": {"stages": ["both", "prefill", "decode"], "link": {"net_gbps": 100}}}, "certify"),
         ({"certification": {"stretch": 0.5}}, "certification.stretch"),
         ({"certification": {"confidence": 1.0}}, "certification.confidence"),
         ({"certification": {"rounds": 0}}, "certification.rounds"),
@@ -133,3 +134,104 @@ def test_mistakes_are_named(change, path):
     with pytest.raises(InputError) as caught:
         optmodels.load(CERTIFIED | change).resolve()
     assert path in [m.path for m in caught.value.mistakes]
+
+
+# 70B on unlike machines, limits so tight that the model's bounds on tails take a larger fleet than simulation does.
+APART_CERTIFIED = APART | {
+    "certify": "replay", "certification": {"stretch": 2.0}, "latency": {"model": "roofline"},
+    "deployment": {"stages": ["prefill", "decode"]},
+    "workloads": [APART["workloads"][0] | {"slo": {
+        "ttft_s": {"at_most": 0.8, "percentile": 0.95}, "tbt_s": {"at_most": 0.03, "percentile": 0.95},
+        "deadline_s": {"at_most": 12, "percentile": 0.9}}}],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def apart():
+    return optmodels.load(APART_CERTIFIED)
+
+
+@pytest.fixture(scope="module")
+def solved_apart(apart):
+    return optmodels.solve(apart)
+
+
+def test_engines_that_exchange_caches_keep_their_promises_together(apart, solved_apart):
+    """Of a network: TTFT where requests are prefilled, TPOT and E2E where they are decoded."""
+    assert solved_apart.check.ok, solved_apart.check.violations
+    found = solved_apart.plan["certification"]
+    assert found["status"] == "certified" and found["rounds"][found["of_round"] - 1]["stretch"] == 2.0
+    assert solved_apart.objective < found["rounds"][0]["objective"]
+    case, plan = apart.resolve(), FleetPlan.model_validate(solved_apart.plan)
+    stage = {d.name: d.stage for d in plan.periods[0].deployments}
+    of = {(stage[p["deployment"]], p["latency"]) for p in found["promises"]}
+    assert of == {("prefill", "ttft_s"), ("decode", "tbt_s"), ("decode", "deadline_s")}
+    [network] = simulations(case, plan.periods[0], plan.stretch)
+    verdicts = judge(network.stations, network.streams, network.promises, 0.05 / 10, [987])
+    assert [v.found for v in verdicts] == ["kept"] * len(found["promises"])
+
+
+def test_a_deadline_that_breaks_cuts_the_engines_of_both_stages(apart, solved_apart):
+    tables, plan = build_tables(apart), FleetPlan.model_validate(solved_apart.plan)
+    rounds = FleetRounds(apart, tables)
+    loose = rounds.tables(2.0)
+    [network] = simulations(tables.case, plan.periods[0], plan.stretch)
+    broken = {x.promise.metric: x for x in network.promised}
+    for metric, stages in (("ttft_s", {PREFILL}), ("tbt_s", {DECODE}), ("deadline_s", {PREFILL, DECODE})):
+        cuts = {}
+        of = broken[metric]
+        rounds.add_cuts(cuts, [_Judged("always", of, Verdict(of.promise, "broken", 1.1 * of.promise.at_most_s, 100))])
+        less = cut(loose, [*cuts.values()])
+        changed = less.points.rho < loose.points.rho
+        assert set(less.points.stage[changed].tolist()) == stages
+        assert changed.sum() < (loose.points.stage == DECODE).sum()
+        assert all(x.keep == 0.95 and not x.forbidden for x in cuts.values())
+
+
+def test_pairs_of_a_looser_model_keep_its_deadlines(apart):
+    """The tables of a pass know that their deadlines are longer; those without stages stay so."""
+    loose = FleetRounds(apart, build_tables(apart)).tables(2.0)
+    assert loose.deadlines.tolist() == [24.0, 24.0] and loose.of_demands([0]).deadlines.tolist() == [24.0]
+    every = optmodels.load(APART_CERTIFIED | {"deployment": {"stages": ["both", "prefill", "decode"]}})
+    assert (FleetRounds(every, build_tables(every).alone()).tables(2.0).points.stage == BOTH).all()
+
+
+def test_the_check_knows_which_line_promises_what(apart, solved_apart):
+    plan = copy.deepcopy(solved_apart.plan)
+    prefill, *_, decode = plan["certification"]["promises"]
+    prefill["deployment"] = decode["deployment"]
+    assert "certification: the promises of the plan" in [v.requirement for v in check(apart, plan).violations]
+    shorter = copy.deepcopy(solved_apart.plan)
+    shorter["certification"]["of_round"] = 1  # whose model kept the limits themselves
+    assert any("TTFT" in v.requirement or "TBT" in v.requirement for v in check(apart, shorter).violations)
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.1])
+def test_what_apart_saves_is_said_of_certified_fleets(apart, solved_apart, factor):
+    """The better of the fleet found among all points and of the one among those alone; the bound is that of all."""
+    every = optmodels.load(APART_CERTIFIED | {"deployment": {"stages": ["both", "prefill", "decode"]}})
+    tables, plan = build_tables(every), FleetPlan.model_validate(solved_apart.plan)
+    line = plan.periods[0].model_copy(update={"transfers": []})
+    cost = factor * plan.total_usd_per_hour
+    alone = plan.model_copy(update={"periods": [line], "total_usd_per_hour": cost})
+
+    def method(problem, asked, options):
+        assert options.time_limit <= 60
+        of = plan if asked is tables else alone
+        return Outcome("feasible", of, 50.0 if asked is tables else 70.0)
+
+    found = beside_whole(method)(every, tables, Options(time_limit=60.0))
+    assert found.bound == 50.0 and found.plan is (plan if factor > 1 else alone)
+    if factor > 1:
+        without = {"status": "feasible", "objective": cost, "bound": 70.0, "certified": True}
+        assert found.log["stages"] == {"used": True, "certified": True, "without": without}
+    else:
+        assert found.log["stages"] == {"used": False, "certified": True, "none_is_better": False}
+    # Where time let those alone go through looser models, the bound is theirs.
+    tight = plan.total_usd_per_hour if factor < 1 else 50.0
+    late = beside_whole(lambda p, asked, o: Outcome(
+        "feasible", plan if asked is tables else alone, tight if asked is tables else 0.8 * cost, limit="time",
+    ))(every, tables, Options())  # fmt: skip
+    assert late.bound == min(tight, 0.8 * cost) and not late.log["stages"].get("none_is_better")
+    bare = beside_whole(lambda *_: Outcome("feasible", plan, 50.0))(apart, build_tables(apart), Options())
+    assert "stages" not in bare.log  # nothing there does both

@@ -13,12 +13,16 @@ from fleet_cases import BUSY, brute_force
 
 import optmodels
 from formulations.fleet.check import check
+from formulations.fleet.deploy import deployments
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.points import build_tables
-from formulations.fleet.replay import replay
+from formulations.fleet.plan import FleetPlan
+from formulations.fleet.points import DECODE, PREFILL, build_tables
+from formulations.fleet.replay import _sent, _together, replay
+from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.options import ReplayOptions
+from optmodels.traces.types import Prefixes, Trace
 
 HITS = [
     {"engines": n, "kv_tokens": size, "share": share}
@@ -99,6 +103,27 @@ def test_promises_hold_on_the_simulator(solved, monkeypatch):
         assert row["ttft_within"] >= 0.95
 
 
+def test_engines_that_decode_for_others_hold_no_prefixes():
+    """Their prompts come with all of their cache: nothing is kept for others there, and they split no hits."""
+    apart = {"deployment": {"stages": ["prefill", "decode"]}}
+    problem = optmodels.load(instance(8, **apart))
+    tables, plain = build_tables(problem), build_tables(optmodels.load(instance(8, prefix_cache=None, **apart)))
+    one, other = (t.restricted(t.points.stage == DECODE) for t in (tables, plain))
+    np.testing.assert_array_equal(one.points.level, other.points.level)
+    np.testing.assert_allclose(one.capacities, other.capacities)
+    quota = [name for name in tables.limit_names if "documents" in name]
+    assert quota == ["quota for documents, engines"]
+    takes = tables.consumption[:, tables.limit_names.index(*quota)]
+    assert (takes[tables.points.stage == DECODE] == 0).all() and (takes[tables.points.stage == PREFILL] > 0).all()
+    result = optmodels.solve(problem)
+    assert result.status == "optimal" and result.check.ok, result.check.violations
+    lines = result.plan["periods"][0]["deployments"]
+    prefill = sum(d["count"] * d["replicas_per_machine"] for d in lines if d["stage"] == "prefill")
+    [limit] = [x for x in result.plan["periods"][0]["limits"] if x["name"] == quota[0]]
+    assert limit["value"] == prefill < sum(d["count"] * d["replicas_per_machine"] for d in lines)
+    assert not check(optmodels.load(instance(8, prefix_cache=None, **apart)), result.plan).ok
+
+
 def test_the_file_that_the_command_writes_is_the_table(cli, folder):
     rows = [
         {"timestamp": 100 * k, "input_length": 2048, "output_length": 50, "hash_ids": [k % 5, 10 + k % 5, 20 + k]}
@@ -114,9 +139,38 @@ def test_the_file_that_the_command_writes_is_the_table(cli, folder):
     run.assert_clean()
     document = json.loads(run.out)
     assert document["check"]["ok"]
+    assert document["plan"]["routing"] == "first_block"  # the command's, which says so
     problem = optmodels.load(document["problem"])  # written out, it stands alone
     assert problem.resolve().hit_share("documents", 1e6) > 0.4
     assert check(problem, document["plan"]).ok
+
+
+def test_the_plan_says_how_requests_find_their_prefixes():
+    """Replays keep together what the routing does, exports say so to routers, and the check knows the routing."""
+    cache = {"hits": HITS, "engines": 8, "kept": 0.2}
+    stages = {"deployment": {"stages": ["prefill", "decode"]}}
+    problem = optmodels.load(instance(8, prefix_cache=cache | {"routing": "first_block"}, **stages))
+    result = optmodels.solve(problem)
+    assert result.check.ok and result.plan["routing"] == "first_block"
+    assert "prompts that begin alike go to the same engine" in "".join(map(str, summary(result.model_dump())))
+    assert not check(problem, result.plan | {"routing": None}).ok
+    n = 400
+    trace = Trace(
+        "blocks", np.arange(n) / 5.0, np.full(n, 12000), np.full(n, 300),
+        prefixes=Prefixes(512, np.arange(n + 1), np.arange(n) % 37),
+    )  # fmt: skip
+    case, plan = problem.resolve(), FleetPlan.model_validate(result.plan)
+    group = _together(case, trace)
+    lines = [(j, s) for j, d in enumerate(plan.periods[0].deployments) for s in d.serves if d.stage == "prefill"]
+    line, member = _sent(plan.periods[0], np.zeros(n, np.int64), [lines], "planned_shares", None, True, group)
+    kept = {k: set(zip(line[group == k], member[group == k], strict=True)) for k in range(37)}
+    assert all(len(engines) == 1 for engines in kept.values())
+    assert len(set().union(*kept.values())) > 1
+    hits = {d.stage: d.prefix_hits for d in deployments(problem, result.plan).deployments}
+    caches = {d.stage: d.engine.kv_tokens for d in plan.periods[0].deployments}
+    assert hits == {"decode": 0.0, "prefill": pytest.approx(case.hit_share("documents", caches["prefill"]))}
+    anywhere = optmodels.load(instance(8, prefix_cache=cache | {"routing": "random"}, **stages))
+    assert all(d.prefix_hits == 0.0 for d in deployments(anywhere, optmodels.solve(anywhere).plan).deployments)
 
 
 @pytest.mark.parametrize(("changes", "path", "said"), [
@@ -126,7 +180,6 @@ def test_the_file_that_the_command_writes_is_the_table(cli, folder):
     ({"workloads": [DOCUMENTS | {"prefix_hit_share": 0.3}]}, "workloads[0].prefix_hit_share", "none beside"),
     ({"serving": "static", "engine": {}, "latency": {},
       "workloads": [DOCUMENTS | {"slo": {"tbt_s": 0.08}}]}, "prefix_cache", "serving: continuous"),
-    ({"deployment": {"stages": ["both", "prefill", "decode"]}}, "prefix_cache", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_there_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:

@@ -23,6 +23,7 @@ from formulations.fleet.model import FleetModel
 from formulations.fleet.plan import DeploymentLine
 from formulations.fleet.points import BOTH, DECODE, PREFILL, build_case, build_tables, prune
 from formulations.fleet.replay import replay
+from formulations.fleet.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
@@ -162,6 +163,34 @@ def test_a_hundred_thousand_tokens_of_cache_by_hand():
         assert less == pytest.approx(12000 * 131072 / 6.25e9, rel=1e-3)
 
 
+@pytest.mark.parametrize(("speculation", "bytes_a_token"), [
+    ({"drafts": 2, "acceptance": 0.6, "head": 0.125}, 1.125 * 327680),
+    ({"drafts": 3, "acceptance": 0.7, "draft": "llama-3.2-3b"}, 327680 + 114688),
+    ({"drafts": 4, "accepted": 1.2}, 327680),
+], ids=["head", "draft model", "n-gram"])  # fmt: skip
+def test_what_drafts_goes_with_the_cache(speculation, bytes_a_token):
+    """Llama-3.1-70B: 80 layers × 2 × 8 heads × 128 × 2 bytes a token; a 3B drafts in 28 of them.
+
+    Decode engines with drafts are faster than without; on the simulator both stages keep what the plan says.
+    """
+    stages = {"deployment": {"stages": ["prefill", "decode"]}}
+    limits = {"engine": {"speculation": [speculation]}}
+    result = optmodels.solve(APART | stages | limits)
+    assert result.status == "optimal" and result.check.ok, result.check.violations
+    case = optmodels.load(APART | stages | limits).resolve()
+    assert transfer_bytes(case, case.demands) == pytest.approx([d.input_tokens * bytes_a_token for d in case.demands])
+    [line] = result.plan["periods"][0]["transfers"]
+    sent = sum(d.requests_per_s[0] * d.input_tokens for d in case.demands) * bytes_a_token
+    assert line["gb_per_s"] == pytest.approx(sent / 1e9)
+    best, alone = (
+        np.min(t.latencies.tbt_s[:, t.points.stage == DECODE])
+        for t in (build_tables(optmodels.load(APART | stages | more)) for more in (limits, {}))
+    )
+    assert best < alone
+    for row in optmodels.replay(result)["report"]["demands"] if "draft" in speculation else ():
+        assert row["ttft_replayed_s"] <= row["ttft_planned_s"] and row["tpot_replayed_s"] <= row["tpot_planned_s"]
+
+
 def test_waits_leave_slow_decode_engines_their_time(monkeypatch):
     """Mean E2E of at most 30 s, of which decoding takes 24 to 30: the same level waits less, up to what is left."""
     chat = APART["workloads"][0] | {"slo": {"deadline_s": 30.0}}
@@ -197,6 +226,16 @@ def test_unlike_machines_for_the_two_stages(apart):
     alone = optmodels.solve(APART | {"deployment": {}})
     assert without["objective"] == pytest.approx(alone.plan["total_usd_per_hour"])
     assert apart.plan["total_usd_per_hour"] < without["objective"]
+
+
+def test_the_plan_says_what_goes_through_which_network(apart):
+    """8.39 GB/s of caches: 2 % of a p5's 3,200 Gbit/s, 17 % of a p4de's 400."""
+    [said] = [x for x in summary(apart.model_dump()) if isinstance(x, str) and "KV caches" in x]
+    [line] = apart.plan["periods"][0]["transfers"]
+    counts = {d["stage"]: d["count"] for d in apart.plan["periods"][0]["deployments"]}
+    shares = [line["gb_per_s"] / counts[s] * 8 / net for s, net in (("prefill", 3200), ("decode", 400))]
+    assert f"at most {shares[0]:.0%} of one that prefills, {shares[1]:.0%} of one that decodes" in said
+    assert any("certify: replay" in str(x) for x in summary(apart.model_dump()))  # whose bounds say what apart saves
 
 
 def test_a_proof_that_no_fleet_with_stages_is_better():
@@ -294,7 +333,6 @@ def test_heuristics_know_whole_requests_only():
     ({"deployment": {"stages": ["both", "both"]}}, "deployment.stages", "each stage once"),
     ({"serving": "static", "engine": {}, "latency": {}}, "deployment.stages", "[both] with serving: static"),
     ({"workloads": [APART["workloads"][0] | {"soft": {"usd_per_1000_requests": 1.0}}]}, "workloads[0].soft", "late"),
-    ({"certify": "replay"}, "certify", "prefill and decode apart"),
 ])  # fmt: skip
 def test_what_says_nothing_of_stages_is_refused(changes, path, said):
     with pytest.raises(InputError) as caught:

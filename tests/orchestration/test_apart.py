@@ -10,15 +10,17 @@ from orchestration_cases import two_models
 from tampering import replaced
 
 import optmodels
+from formulations.orchestration.certify import cut, loosened
 from formulations.orchestration.check import check
 from formulations.orchestration.deploy import deployments
 from formulations.orchestration.engines import LINK, REQUESTS
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.model import dispatch
-from formulations.orchestration.plan import Dispatcher
+from formulations.orchestration.plan import CutLine, Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import build_tables
 from formulations.orchestration.pruning import together
 from formulations.orchestration.replay import cluster_of, replay, requests_of, sent, shares_of
+from formulations.orchestration.show import summary
 from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.loading import load
@@ -112,6 +114,19 @@ def test_a_route_by_hand(apart):
     assert not rest[3:6].any()  # nothing of prompts
 
 
+@pytest.mark.parametrize(("speculation", "times"), [
+    ({"drafts": 2, "acceptance": 0.6, "head": 0.05}, 1.05),
+    ({"drafts": 3, "acceptance": 0.7, "draft": "llama-3.2-3b"}, 1 + 28 / 32),  # of 28 layers with heads as wide
+])  # fmt: skip
+def test_what_drafts_goes_with_the_cache(speculation, times):
+    problem, _, found = solved(document(("prefill", "decode"), engine={"speculation": [speculation]}))
+    plan = found.plan.model_dump(mode="json")
+    assert check(problem, plan).ok
+    line = plan["apart"][0]
+    prompt = (3000, 300)[line["request_class"]]
+    assert line["kv_gb"] == pytest.approx(line["requests"] * prompt * GB * times)
+
+
 def test_the_network_limits_what_is_sent(apart):
     """A network of 3 Gbit/s lets at most its planned half of caches a second through, which binds."""
     *_, found = solved(
@@ -137,6 +152,10 @@ def test_the_network_limits_what_is_sent(apart):
     prefills = sum(c.instances for c in plan.configurations if c.stage == "prefill")
     sent = sum(line.kv_gb for line in plan.apart)
     assert sent > 0
+    links = {c.stage: c.link for c in plan.configurations}
+    assert links["prefill"].net_gbps == 1.5 and links["prefill"].planned_gbps == 0.75
+    assert links["prefill"].busiest_gbps == pytest.approx(0.75, rel=1e-6)  # it binds
+    assert 0 < links["decode"].busiest_gbps <= 0.75 * (1 + 1e-6)
     assert sent <= prefills * 3 / 8 / 2 * 0.5 * (20 + 2 * 5)  # each of two GPUs has half; the last bins' go on later
     more = apart[2].plan
     assert more.prediction.in_time > plan.prediction.in_time
@@ -153,7 +172,8 @@ def test_the_check_recomputes_stages(apart):
         (("apart", 0, "ttft_s"), stated["ttft_s"] * 0.9), (("apart", 0, "tpot_s"), stated["tpot_s"] * 1.1),
         (("apart", 0, "kv_gb"), stated["kv_gb"] * 1.1), (("apart", 0, "requests"), stated["requests"] * 0.9),
         (("apart",), []), (("shares", "decode"), []), (("shares", "decode"), plan["shares"]["configuration"]),
-        (("configurations", 0, "stage"), "both"),
+        (("configurations", 0, "stage"), "both"), (("configurations", 0, "link"), None),
+        (("configurations", 0, "link", "busiest_gbps"), plan["configurations"][0]["link"]["busiest_gbps"] * 1.1),
         (("shares", "configuration"), plan["shares"]["decode"]),
     ):  # fmt: skip
         assert not check(problem, replaced(plan, path, value)).ok, path
@@ -193,14 +213,70 @@ def test_exported_with_their_roles(apart):
 @pytest.mark.parametrize(("changes", "path"), [
     ({"serving": "slots", "engine": None}, "deployment.stages"),
     ({"deployment": {"stages": ["prefill", "decode"]}}, "deployment.link.net_gbps"),
-    ({"certify": "replay"}, "certify"),
-    ({"change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
-     "change.running"),
+    ({"deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}},
+      "change": {"running": [{"model": "llama-3.1-8b", "gpu": "h100", "tp": 1, "batch": 1, "count": 1}]}},
+     "change.running[0].stage"),
 ])  # fmt: skip
 def test_what_is_refused_says_where_and_why(changes, path):
     with pytest.raises(InputError) as error:
         build_tables(load(document(**changes)))
     assert [m.path for m in error.value.mistakes] == [path]
+
+
+def test_what_runs_may_do_one_stage():
+    """Of a plan whose instances run, with places, nothing changes; one that does another stage is a change."""
+    price = {"score_per_start": 0.02, "score_per_stop": 0.01}
+
+    def running(stage_of):
+        return {"running": [
+            {"model": c.model, "gpu": c.gpu, "tp": c.tp, "pp": c.pp, "dp": c.dp, "batch": c.batch,
+             "stage": stage_of(i, c.stage), "placement": {s: list(g) for s, g in i.placement.items()}}
+            for i in plan.instances for c in [plan.configurations[i.configuration]]]}  # fmt: skip
+
+    stages, engine = ("prefill", "decode"), {"waits": 4.0}
+    *_, found = solved(document(stages, engine=engine))
+    plan = found.plan
+    problem, _, again = solved(document(stages, engine=engine, change=price | running(lambda _, stage: stage)))
+    assert check(problem, again.plan.model_dump(mode="json")).ok
+    assert (again.plan.started, again.plan.stopped, again.plan.moved) == (0, 0, 0)
+    assert again.plan.score.total == pytest.approx(plan.score.total)
+    first = plan.instances[0].name
+    other = {"prefill": "decode", "decode": "prefill"}
+    problem, _, changed = solved(document(stages, engine=engine, change=price | running(
+        lambda i, stage: other[stage] if i.name == first else stage)))  # fmt: skip
+    assert check(problem, changed.plan.model_dump(mode="json")).ok
+    assert changed.plan.started == changed.plan.stopped == 1
+    assert changed.plan.score.total == pytest.approx(plan.score.total - 0.03)
+
+
+def test_promises_of_stages_are_certified_in_replay():
+    """Replayed through both stages; a cut of a model is one of all its engines and ways, in tables and check."""
+    rules = {"certify": "replay", "certification": {"rounds": 1, "copies": 12}}
+    problem = load(document(**rules))
+    found = optmodels.solve(problem)
+    assert found.check.ok, found.check.violations
+    plan = OrchestrationPlan.model_validate(found.plan)
+    assert plan.certification.status == "certified" and plan.apart
+    assert plan.certification.planned.replayed >= plan.prediction.attainment
+    t = build_tables(problem)
+    less = cut(t, [CutLine(model="llama-3.1-8b", keep=0.8, in_time=0.5)])
+    np.testing.assert_allclose(less.share, 0.5 * t.share)
+    assert len(t.apart)
+    loose = loosened(t)
+    stages = [[u.configurations[c].stage for c in u.apart.ravel()] for u in (t, loose)]
+    assert stages[1] and set(stages[1]) == set(stages[0])
+    cuts = {"model": "llama-3.1-8b", "keep": 0.9, "in_time": 1.0}
+    data = found.plan | {"certification": found.plan["certification"] | {"cuts": [cuts]}}
+    said = [v.requirement for v in check(problem, data).violations]
+    assert any("certification" in x for x in said) and any("apart" in x or "engine" in x for x in said), said
+
+
+def test_no_plan_apart_is_better_by_a_proof():
+    """Through a network that takes a minute for a cache nothing goes."""
+    result = optmodels.solve(document(net_gbps=0.05))
+    assert result.status == "optimal" and result.check.ok and not result.plan["apart"]
+    assert result.log["stages"]["none_is_better"] and result.log["stages"]["without"]["objective"] == result.objective
+    assert "no plan with prefill and decode apart is better" in "".join(map(str, summary(result.model_dump())))
 
 
 def test_heuristics_without_stages_say_so(apart):
@@ -213,6 +289,12 @@ def test_instances_of_several_stages_have_names_of_their_own():
     result = optmodels.solve(document())
     assert result.check.ok and result.status == "optimal"
     assert {c["stage"] for c in result.plan["configurations"]} >= {"prefill", "decode"}
+    stages = result.log["stages"]
+    alone = exact(load(document()), together(build_tables(load(document()))), Options())
+    assert stages["used"] and stages["without"]["objective"] == pytest.approx(alone.plan.score.total)
+    assert stages["without"]["bound"] < result.objective
+    said = "\n".join(str(line) for line in summary(result.model_dump()))
+    assert f"without prefill and decode apart: {stages['without']['attainment']:.2%} in time" in said
     # What knows no stages has no proof where they are allowed.
     found = optmodels.solve(document(), "greedy_dp")
     assert found.status == "feasible" and found.bound is None and found.objective <= result.objective

@@ -162,6 +162,23 @@ def test_values_of_llm_ds_router_have_their_schema():
                 jsonschema.validate(read | {"kind": "Config"}, config)
 
 
+def test_prompts_that_begin_alike_meet_where_the_plan_counts_on_it():
+    counted = [d.model_copy(update={"prefix_hits": 0.6 * (d.stage == "prefill")}) for d in PLAN.deployments]
+    hits = PLAN.model_copy(update={"deployments": counted})
+    (values,) = documents(targets.of_plan(hits, "llm-d").files["m-70b-apart-pool.router.values.yaml"])
+    jsonschema.validate(values, schema("llmd_router_values.json"))
+    (text,) = values["router"]["epp"]["pluginsCustomConfig"].values()
+    chosen = yaml.safe_load(text)
+    jsonschema.validate(chosen, schema("llmd_router_values.json")["$defs"]["config"])
+    profiles = {p["name"]: p["plugins"] for p in chosen["schedulingProfiles"]}
+    assert {"pluginRef": "prefix-cache-scorer", "weight": 3} in profiles["prefill"]
+    assert not any(p["pluginRef"] == "prefix-cache-scorer" for p in profiles["decode"])
+    (graph,) = documents(targets.of_plan(hits, "dynamo").files["m-70b-apart-pool.dynamo.yaml"])
+    (front,) = (c for c in graph["spec"]["components"] if c["type"] == "frontend")
+    (router,) = front["podTemplate"]["spec"]["containers"]
+    assert "--router-mode=kv" in router["args"]
+
+
 def test_model_servers_are_kubernetes_own():
     validate = pytest.importorskip("kubernetes_validate")
     for name, text in targets.of_plan(PLAN, "llm-d").files.items():

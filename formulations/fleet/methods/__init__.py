@@ -1,11 +1,11 @@
 """Every way to find a plan, by its stable name."""
 
-from formulations.fleet.certify import FleetRounds
+from formulations.fleet.certify import FleetRounds, beside_whole
 from formulations.fleet.methods import apart, exact, heuristics, melange
 from optmodels.simulation.certification import certified
 
 METHODS = {
-    name: certified(method, FleetRounds)
+    name: beside_whole(certified(method, FleetRounds))
     for name, method in {
         "exact": exact.exact,
         **heuristics.METHODS,

@@ -149,8 +149,8 @@ def _with_what_stages_save(
     A plan without stages that is optimal among all fleets proves that none with them is better.
     """
     alone = tables.alone()
-    if outcome.plan is None or alone is tables or not len(alone.points):
-        return outcome
+    if outcome.plan is None or alone is tables or not len(alone.points) or problem.certify != "none":
+        return outcome  # of certified plans `certify.beside_whole` says it
     if not any(q.transfers for q in outcome.plan.periods):
         stages: dict[str, Any] = {"used": False, "none_is_better": outcome.status == "optimal"}
         if outcome.status == "optimal" and problem.objective == "min_cost":

@@ -1,5 +1,6 @@
 """Every way to find a plan, by its stable name."""
 
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -15,7 +16,10 @@ from formulations.orchestration.pruning import together
 from optmodels.errors import InputError, Mistake
 from optmodels.formulation import Method, Options
 from optmodels.plan.outcome import Outcome
-from optmodels.simulation.certification import Certifier, certified
+from optmodels.simulation.certification import LEAST_S, Certifier, certified
+from optmodels.solver.highs import PROVED
+
+FOR_WHOLE = 0.3  # of a time limit, for the best plan without stages apart
 
 
 def literal(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
@@ -46,13 +50,44 @@ def _whole(method: Method) -> Method:
     return run
 
 
+def _beside_whole(problem: Orchestration, tables: OrchestrationTables, options: Options) -> Outcome[OrchestrationPlan]:
+    """`exact`; where stages may be apart, beside it the best plan without them, which is the plan where it is better.
+
+    The log has under ``stages`` what it attains, and whether the bound of all plans proves that none apart is better.
+    """
+    whole = together(tables)
+    if not problem.deployment.apart or options.answer_only or not len(whole.configurations):
+        return exact.exact(problem, tables, options)
+    began, limit = time.perf_counter(), options.time_limit
+    part = None if limit is None else limit * FOR_WHOLE
+    without = exact.exact(problem, whole, replace(options, time_limit=part, on_event=None))
+    left = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_S)
+    found = exact.exact(problem, tables, replace(options, time_limit=left))
+    if without.plan is None:
+        return found
+    value, bound = without.plan.score.total, found.bound
+    if found.plan is None or value >= found.plan.score.total:
+        proved = bound is not None and bound - value <= PROVED * abs(value)
+        found = replace(
+            found, status="optimal" if proved else "feasible", plan=without.plan, limit=None if proved else found.limit
+        )
+    assert found.plan is not None
+    stages = {
+        "used": bool(found.plan.apart), "none_is_better": not found.plan.apart and found.status == "optimal",
+        "without": {"status": without.status, "objective": value, "bound": without.bound,
+                    "attainment": without.plan.prediction.attainment},
+    }  # fmt: skip
+    log = found.log if problem.certify != "none" else found.log | {"stages": stages}  # rounds have tables of their own
+    return replace(found, log=log)
+
+
 _WHOLE: dict[str, Method] = {
     "literal": literal, "greedy_dp": greedy_dp, "greedy_dp_exchange": greedy_dp_exchange, "maaso_star": maaso_star,
     "maaso_printed": maaso_printed, "alpaserve": alpaserve, "selective_replication": selective_replication,
     "round_robin": round_robin,
 }  # fmt: skip
 _METHODS: dict[str, Method] = {name: _whole(method) for name, method in _WHOLE.items()} | {
-    "exact": exact.exact,
+    "exact": _beside_whole,
     "config_tree": partial(config_tree, exact=exact.exact),
     "lp_rounding": lp_rounding,
 }

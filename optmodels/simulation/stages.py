@@ -1,0 +1,77 @@
+"""Requests whose prompt one engine prefills and another, to which the KV cache goes, decodes.
+
+Nothing comes back from decoding to prefill: the engines that prefill, with those that do all of a request, are
+simulated first, and those that decode then, whose requests arrive when their cache does. A request has its first token
+where it is prefilled, once its cache is sent. What prefill engines hold for caches on the way is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from optmodels.simulation.continuous import Arrivals, Engine, Floats, Ints, simulate
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What n requests saw, NaN where they are refused.
+
+    Attributes:
+        queue_s, ttft_s, tpot_s, e2e_s: (n,) until first scheduled, until the first token, for each of those after it
+            (NaN for answers of one), until the last.
+        busy_s: of all engines together.
+    """
+
+    queue_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    e2e_s: Floats
+    busy_s: float
+
+
+def simulate_stages(
+    arrivals: Arrivals, engines: Sequence[Engine], first: Ints, slower: Floats, then: Ints, sends_s: Floats,
+    receives_s: Floats,
+) -> Staged:  # fmt: skip
+    """Serve all requests.
+
+    Args:
+        arrivals: requests.
+        engines: instances.
+        first: (n,) of them, where each request begins; −1: refused.
+        slower: (n,) what steps say of the time to its first token is multiplied by (`EngineCosts.slower`).
+        then: (n,) where it is decoded; −1: where it began.
+        sends_s, receives_s: (n,) from the end of its prefill until it has its first token, and from then on until its
+            cache has arrived; of requests that go on elsewhere.
+
+    Raises:
+        InputError: what the requests and engines do not allow.
+    """
+    apart, output = then >= 0, arrivals.output_tokens
+    seen = simulate(
+        Arrivals.of(
+            arrivals.arrival_s, arrivals.input_tokens, np.where(apart, 1, output),
+            received_tokens=arrivals.received_tokens, prefixes=arrivals.prefixes,
+        ),
+        engines, assigned=first,
+    )  # fmt: skip
+    more = (slower - 1.0) * seen.ttft_s  # of measured engines beyond their steps
+    ttft, e2e, tpot, busy = seen.ttft_s + more, seen.e2e_s + more, seen.tpot_s, float(seen.busy_s.sum())
+    if apart.any():
+        ttft = np.where(apart, ttft + sends_s, ttft)
+        arrival = arrivals.arrival_s + ttft + receives_s
+        on = np.flatnonzero(apart & (output > 1))
+        on = on[np.argsort(arrival[on], kind="stable")]
+        prompt = arrivals.input_tokens[on]
+        rest = simulate(
+            Arrivals.of(arrival[on], prompt, output[on], received_tokens=prompt), engines, assigned=then[on]
+        )  # fmt: skip
+        e2e = np.where(apart, ttft, e2e)
+        e2e[on] = arrival[on] - arrivals.arrival_s[on] + rest.e2e_s
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            tpot = np.where(apart, (e2e - ttft) / (output - 1), tpot)
+        busy += float(rest.busy_s.sum())
+    return Staged(seen.queue_s, ttft, tpot, e2e, busy)
