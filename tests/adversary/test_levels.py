@@ -1,0 +1,80 @@
+"""Levels of random mixtures: those of `serving.continuous` are those of the reference, figure by figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from optmodels.latency.steps import Experts, StepCosts
+from optmodels.serving.continuous import WAITING, Classes, EngineLimits, levels_of_loads, operating_points, with_binding
+from tests.adversary import continuous as reference
+
+LOADS = np.array(sorted(reference.NINE))
+STAGES = ("both", "both", "prefill", "decode")
+
+
+def drawn(rng):
+    """Costs, classes (some of one output token), limits, KV tokens, and TPOT limits of which some bind."""
+    n = int(rng.integers(1, 6))
+    context = rng.uniform(1e-8, 2e-7)
+    costs = StepCosts(
+        rng.uniform(0.003, 0.02), prompt_step_s=float(rng.choice([0.0, rng.uniform(0, 0.03)])),
+        prompt_token_s=rng.uniform(1e-6, 6e-5), prompt_pair_s=rng.uniform(0, 2e-9),
+        prompt_context_s=float(rng.choice([0.0, 1e-7])), decode_request_s=rng.uniform(1e-5, 1e-4), context_s=context,
+        mixed_context_s=context * float(rng.choice([1.0, rng.uniform(1, 2)])), request_s=rng.uniform(0, 0.02),
+        experts=None if rng.random() < 0.6 else Experts(rng.uniform(0.001, 0.02), 64, 4),
+    )  # fmt: skip
+    inputs = np.rint(np.exp(rng.uniform(np.log(20), np.log(6000), n)))
+    outputs = np.where(rng.random(n) < 0.15, 1.0, np.rint(np.exp(rng.uniform(np.log(2), np.log(800), n))))
+    seqs = int(rng.choice([16, 64, 256]))
+    limits = EngineLimits(
+        max_num_seqs=seqs, max_num_batched_tokens=seqs + int(rng.integers(64, 8192)),
+        chunk_tokens=None if rng.random() < 0.6 else int(rng.integers(32, 2048)),
+    )  # fmt: skip
+    at_most = [
+        (float(np.exp(rng.uniform(np.log(0.008), np.log(0.3)))), rng.choice([None, 0.5, 0.9, 0.99])) for _ in outputs
+    ]
+    kv = float(np.exp(rng.uniform(np.log(2e4), np.log(1e7))))
+    return costs, inputs, outputs, rng.dirichlet(np.full(n, 2.0)), limits, kv, at_most
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_levels_are_those_of_the_reference(seed):
+    rng = np.random.default_rng(seed)
+    costs, inputs, outputs, weight, limits, kv, at_most = drawn(rng)
+    stage = STAGES[seed % 4]
+    if stage == "decode":
+        outputs = np.maximum(outputs, 2.0)
+    moved = rng.uniform(0, 0.05, len(inputs)) if stage != "both" else np.zeros(len(inputs))
+    classes = Classes.of(inputs, outputs, cached=0.25, weight=weight)
+    asked = np.array([s for s, _ in at_most])
+
+    def at(step_s):
+        return operating_points([costs], np.array([kv]), limits, classes, step_s, stage, moved[None, None, :])
+
+    def tpot(points):
+        if stage == "prefill":
+            return np.zeros_like(points.work_s)
+        each = np.stack([points.tpot_s(q)[..., i] for i, (_, q) in enumerate(at_most)], axis=-1)
+        joins = points.step_s[..., None] + moved + points.request_s[:, None, None]
+        return each + (joins / (outputs - 1.0) if stage == "decode" else 0.0)
+
+    def missed(step_s):
+        points = at(step_s)
+        return points.missed(tpot(points), asked)
+
+    points = at(with_binding(levels_of_loads([costs], LOADS), missed))
+    there = np.flatnonzero(points.exists[0])
+    there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
+    kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
+    expected = reference.levels(
+        costs, kinds, limits, kv, reference.NINE, stage=stage, moved_s=moved.tolist(), tpot=at_most
+    )  # fmt: skip
+    np.testing.assert_allclose(points.step_s[0, there], [x.step_s for x in expected], rtol=1e-9)
+    each, slots = tpot(points), limits.max_num_seqs
+    for j, x in zip(there, expected, strict=True):
+        assert points.fixed_s[0, j] == pytest.approx(x.fixed_s, rel=1e-9)
+        rows = np.array(x.rows, dtype=float).T  # (5, W)
+        np.testing.assert_allclose(points.load[:WAITING, 0, j], rows, rtol=1e-6)
+        for i, (_, q) in enumerate(at_most if stage == "both" else ()):
+            assert each[0, j, i] == pytest.approx(reference.tpot_s(x, i, q, slots), rel=1e-6)
