@@ -25,7 +25,7 @@ def instances(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             data, _ = read_document(path)
         except InputError:
             continue
-        if "formulation" in data and "instance" not in data:  # what a verb wrote names its instance
+        if "formulation" in data and not data.keys() & {"instance", "plan"}:  # results are none
             yield path, data
 
 

@@ -118,11 +118,16 @@ def test_what_requests_see_of_what_they_may_is_seen_on_a_phone(visit, tmp_path):
     result = optmodels.solve(ROOT / "instances/fleet/aws-continuous.yaml")
     optmodels.report(result, out=tmp_path / "page.html")
     opened = visit(tmp_path / "page.html", width=390, height=844)
-    right = """[...document.querySelector('table').querySelectorAll('tr > :nth-child(2), tr > :nth-child(3)')]
-        .map(cell => cell.getBoundingClientRect().right)"""
+    right = "[...document.querySelector('table').querySelectorAll('th, td')].map(x => x.getBoundingClientRect().right)"
     edges = opened.page.evaluate(right)
-    assert len(edges) > 10
+    assert len(edges) > 50
     assert max(edges) <= 390
+    opened.page.click("table th:nth-child(3) button")
+    assert all(
+        opened.page.evaluate(
+            "[...document.querySelectorAll('table')[0].tBodies[0].rows].map(r => r.cells[0].textContent)"
+        )
+    )
 
 
 def test_page_prints(written, visit, tmp_path):

@@ -317,7 +317,7 @@ def test_what_does_not_exist_cannot_be_changed(change):
 
 def test_nobody_else_calls_a_linear_solver():
     """But the independent check of reserved capacity, which shares nothing with what it judges."""
-    calls = re.compile(r"\bhighspy\b|\blinprog\b|optimize\.milp|import milp")
+    calls = re.compile(r"\b(import|from) highspy\b|\blinprog\b|optimize\.milp|import milp")
     files = [p for tree in ("optmodels", "formulations", "papers") for p in (ROOT / tree).rglob("*.py")]
     users = {p.relative_to(ROOT).as_posix() for p in files if calls.search(p.read_text(encoding="utf-8"))}
     assert users == {"optmodels/solver/session.py", "formulations/reserved_capacity/check.py"}

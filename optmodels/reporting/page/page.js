@@ -116,6 +116,9 @@
         for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
         const rows = [...table.tBodies[0].rows];
+        rows.forEach((row, i) => { // a name that stands for several rows goes with each
+          if (i && !row.cells[0].textContent) row.cells[0].textContent = rows[i - 1].cells[0].textContent;
+        });
         rows.sort((a, b) => (up ? 1 : -1) * order(value(a, column), value(b, column)));
         table.tBodies[0].append(...rows);
       });
