@@ -85,8 +85,8 @@ STAGES = APART | {
     "deployment": APART["deployment"] | {"link": {"tensor_parallel": "equal"}},
 }  # fmt: skip
 IN_FLIGHT = _cost("high_end") | {
-    "model": "llama-3.1-8b", "workload": {"batch": 20, "input_tokens": 500, "output_tokens": 12},
-    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 1.5, "percentile": 0.99}, "tbt_s": 0.2},
+    "model": "llama-3.1-8b", "workload": {"batch": 20, "input_tokens": 1500, "output_tokens": 20},
+    "slo": {"kind": "real_time", "tps": 50.0, "ttft_s": {"at_most": 3.0, "percentile": 0.99}, "tbt_s": 0.2},
     "pool": {"machines": [
         {"machine": "one", "gpu": "l40s", "gpu_count": 1, "vram_gib": 48, "prices": {"on_demand": 2.0}}]},
     "serving": "continuous", "engine": {"chunk_tokens": 512}, "latency": {"model": "roofline"},

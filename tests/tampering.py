@@ -48,7 +48,7 @@ def other_values(path, value):
     if isinstance(value, int):
         return [value + 1, value - 1, 0, -value, value * 1000]
     if isinstance(value, float):
-        return [value * 0.99 + 1e-3, value * 1.01 + 1e-3, value * 2 + 1, -value - 1.0]
+        return [value * 0.99 - 1e-3, value * 1.01 + 1e-3, value * 2 + 1, -value - 1.0]
     if path[-1] == "family":
         return [f for f in FAMILIES if f != value]
     if path[-1] == "market":

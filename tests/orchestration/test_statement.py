@@ -85,7 +85,7 @@ def tables(b_per_s=(0.1, 0.1, 0.3, 0.0), share=SHARE, wait_s=WAIT_S, **changes):
 def on_engines(**changes):
     """The same on engines: of each resource a start takes other shares on every configuration."""
     t = tables(**changes)
-    engine = SimpleNamespace(capacity=np.array([4.0, 2.0, 1000.0, 50.0, 0.5, 1.0]))
+    engine = SimpleNamespace(capacity=np.array([4.0, 2.0, 1000.0, 50.0, 0.5, 1.0]), stage="both")
     configurations = tuple(replace(x, engine=engine) for x in t.configurations)
     return replace(t, configurations=configurations, taken=tuple(Shares(c) for c in range(4)))
 
