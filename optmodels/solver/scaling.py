@@ -62,6 +62,7 @@ def scaled(model: Compiled) -> Scaled:
     found = _by(model, row, column)
     extreme = extremes(found)
     if extreme is not None:
+        model = _fixed_in_offsets(model)
         column = _column_factors(model, i, j, a)
         row = _row_factors(model, i, j, a * column[j], column, (1.0, 1.0))
         found = _by(model, row, column)
@@ -69,6 +70,13 @@ def scaled(model: Compiled) -> Scaled:
     objective = np.array([_objective_factor(np.abs(c[c != 0])) if c.any() else 1.0 for c in found.costs])
     found = replace(found, costs=found.costs * objective[:, None], offsets=found.offsets * objective)
     return Scaled(found, row, column, objective, extreme)
+
+
+def _fixed_in_offsets(model: Compiled) -> Compiled:
+    """The model with the costs of fixed columns, which decide nothing, in its offsets: beside them others vanish."""
+    fixed = model.lower == model.upper
+    offsets = model.offsets + model.costs[:, fixed] @ model.lower[fixed]
+    return replace(model, costs=np.where(fixed, 0.0, model.costs), offsets=offsets)
 
 
 def capped(seen: Scaled) -> Scaled | None:

@@ -53,8 +53,9 @@ def test_instances_that_once_differed(file: str) -> None:
     are too far apart for a row of HiGHS (104535), machines of 10⁻⁵ USD/h beside requests of 10¹³ that hid them from
     HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines whose
     steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks to the
-    last token (cost efficiency 300112), made small. Others are kept whole: seeds mean other instances whenever a
-    generator learns a field.
+    last token (cost efficiency 300112), made small; a price of requests that are always served, beside which machines
+    cost nothing (801199, a false optimum). Others are kept whole: seeds mean other instances whenever a generator
+    learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"
