@@ -33,7 +33,7 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     predict,
-    with_binding,
+    with_best_steps,
 )
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
@@ -185,7 +185,7 @@ def capacity():
             points = at(step_s)
             return np.where(points.exists[..., None], points.tpot_s(None) / tpot_s, np.inf)
 
-        points, best = at(with_binding(levels_of_loads([costs], LOADS), missed)), 0.0
+        points, best = at(with_best_steps(levels_of_loads([costs], LOADS), missed)), 0.0
         for most in MOST_OF_WAIT:
             base, per = points.ttft_s(0.95, most)
             wait = (ttft_s - base[..., 0]) / per

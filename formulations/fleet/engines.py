@@ -33,7 +33,7 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
-    with_binding,
+    with_best_steps,
 )
 from optmodels.serving.engine import Steps, drafts_of, steps
 from optmodels.serving.stages import cache_bytes
@@ -42,7 +42,7 @@ from optmodels.units import GBPS, GIB
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels: geometric, a neighbour carries at least 80 %
+LOADS = 0.95 * 0.8 ** np.arange(8.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
 WAITS = 3  # waits of a level for each of MOST_OF_WAIT, and of `BUDGETS` where decoding elsewhere shares a deadline
 BUDGETS = 3  # of a deadline for decoding: what the fastest engines take, the slowest that leave any time, and between
 
@@ -267,7 +267,7 @@ def levels(
         limits = np.array([seconds_and_quantile(w.slo.tbt_s)[0] for w in works])
         return points.missed(_per_token(points, works, stage, held), limits)
 
-    points = at(with_binding(levels_of_loads(costs, LOADS), missed))
+    points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
     if stage == "decode":
         parts = [_decoding(points, works, np.array(kv), engines, held)]
     else:

@@ -83,10 +83,10 @@ TIME, RUNNING, MEMORY, TOKENS, CHUNKS, WAITING = range(len(ROWS))
 OVERFLOW = 0.005  # probability that slots or KV run out
 TOKENS_FILLED = 0.9  # β of (S5)
 MORE_PROMPTS = 3.0  # φ of a level over the mixture's own
-LEAST_ROOM = 16.0  # prompt tokens a step, or the level does not exist
+LEAST_ROOM = 16.0  # prompt tokens a step, beside its decodes, at least
 MOST_OF_WAIT = (4.0, math.inf)  # a request whose s exceeds so many ω does not use the point: others would wait for it
 MARGIN = 1.15  # of the crowd in quantiles of TPOT: prompts come in bursts, and a mixture may be heavier than planned
-BINDING = 3  # step times that are best for a class: the shortest, the median and the longest
+BEST_STEPS = 3  # step times that are best for a class: the shortest, the median and the longest
 HALVINGS = 12  # of the step between two levels, to find them
 LONGEST_WAIT_S = 30.0  # mean wait planned for, at most: nearly full, and a burst is over some time
 QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -564,13 +564,13 @@ def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
     return np.sort(np.concatenate([short, long], axis=1), axis=1)
 
 
-def with_binding(step_s: Array, missed: Callable[[Array], Array]) -> Array:
+def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     """Step times (P, L + K) of levels, and those that are best for a class.
 
     A longer step takes less of time, tokens and turns and more of slots and KV cache: the longest one at which a class
     keeps its limit per token and time is still scarcer than these carries most of it. Of a deployment's classes the
-    first, the median and the last in the order of these steps are offered (`BINDING`), each found between two levels in
-    `HALVINGS`.
+    first, the median and the last in the order of these steps are offered (`BEST_STEPS`), each found between two levels
+    in `HALVINGS`.
 
     Args:
         step_s: of the levels, ascending, (P, L).
@@ -586,7 +586,7 @@ def with_binding(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     with np.errstate(invalid="ignore", divide="ignore"):
         near = at + (after - at) * np.where(between, (1.0 - low) / (high - low), 0.0)
     order = np.argsort(np.where(between, near, np.inf), axis=1, kind="stable")
-    ranks = np.linspace(0.0, 1.0, min(BINDING, W)) * np.maximum(between.sum(axis=1) - 1, 0)[:, None]
+    ranks = np.linspace(0.0, 1.0, min(BEST_STEPS, W)) * np.maximum(between.sum(axis=1) - 1, 0)[:, None]
     rank = np.rint(ranks).astype(int)  # (P, K)
     k = np.take_along_axis(order, rank, axis=1)
     wanted = np.take_along_axis(between, k, axis=1) & (np.diff(rank, axis=1, prepend=-1) > 0)

@@ -26,12 +26,12 @@ from optmodels.serving.continuous import (
     levels_of_loads,
     operating_points,
     seconds_and_quantile,
-    with_binding,
+    with_best_steps,
 )
 from optmodels.serving.engine import EngineCosts
 
 Array = npt.NDArray[np.float64]
-LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels: a neighbour carries at least 90 %
+LOADS = 0.95 * 0.9 ** np.arange(24.0, -1.0, -1.0)  # ρ of the levels at the least and the largest a₀
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def levels(
         points = at(step_s)
         return points.missed(per_token(points)[..., None], at_tpot)
 
-    points = at(with_binding(levels_of_loads(costs, LOADS), missed))
+    points = at(with_best_steps(levels_of_loads(costs, LOADS), missed))
     each, decoding = per_token(points), points.decoding_s(None)[..., 0]
     work, steps = points.work_s[..., 0], points.steps[..., 0]
     parts = []

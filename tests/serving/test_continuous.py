@@ -25,7 +25,7 @@ from optmodels.serving.continuous import (
     operating_points,
     predict,
     ttft_form,
-    with_binding,
+    with_best_steps,
 )
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 
@@ -309,7 +309,7 @@ def test_levels_lie_where_limits_per_token_bind():
         p = operating_points([PLAIN, EVERYTHING], np.array([kv, kv]), limits, classes, step_s)
         return p.missed(p.tpot_s(None), at_most)
 
-    every = with_binding(levels, missed)
+    every = with_best_steps(levels, missed)
     assert every.shape == (2, levels.shape[1] + 3) and (np.diff(every, axis=1) >= 0).all()
     for e in range(2):
         assert np.isin(levels[e], every[e]).all()
@@ -318,7 +318,7 @@ def test_levels_lie_where_limits_per_token_bind():
             assert missed(np.full((2, 1), kept.max()))[e, 0, w] == pytest.approx(1.0, rel=1e-3)
     # With a cache of 40,000 tokens the second class is best served where it takes as much of it as of time.
     p = operating_points([PLAIN], np.array([4e4]), limits, classes, levels[:1])
-    step = with_binding(levels[:1], lambda t: missed(np.repeat(t, 2, axis=0), 4e4)[:1])
+    step = with_best_steps(levels[:1], lambda t: missed(np.repeat(t, 2, axis=0), 4e4)[:1])
     best = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[:, 0, :, 1].max(axis=0)
     assert best.min() < 0.999 * p.load[:, 0, :, 1].max(axis=0).min()
     at = best.argmin()

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from optmodels.latency.steps import Experts, StepCosts
-from optmodels.serving.continuous import WAITING, Classes, EngineLimits, levels_of_loads, operating_points, with_binding
+from optmodels.serving.continuous import (
+    WAITING,
+    Classes,
+    EngineLimits,
+    levels_of_loads,
+    operating_points,
+    with_best_steps,
+)
 from tests.adversary import continuous as reference
 
 LOADS = np.array(sorted(reference.NINE))
@@ -63,7 +70,7 @@ def test_levels_are_those_of_the_reference(seed):
         points = at(step_s)
         return points.missed(tpot(points), asked)
 
-    points = at(with_binding(levels_of_loads([costs], LOADS), missed))
+    points = at(with_best_steps(levels_of_loads([costs], LOADS), missed))
     there = np.flatnonzero(points.exists[0])
     there = there[np.append(True, np.diff(points.step_s[0, there]) > 0)]
     kinds = [reference.Kind(i, o, 0.25, w) for i, o, w in zip(inputs, outputs, weight, strict=True)]
