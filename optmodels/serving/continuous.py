@@ -440,9 +440,9 @@ class Points:
     def spread(self) -> float:
         """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
 
-        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
-        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
-        of t in the range of the levels needs less than 1/spread of the deployments.
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time and
+        chunks it takes less, of slots, KV, tokens and turns more than the lower level: all are monotone in t. So no
+        choice of t in the range of the levels needs less than 1/spread of the deployments.
         """
         turns = (self.turn_s**2, self.mean_turn_s)
         rows = np.concatenate([self.load, np.stack(turns)])
@@ -465,13 +465,14 @@ class Points:
     def missed(self, per_token_s: Array, at_most_s: Array | float) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
-        The larger of its time per token over its limit, and of what it takes of slots or KV cache over what it takes
-        of time: a longer step takes less of time and more of these. Infinite where there is no level.
+        The larger of its time per token over its limit, and of what it takes of slots, KV cache or prompt tokens over
+        what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
+        infinite where no request of the class can be on the level.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.maximum(self.load[RUNNING], self.load[MEMORY]) / self.load[TIME]
-            found = np.where(self.exists[..., None], np.maximum(per_token_s / at_most_s, room), np.inf)
-        return np.where(np.isnan(found), np.inf, found)
+            room = self.load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / self.load[TIME]
+            found = np.maximum(per_token_s / at_most_s, room)
+        return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
@@ -552,37 +553,38 @@ def _tpot(
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
-    """Step times (P, 2L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
+    """Step times (P, 2L + 1) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
-    The former are for steps shorter than any of the latter's; in place of those that are not stand steps without a
-    level.
+    The former are for steps shorter than any of the latter's. In place of those that are not, and first of all, stands
+    a step without a level: `StepCosts.fixed_s`, which every step of a level is longer than.
     """
     c = Coefficients.stack(costs)
     least, most = c.least_fixed_s[:, :, 0], c.largest_fixed_s[:, :, 0]
     short, long = least / (1.0 - loads), most / (1.0 - loads)
-    short = np.where(short < long.min(axis=1, keepdims=True), short, c.fixed_s[:, :, 0])
-    return np.sort(np.concatenate([short, long], axis=1), axis=1)
+    none = c.fixed_s[:, :, 0]
+    short = np.where(short < long.min(axis=1, keepdims=True), short, none)
+    return np.sort(np.concatenate([none, short, long], axis=1), axis=1)
 
 
 def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     """Step times (P, L + K) of levels, and those that are best for a class.
 
-    A longer step takes less of time, tokens and turns and more of slots and KV cache: the longest one at which a class
-    keeps its limit per token and time is still scarcer than these carries most of it. Of a deployment's classes the
-    first, the median and the last in the order of these steps are offered (`BEST_STEPS`), each found between two levels
-    in `HALVINGS`.
+    A longer step takes less of time and more of slots, KV cache and prompt tokens: the longest one at which a class
+    keeps its limit per token and time is still scarcer than these carries most of it. It may be shorter than every
+    level's. Of a deployment's classes the first, the median and the last in the order of these steps are offered
+    (`BEST_STEPS`), each found between two steps in `HALVINGS`.
 
     Args:
-        step_s: of the levels, ascending, (P, L).
+        step_s: `levels_of_loads`, ascending, (P, L).
         missed: of step times (P, J): `Points.missed`, (P, J, W).
     """
     seen = missed(step_s)
     L, W = seen.shape[1:]
     fits = seen <= 1.0
     last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that does
-    between = fits.any(axis=1) & (last < L - 1)
     at, after = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
     low, high = (np.take_along_axis(seen, k[:, None, :], axis=1)[:, 0] for k in (last, np.minimum(last + 1, L - 1)))
+    between = fits.any(axis=1) & (last < L - 1) & ((low > 0.0) | np.isfinite(high))
     with np.errstate(invalid="ignore", divide="ignore"):
         near = at + (after - at) * np.where(between, (1.0 - low) / (high - low), 0.0)
     order = np.argsort(np.where(between, near, np.inf), axis=1, kind="stable")
