@@ -123,6 +123,47 @@ def test_a_level_is_the_longest_with_time_the_scarcest(seqs: int, kv: float, row
     assert [x.step_s for x in best_levels(kinds, limits, kv, tpot=slack, **more)] == [x.step_s for x in new]
 
 
+@pytest.mark.parametrize(("seqs", "kv", "row"), [(64, 1e7, 1), (1024, 2e4, 2)])
+@pytest.mark.parametrize("stage", ["both", "decode"])
+def test_a_class_short_of_slots_or_cache_has_a_level_where_these_balance_and_one_at_its_limit(
+    seqs: int, kv: float, row: int, stage: str
+) -> None:
+    limits, kind = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs}), KINDS[0]
+    long, short = ([a0 / (1 - 0.95 * 0.8**k) for k in range(9)] for a0 in (0.012, 0.01))
+    grid = sorted(long + [t for t in short if t < min(long)])
+
+    def per_token(t: float) -> float:
+        x = continuous.level(COSTS, [kind], limits, kv, t, stage, [0.0])
+        assert x is not None
+        joins = continuous.joins_s(COSTS, x, 0.0) / 199 if stage == "decode" else 0.0
+        return continuous.tpot_s(x, 0, None, seqs) + joins
+
+    def scarcer(t: float) -> float:
+        x = continuous.level(COSTS, [kind], limits, kv, t, stage, [0.0])
+        assert x is not None
+        return max(x.rows[0][1:3]) / x.rows[0][0]
+
+    limit_s = per_token(grid[-2]) * 1.01  # of the last step but one, a little beyond it
+    new = best_levels([kind], limits, kv, stage=stage, moved_s=[0.0], tpot=[(limit_s, None)])
+    assert len(new) == 2
+    for x, criterion in zip(new, (scarcer, lambda t: per_token(t) / limit_s), strict=True):
+        above = next(t for t in grid if t > x.step_s)
+        interval = above - max(t for t in grid if t < x.step_s)
+        assert criterion(x.step_s) <= 1.0 < criterion(x.step_s + 1.001 * interval / 2**12)
+    assert new[0].rows[0][row] == pytest.approx(new[0].rows[0][0], rel=2e-3)
+    assert grid[-2] < new[1].step_s < grid[-1]
+    assert scarcer(new[1].step_s) > 2.0
+
+
+def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their_limit() -> None:
+    limits, n = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 5
+    kinds = [continuous.Kind(300.0, 50.0, 0.0, 1.0) for _ in range(n)]
+    seconds = [0.040, 0.020, 0.035, 0.025, 0.030]
+    new = best_levels(kinds, limits, 1e7, tpot=[(s, None) for s in seconds])
+    for x, s in zip(new, (0.020, 0.030, 0.040), strict=True):
+        assert continuous.tpot_s(x, 0, None, 1024) == pytest.approx(s, rel=1e-3)
+
+
 def test_a_limit_that_no_level_keeps_makes_none() -> None:
     alone = best_levels(KINDS, LIMITS, 1e6, tpot=[(9.0, None), (1e-3, None)])
     assert len(alone) == 1  # that of the other, whose slots become scarcer
