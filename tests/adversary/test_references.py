@@ -135,7 +135,7 @@ def test_a_class_short_of_slots_or_cache_has_a_level_where_these_balance_and_one
     def per_token(t: float) -> float:
         x = continuous.level(COSTS, [kind], limits, kv, t, stage, [0.0])
         assert x is not None
-        joins = continuous.joins_s(COSTS, x, 0.0) / 199 if stage == "decode" else 0.0
+        joins = continuous.joins_s(COSTS, x.step_s, 0.0) / 199 if stage == "decode" else 0.0
         return continuous.tpot_s(x, 0, None, seqs) + joins
 
     def scarcer(t: float) -> float:
