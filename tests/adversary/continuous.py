@@ -785,7 +785,7 @@ def engine(
         mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps)
     at_once = float(batch)  # requests that a step does something of
     if not decodes:
-        at_once = min(at_once, 0.9 * _room(c, limits) / mean(lambda p, _: p) * steps)
+        at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _: p) * steps))
     ways = []
     for charged in (False, True):
         a0 = fixed_s(c, seqs, mixed, charged)
