@@ -270,60 +270,49 @@ def levels(
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
-    The best of a class are two: the longest that keeps its TPOT, and the longest at which it besides takes more of
-    time than of slots and cache.
+    The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots, cache and
+    prompt tokens. It may be shorter than the shortest of these: down to what a step takes whatever is in it.
 
     `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one.
     """
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    times = sorted(long + [t for t in short if t < min(long)])
+    times = sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
 
     @cache
     def at(t: float) -> Level | None:
         return level(c, kinds, limits, kv, t, stage, moved_s)
 
-    def late(t: float, i: int) -> float:
-        """m_K: TPOT over its limit."""
-        if (x := at(t)) is None:
-            return math.inf
-        if not tpot or stage == "prefill" or kinds[i].output <= 1:
-            return 0.0
-        joins = joins_s(c, x.step_s, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
-        return (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0]
-
     def beyond(t: float, i: int) -> float:
-        """m_B: that, or slots or cache over time, whichever is more."""
+        """m: TPOT over its limit, or slots, cache or tokens over time, whichever is most; above 1 a step is too long.
+
+        0 where there is no level, as the step is too short for one.
+        """
         if (x := at(t)) is None:
-            return math.inf
-        time, running, memory = x.rows[i][:3]
-        return max(late(t, i), max(running, memory) / time if time > 0 else math.inf)
+            return 0.0
+        time, *others = x.rows[i][:4]
+        scarcer = max(others) / time if time > 0 else math.inf
+        if not tpot or stage == "prefill" or kinds[i].output <= 1:
+            return scarcer
+        joins = joins_s(c, x.step_s, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
+        return max(scarcer, (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0])
 
-    best = [t for criterion in (late, beyond) for t in _best(times, criterion, len(kinds))]
-    return [x for t in sorted({*times, *best}) if (x := at(t)) is not None]
-
-
-def _best(times: Sequence[float], criterion: Callable[[float, int], float], classes: int) -> list[float]:
-    """Steps beside those of the grid: the longest at which a criterion is 1 at most for the first, median, last class.
-
-    Classes are in the order of about where it is 1: on the straight line between the two steps of the grid beside.
-    """
-    between = []  # (about where it is 1, class, an interval that has this)
-    for i in range(classes):
-        of = [criterion(t, i) for t in times]
+    between = []  # (about where m is 1, class, an interval that has this)
+    for i in range(len(kinds)):
+        of = [beyond(t, i) for t in times]
         last = max((j for j, m in enumerate(of) if m <= 1.0), default=None)
         if last is None or last == len(times) - 1:
             continue
         t1, t2, m1, m2 = times[last], times[last + 1], of[last], of[last + 1]
-        between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
+        if m2 < math.inf or at(t1) is not None:  # else it is on no level
+            between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
     between.sort()
-    found = []
-    for place in sorted({round((len(between) - 1) * v / 2) for v in range(3)}) if between else ():
+    for place in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
         _, i, kept, over = between[place]
         for _ in range(HALVINGS):
             middle = (kept + over) / 2
-            kept, over = (middle, over) if criterion(middle, i) <= 1.0 else (kept, middle)
-        found.append(kept)
-    return found
+            kept, over = (middle, over) if beyond(middle, i) <= 1.0 else (kept, middle)
+        times.append(kept)
+    return [x for t in sorted(set(times)) if (x := at(t)) is not None]
 
 
 def joins_s(c: StepCosts, step_s: float, moved_s: float) -> float:

@@ -123,36 +123,37 @@ def test_a_level_is_the_longest_with_time_the_scarcest(seqs: int, kv: float, row
     assert [x.step_s for x in best_levels(kinds, limits, kv, tpot=slack, **more)] == [x.step_s for x in new]
 
 
-@pytest.mark.parametrize(("seqs", "kv", "row"), [(64, 1e7, 1), (1024, 2e4, 2)])
-@pytest.mark.parametrize("stage", ["both", "decode"])
-def test_a_class_short_of_slots_or_cache_has_a_level_where_these_balance_and_one_at_its_limit(
-    seqs: int, kv: float, row: int, stage: str
+@pytest.mark.parametrize(
+    ("stage", "seqs", "kv", "row", "short"),
+    [
+        ("both", 64, 1e7, 1, False), ("decode", 1024, 2e4, 2, False),  # slots, cache
+        ("prefill", 64, 1e7, 3, False),  # prompt tokens: of an engine that only prefills they alone rise with the step
+        ("both", 4, 1e7, 1, True), ("both", 64, 2e3, 2, True), ("decode", 4, 1e7, 1, True),  # scarcer at every load
+    ],
+)  # fmt: skip
+def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
+    stage: str, seqs: int, kv: float, row: int, short: bool
 ) -> None:
-    limits, kind = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs}), KINDS[0]
-    long, short = ([a0 / (1 - 0.95 * 0.8**k) for k in range(9)] for a0 in (0.012, 0.01))
-    grid = sorted(long + [t for t in short if t < min(long)])
-
-    def per_token(t: float) -> float:
-        x = continuous.level(COSTS, [kind], limits, kv, t, stage, [0.0])
-        assert x is not None
-        joins = continuous.joins_s(COSTS, x.step_s, 0.0) / 199 if stage == "decode" else 0.0
-        return continuous.tpot_s(x, 0, None, seqs) + joins
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs})
+    long, less = ([a0 / (1 - 0.95 * 0.8**k) for k in range(9)] for a0 in (0.012, 0.01))
+    grid = [0.01, *sorted(long + [t for t in less if t < min(long)])]
 
     def scarcer(t: float) -> float:
-        x = continuous.level(COSTS, [kind], limits, kv, t, stage, [0.0])
+        x = continuous.level(COSTS, KINDS[:1], limits, kv, t, stage, [0.0])
         assert x is not None
-        return max(x.rows[0][1:3]) / x.rows[0][0]
+        return max(x.rows[0][1:4]) / x.rows[0][0]
 
-    limit_s = per_token(grid[-2]) * 1.01  # of the last step but one, a little beyond it
-    new = best_levels([kind], limits, kv, stage=stage, moved_s=[0.0], tpot=[(limit_s, None)])
-    assert len(new) == 2
-    for x, criterion in zip(new, (scarcer, lambda t: per_token(t) / limit_s), strict=True):
-        above = next(t for t in grid if t > x.step_s)
-        interval = above - max(t for t in grid if t < x.step_s)
-        assert criterion(x.step_s) <= 1.0 < criterion(x.step_s + 1.001 * interval / 2**12)
-    assert new[0].rows[0][row] == pytest.approx(new[0].rows[0][0], rel=2e-3)
-    assert grid[-2] < new[1].step_s < grid[-1]
-    assert scarcer(new[1].step_s) > 2.0
+    (new,) = best_levels(KINDS[:1], limits, kv, stage=stage, moved_s=[0.0])
+    interval = next(t for t in grid if t > new.step_s) - max(t for t in grid if t < new.step_s)
+    assert scarcer(new.step_s) <= 1.0 < scarcer(new.step_s + 1.001 * interval / 2**12)
+    assert new.rows[0][row] == pytest.approx(new.rows[0][0], rel=5e-3)
+    assert (0.01 < new.step_s < grid[1]) == short
+
+
+def test_a_class_that_no_level_serves_has_no_best_one() -> None:
+    alone = best_levels(KINDS, LIMITS, 900.0)  # tokens of cache, of which the second takes 940
+    assert len(alone) == 1
+    assert best_levels(KINDS[1:], LIMITS, 900.0) == []
 
 
 def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their_limit() -> None:
