@@ -151,9 +151,9 @@ def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
 
 
 def test_a_class_that_no_level_serves_has_no_best_one() -> None:
-    alone = best_levels(KINDS, LIMITS, 900.0)  # tokens of cache, of which the second takes 940
-    assert len(alone) == 1
-    assert best_levels(KINDS[1:], LIMITS, 900.0) == []
+    long = continuous.Kind(6000.0, 40.0, 0.0, 1e-6)  # of more tokens than the cache has
+    assert len(best_levels([KINDS[0], long], LIMITS, 5000.0)) == 1
+    assert best_levels([long], LIMITS, 5000.0) == []
 
 
 def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their_limit() -> None:
