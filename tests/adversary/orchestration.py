@@ -12,7 +12,7 @@ import csv
 import io
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +159,11 @@ class Group:
     def requests(self) -> float:
         return float(self.arrivals.sum())
 
-    def able(self, r: Route, ttft_s: float | None, edge: float) -> tuple[float, float]:
-        """(share in time on idle candidates, mean wait in seconds which that share can afford)."""
+    def able(self, r: Route, ttft_s: float | None, edge: float) -> tuple[float, float, Group]:
+        """(share in time on idle candidates, mean wait in seconds which that share can afford, who counts there).
+
+        Of what a start takes of an engine that serves whole requests, means are over those that can be in time.
+        """
         first = r.begins.first(self.prompt)
         slack = self.due - first - r.ends.rest(self.prompt, self.output)
         if ttft_s is not None:
@@ -168,7 +171,12 @@ class Group:
         can = slack >= edge * self.due
         for _, c in r.legs:
             can &= c.holds(self.prompt, self.output)
-        return (float(can.mean()), max(0.0, float(slack[can].mean()))) if can.any() else (0.0, 0.0)
+        if not can.any():
+            return 0.0, 0.0, self
+        mine = self
+        if r.begins.engine is not None and r.begins is r.ends:
+            mine = replace(self, prompt=self.prompt[can], output=self.output[can], due=self.due[can])
+        return float(can.mean()), max(0.0, float(slack[can].mean())), mine
 
     def first(self, r: Route) -> float:
         """Seconds from a start to the first token."""
@@ -772,15 +780,17 @@ def _schedule(
     ttft = case.data.get("slo", {}).get("ttft_s")
     able = []
     for route in case.routes:
-        share, wait = q.able(route, ttft, EDGE if strict else -EDGE)
+        share, wait, who = q.able(route, ttft, EDGE if strict else -EDGE)
         if route.begins.model == q.model and share > 0:
-            able.append((route, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait))
+            able.append((route, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait, who))
     if not able:
         return
-    most = max(c.running * case.most(c) * (T + 2) * case.bin_s / q.service(r) for r, _, _ in able for _, c in r.legs)
+    most = max(
+        c.running * case.most(c) * (T + 2) * case.bin_s / who.service(r) for r, _, _, who in able for _, c in r.legs
+    )
     unit = min(N, most)
     admitted: list[tuple[float, list[int]]] = []
-    for route, share, wait in able:
+    for route, share, wait, who in able:
         starts = [p.variable(high=N / unit) for _ in range(T)]
         if wait > 0:
             comes = [p.variable(high=N / unit) for _ in range(T)]
@@ -796,16 +806,16 @@ def _schedule(
         else:
             comes = starts
         admitted.append((share, comes))
-        lasts = T + math.ceil(q.service(route) / case.bin_s) + 2
+        lasts = T + math.ceil(who.service(route) / case.bin_s) + 2
         for j, c in route.legs:
-            for r, taken in enumerate(q.taken(route, c, case.bin_s, lasts)):
+            for r, taken in enumerate(who.taken(route, c, case.bin_s, lasts)):
                 for t in range(T + 1):
                     for tau in range(min(t + 1, T)):
                         # Nothing starts after the last bin: the one behind it has the most of what each start takes.
                         share = taken[t - tau] if t < T or c.engine is None else taken[t - tau :].max()
                         if share > 1e-9 * taken.max():
                             work[j].setdefault((r, t), {})[starts[tau]] = share * unit * c.running
-        score.add(q, route, unit, starts, comes, wait > 0)
+        score.add(q, who.first(route), unit, starts, comes, wait > 0)
     for t in range(T):
         for level in sorted({share for share, _ in admitted}):  # shares are nested
             mine = [(comes[t], 1.0) for share, comes in admitted if share <= level]
@@ -841,17 +851,19 @@ class _Score:
         found = [0.0]
         for q in self.case.groups:
             for r in (r for r in self.case.routes if r.begins.model == q.model):
-                share, wait = q.able(r, ttft, 0.0)
+                share, wait, who = q.able(r, ttft, 0.0)
                 if share > 0:
-                    found.append(wait + q.first(r))
+                    found.append(wait + who.first(r))
         longest = max(found)
         return longest if longest > EDGE else 1.0  # what is left of a wait of 0 is rounding
 
-    def add(self, q: Group, r: Route, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
-        """What requests of class q on r are worth; variables count `unit` of them."""
+    def add(self, q: Group, first_s: float, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
+        """What requests of class q are worth that have their first token so long after they start.
+
+        Variables count `unit` of them.
+        """
         p, w = self.p, self.weights
-        first = q.first(r)
-        each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first / self.limit) / self.N
+        each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first_s / self.limit) / self.N
         held = w["latency"] * self.case.bin_s / (self.limit * self.N)
         for t, x in enumerate(starts):
             p.cost[x] -= each * unit
@@ -949,7 +961,7 @@ class _Making:
             data["gpus"] = {g: self.gpu() for g in self.types}
         data["cluster"] = self.cluster()
         data["models"] = [self.model(n) for n in self.names]
-        if d.chance(0.85):
+        if d.chance(0.85) or self.kind == "stages":
             data["candidates"] = self.sizes()
         data["latency"] = self.latency(data)
         if self.engines:
@@ -1182,7 +1194,9 @@ class _Making:
             rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if not narrow if engines else d.chance(0.8):
+        if self.kind == "stages":  # few bins, as ways are many
+            bins["seconds"] = d.number(1, 8)
+        elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
