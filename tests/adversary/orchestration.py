@@ -1191,7 +1191,8 @@ class _Making:
             bins = {}
         if (alone or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
-            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
+            most = 2.5 if engines and d.chance(0.6) else high  # here and there some of a class cannot be in time
+            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, most) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
         if self.kind == "stages":  # few bins, as ways are many
