@@ -469,17 +469,13 @@ def _engine_rows(
     one = case.single(case.workload(first.workload), first, region, engines)
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
-    if (listed := case.problem.strategies.attention_ranks) != (1,):
-        routed = one.resolve().architecture.moe is not None
-        tables = _with_ranks(tables, [d for d in listed if d == 1 or routed])
-        if not routed and 1 not in listed:
-            said = "its model has no routed experts: strategies.attention_ranks without 1 has no engines for it"
-            why |= dict.fromkeys(demands, (1.0, said))
-            return None
+    ranks = case.problem.strategies.attention_ranks
+    if ranks != (1,) and tables.case.work.expert_weight_bytes > 0:  # without routed experts: so many replicas
+        tables = _with_ranks(tables, ranks)
     c = tables.configurations
     kinds = [
-        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count, attention_ranks=int(ranks))
-        for m, tp, ranks in zip((tables.machines[i] for i in c.main), c.tp, c.ranks, strict=True)
+        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count, attention_ranks=int(d))
+        for m, tp, d in zip((tables.machines[i] for i in c.main), c.tp, c.ranks, strict=True)
     ]
     stages = case.problem.deployment.stages
     link = case.problem.deployment.link

@@ -364,7 +364,7 @@ class FleetStrategies(Splits):
     attention_ranks: tuple[PositiveInt, ...] = Field(
         default=(1,), min_length=1,
         description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
-        " own, experts are spread over all of them (serving: continuous, models with routed experts)",
+        " own, experts are spread over all of them (serving: continuous; models without routed experts have one)",
     )  # fmt: skip
     alpha: AlphaRange = AlphaRange()
 
