@@ -86,7 +86,7 @@ def test_what_a_level_of_several_ranks_promises_holds(seed):
     inputs, outputs = np.rint(np.exp(rng.uniform(np.log([[50], [5]]), np.log([[6000], [200]]), (2, n))))
     weight, most = rng.dirichlet([2.0, 2.0]), float(rng.choice([4.0, np.inf]))
     limits = EngineLimits(max_num_seqs=48, max_num_batched_tokens=int(rng.choice([512, 2048, 8192])))
-    kv = float(ranks * rng.uniform(20, 60) * (inputs + outputs).max())
+    kv = float(ranks * rng.uniform(18, 30) * (inputs + outputs).max())
     classes = Classes.of(inputs, outputs, weight=weight)
     step = levels_of_loads([costs], np.array([rng.uniform(0.3, 0.8)]))[:, 1:]
     p = operating_points([costs], np.array([kv]), limits, classes, step, attention_ranks=ranks)
