@@ -144,7 +144,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                                            else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
-    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
+    ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
     conflict = result.get("log", {}).get("conflict")
     if conflict:
         out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
@@ -172,8 +173,8 @@ def _shares(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
-    """Whether prefill and decode apart pay."""
+def _stages(stages: Mapping[str, Any] | None, unit: str, simulated: bool) -> list[str]:
+    """Whether prefill and decode apart pay; `simulated`: fleets of the instance can be."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -186,7 +187,7 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
-    if not stages.get("certified"):
+    if simulated and not stages.get("certified"):
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"
