@@ -239,7 +239,8 @@ def _well_formed(
         found.require(f"{where}: measured point is in the instance", point is not None, d.point, "a listed point")
         if point is not None:
             found.require(f"{where}: batch", d.batch == point.slots, d.batch, point.slots)
-            split, measured = (d.tensor_parallel, d.replicas_per_machine), (point.tp, point.replicas_per_machine)
+            split = d.tensor_parallel, d.attention_ranks, d.replicas_per_machine
+            measured = point.tp, None, point.replicas_per_machine
             found.require(f"{where}: parallelism of its measured point", split == measured, split, measured)
         found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
         claimed = [d.family, d.loads, d.model, d.passes]
@@ -277,9 +278,13 @@ def _well_formed(
     found.require(f"{where}: passes", d.family == "multi_pass" or d.passes == 1, d.passes, 1)
     tp, gpu_count = d.tensor_parallel, pool[d.machines[0].machine, d.machines[0].region].gpu_count
     found.require(f"{where}: TP is allowed", tp in s.tensor_parallel, tp, s.tensor_parallel)
-    gpus = (tp or 0) * (d.replicas_per_machine or 0)
-    found.require(f"{where}: TP × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
-    heads = case.loading(d.loads, d.model).architectures[d.loads or ""].heads
+    ranks, model = d.attention_ranks or 1, case.loading(d.loads, d.model).architectures[d.loads or ""]
+    routed = model.moe is not None and model.moe.dense_layers < model.layers
+    allowed_ranks = s.attention_ranks if routed else (1,)
+    found.require(f"{where}: attention ranks are allowed", ranks in allowed_ranks, ranks, allowed_ranks)
+    gpus = (tp or 0) * ranks * (d.replicas_per_machine or 0)
+    found.require(f"{where}: TP × attention ranks × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
+    heads = model.heads
     found.require(f"{where}: TP divides the heads", bool(tp) and heads % (tp or 1) == 0, tp, heads)
     offloads = d.family not in ("high_end", "multi_pass")
     low, high = (s.alpha.min, s.alpha.max) if offloads else (0.0, 0.0)

@@ -34,7 +34,7 @@ from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving.continuous import ROWS, Stage, seconds_and_quantile
-from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each
+from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting
 from optmodels.units import GBPS
@@ -469,10 +469,13 @@ def _engine_rows(
     one = case.single(case.workload(first.workload), first, region, engines)
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
+    ranks = case.problem.strategies.attention_ranks
+    if ranks != (1,) and tables.case.work.expert_weight_bytes > 0:  # without routed experts: so many replicas
+        tables = _with_ranks(tables, ranks)
     c = tables.configurations
     kinds = [
-        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count)
-        for m, tp in zip((tables.machines[i] for i in c.main), c.tp, strict=True)
+        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count, attention_ranks=int(d))
+        for m, tp, d in zip((tables.machines[i] for i in c.main), c.tp, c.ranks, strict=True)
     ]
     stages = case.problem.deployment.stages
     link = case.problem.deployment.link
@@ -526,6 +529,15 @@ def _engine_rows(
         part_s=np.where(bounded[:, None] & (stage_of != BOTH), e2e, 0.0) if apart else None,
     )  # fmt: skip
     return _cut(case, rows, blocks)
+
+
+def _with_ranks(tables: StaticTables, listed: Sequence[int]) -> StaticTables:
+    """The tables with engines of so many attention ranks, which take the GPUs of as many replicas."""
+    c = tables.configurations
+    rows = [np.flatnonzero(c.dp % d == 0) for d in listed]
+    row, ranks = np.concatenate([c.dp[:0], *rows]), np.repeat(np.array(listed, dtype=np.intp), [len(r) for r in rows])
+    made = replace(c.take(row), dp=c.dp[row] // ranks, ranks=ranks)
+    return replace(tables, configurations=made, curves=tables.curves.take(row), candidates=priced(tables.case, made))
 
 
 def _machine_set(tables: StaticTables, c: int) -> tuple[int, int, int, int]:

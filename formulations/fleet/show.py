@@ -15,7 +15,7 @@ from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import out_of_sample
+from formulations.fleet.replay import of_several_ranks, out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
@@ -59,6 +59,8 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
     traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
+    if traced and (ranks := of_several_ranks(plan)) is not None:
+        return {"not_out_of_sample": f"{ranks} has several attention ranks, which cannot be simulated"}
     if traced and case.trace is None:
         long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]
@@ -142,7 +144,8 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                                            else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
-    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
+    ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
     conflict = result.get("log", {}).get("conflict")
     if conflict:
         out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
@@ -170,8 +173,8 @@ def _shares(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
-    """Whether prefill and decode apart pay."""
+def _stages(stages: Mapping[str, Any] | None, unit: str, simulated: bool) -> list[str]:
+    """Whether prefill and decode apart pay; `simulated`: fleets of the instance can be."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -184,7 +187,7 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
-    if not stages.get("certified"):
+    if simulated and not stages.get("certified"):
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"
@@ -412,6 +415,8 @@ def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
             c, k = tables.blocks[x.block[p]].configurations, x.configuration[p]
             row |= {"family": FAMILIES[c.family[k]], "tensor_parallel": c.tp[k], "replicas": c.dp[k],
                     "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
+            if tables.case.problem.strategies.attention_ranks != (1,):
+                row |= {"attention_ranks": c.ranks[k]}
         rows.append(row)
     points = columns_of(rows)
     wide = {
