@@ -361,6 +361,12 @@ class FleetStrategies(Splits):
     tensor_parallel: tuple[PositiveInt, ...] = Field(
         default=(1, 2, 4, 8, 16), description="GPUs per replica to choose from"
     )
+    attention_ranks: tuple[PositiveInt, ...] = Field(
+        default=(1,),
+        min_length=1,
+        description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
+        " own, experts are spread over all of them (serving: continuous, models with routed experts)",
+    )
     alpha: AlphaRange = AlphaRange()
 
 
