@@ -790,12 +790,12 @@ def _points(
 
 
 def _costs(
-    p: Fleet, setting: Setting, prompt: float, gpu: str, tp: int
+    p: Fleet, setting: Setting, prompt: float, gpu: str, tp: int, ranks: int = 1
 ) -> tuple[StepCosts, Provenance, Instance] | None:  # fmt: skip
     """Seconds of an engine's steps, and what its cache knows of drafts; None: the draft model cannot run there."""
     d = deployment(
         _source(p), setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
-        setting.weights, setting.kv, tp,  # type: ignore[arg-type]
+        setting.weights, setting.kv, tp, ranks,  # type: ignore[arg-type]
     )  # fmt: skip
     costs, provenance = resolve(_source(p), d, prompt)
     s = next((s for s in p.engine.speculation if s.model in (None, llm_name(setting.architecture))), None)
@@ -812,7 +812,7 @@ def _source(p: Fleet) -> Source:
 def _engines(
     p: Fleet, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
 ) -> Iterator[Point]:
-    """Engines on every machine and parallelism, at every level, with every wait."""
+    """Engines on every machine, parallelism and number of attention ranks, at every level, with every wait."""
     kinds = [
         Kind(d.input_tokens or 1, d.output_tokens or 1, d.workload.prefix_hit_share, max(d.rates)) for d in members
     ]
@@ -826,10 +826,12 @@ def _engines(
     ]  # of a prompt's cache, on one GPU
     limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
     link, stages = p.deployment.link, p.deployment.stages
+    # Without experts to spread, ranks are engines of their own.
+    ranks = p.strategies.attention_ranks if work.expert_weight_bytes else (1,)
     known: dict[Any, list[Row]] = {}
     decoding: dict[str, list[list[float]]] = {}  # of a deadline, that decoding takes in a region, by demand
     for stage in sorted(stages, key=("decode", "prefill", "both").index):
-        for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
+        for k in static.skeletons(pool, plain, MOST_ENGINES, setting, ranks):
             if setting.gpus[k.main.gpu or ""].fp16_flops is None:
                 continue  # nobody knows how fast it is
             net = (link.net_gbps or k.main.net_gbps or 0.0) * static.GBIT
@@ -838,14 +840,16 @@ def _engines(
             usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
             rests = decoding.setdefault(k.main.region, [[] for _ in kinds])
             apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
-            key = stage, k.main.gpu, k.tp, usable, apart
+            key = stage, k.main.gpu, k.tp, k.ranks, usable, apart
             if key not in known:
-                found = _costs(p, setting, prompt, k.main.gpu or "", k.tp)
+                found = _costs(p, setting, prompt, k.main.gpu or "", k.tp, k.ranks)
                 if found is None:
                     continue
                 costs, provenance, drafts = found
                 tpot, ttft = provenance.factors(p.latency.safety)
-                kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest, **drafts)
+                kv = continuous.kv_tokens(
+                    work, setting.architecture, usable, k.tp, *limits, shortest, **drafts, ranks=k.ranks
+                )
                 cached, kept = _cached(p, members, kv)
                 kinds = [dataclasses.replace(of, cached=share) for of, share in zip(kinds, cached, strict=True)]
                 kv *= 1 - kept
@@ -855,7 +859,7 @@ def _engines(
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
                 tpots = [continuous.limit(d.workload.slo.tbt_s) for d in members]
-                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots}
+                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots, "ranks": k.ranks}
                 for x in continuous.levels(steps, kinds, p.engine, kv, **more) if kv > 0 else ():
                     if stage == "decode":
                         rows.append(_decoding(p, members, x, moved, steps))
@@ -980,11 +984,11 @@ def _at_waits(
     for omega in sorted(picked):
         row: list[Serves | None] = []
         for i, s in enumerate(x.turn_s):
-            if not able[i] or omega > soft[i] * (1 + hair) or s > most * omega * (1 + hair):
+            if not able[i] or omega > soft[i] * (1 + hair) or x.ranks * s > most * omega * (1 + hair):
                 row.append(None)
                 continue
             late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
-            takes = (*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i])
+            takes = (*x.rows[i], x.ranks * s * s / (2 * omega) + x.mean_turn_s[i])
             row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
         yield tuple(row)
 
