@@ -1202,6 +1202,7 @@ def _pools(data: Instance) -> list[Instance]:
 def _pool(rng: Rng, data: Instance, kind: str) -> None:
     """Machines and strategies of modelled points; engines and how they step."""
     data["gpus"] = static.gpus(rng, int(rng.integers(1, 3)))
+    ranks = _ranks(rng, data["workloads"]) if kind == "engines" and maybe(rng, 0.15) else []
     vram = 2 * max((_weights_gib(w) for w in data["workloads"]), default=1.0) + (2.0 if kind == "engines" else 0.0)
     own = [
         static.machine(rng, f"m{i}", list(data["gpus"]), vram, (0.2, 8)) for i in range(int(rng.integers(1, 4)))
@@ -1209,6 +1210,9 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     for m in own:
         if maybe(rng, 0.3):
             m["region"], m["provider"] = pick(rng, ["here", "there"]), pick(rng, ["one", "one", "two"])
+    for m in own if ranks else ():
+        m["gpu_count"] = pick(rng, [2, 2, 4, 8])
+        m["vram_gib"] = vram * between(rng, 0.4, 3.0) + 2.0 * m["gpu_count"]
     data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
         data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
@@ -1227,6 +1231,8 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
         s["tensor_parallel"] = some(rng, [1, 2, 4])
     if maybe(rng, 0.2):
         s["alpha"] = static.alpha_range(rng)
+    if ranks:
+        s |= {"attention_ranks": ranks, "tensor_parallel": pick(rng, [[1], [1, 2], [2]])}
     data["strategies"] = s
     if kind == "engines":
         _batching(rng, data)
@@ -1242,6 +1248,11 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     if maybe(rng, 0.3):
         data["memory"] = static.memory(rng)
     for w in data["workloads"]:
+        if ranks and maybe(rng):  # not all that is asked must be served
+            w["unserved_usd_per_1000_requests"] = between(rng, 0.05, 20)
+        for rated in (w, *w.get("buckets", ())) if ranks else ():
+            if "requests_per_s" in rated:  # so many machines that what they carry matters
+                rated["requests_per_s"] *= 5.0
         if maybe(rng, 0.7):
             w["slo"] = _slo(rng, modelled=True)
             if kind == "engines":
@@ -1253,6 +1264,16 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
                     w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
 
 
+def _ranks(rng: Rng, workloads: list[Instance]) -> list[int]:
+    """Attention ranks to choose from, of models most of which have experts."""
+    listed = [m["model"] for w in workloads for m in w.get("models", [w])]
+    for shape in {id(a): a for a in listed if isinstance(a, dict)}.values():
+        if maybe(rng, 0.9):
+            shape["moe"] = static.experts(rng, shape["layers"])
+            shape["moe"]["dense_layers"] = pick(rng, [0, 0, shape["moe"]["dense_layers"]])
+    return list(pick(rng, [[2], [2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
+
+
 def _batching(rng: Rng, data: Instance) -> None:
     """Continuous batching."""
     data["serving"] = "continuous"
@@ -1262,11 +1283,14 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["strategies"]["families"].append("high_end")
     if maybe(rng, 0.7):
         data["latency"] = static.steps(rng)
-    if maybe(rng, 0.6):
+    ranks = "attention_ranks" in data["strategies"]
+    if ranks or maybe(rng, 0.6):
         data["engine"] = static.engine_limits(rng)
+    if ranks and maybe(rng, 0.7):  # so few that slots are scarce
+        data["engine"] |= {"max_num_seqs": pick(rng, [2, 4, 8]), "max_num_batched_tokens": pick(rng, [64, 256, 1024])}
     if maybe(rng, 0.4):
         _stages(rng, data)
-    elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]):
+    elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]) and not ranks:
         data["prefix_cache"] = _prefixes(rng, data["workloads"])
     elif "engine" in data and maybe(rng, 0.4):
         shape = pick(rng, [static.architecture(rng), "qwen3-0.6b"])

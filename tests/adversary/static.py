@@ -425,13 +425,7 @@ def architecture(rng: Rng) -> Json:
         found["tied_embeddings"] = maybe(rng)
         found["learned_positions"] = int(rng.integers(0, 4096))
     if maybe(rng, 0.3):
-        experts = int(rng.integers(2, 17))
-        found["moe"] = {
-            "experts": experts, "active": int(rng.integers(1, experts + 1)),
-            "expert_ffn": int(rng.integers(1, 33)) * 64, "shared_experts": int(rng.integers(0, 3)),
-            "shared_ffn": int(rng.integers(0, 17)) * 64,
-            "dense_layers": int(rng.integers(0, found["layers"] + 1)),
-        }  # fmt: skip
+        found["moe"] = experts(rng, found["layers"])
     if maybe(rng, 0.2):
         found["mla"] = {
             "kv_lora_rank": int(rng.integers(1, 9)) * 64, "q_lora_rank": pick(rng, [0, 256, 768]),
@@ -453,6 +447,16 @@ def architecture(rng: Rng) -> Json:
     if "moe" in found and maybe(rng, 0.3):
         found["moe"]["expert_precision"] = "mxfp4"
     return found
+
+
+def experts(rng: Rng, layers: int) -> Json:
+    """Routed experts, in some of the layers or none."""
+    count = int(rng.integers(2, 17))
+    return {
+        "experts": count, "active": int(rng.integers(1, count + 1)), "expert_ffn": int(rng.integers(1, 33)) * 64,
+        "shared_experts": int(rng.integers(0, 3)), "shared_ffn": int(rng.integers(0, 17)) * 64,
+        "dense_layers": int(rng.integers(0, layers + 1)),
+    }  # fmt: skip
 
 
 def gpus(rng: Rng, count: int, scale: float = 1.0) -> Json:

@@ -211,7 +211,7 @@ def test_ranks_hold_experts_that_one_gpu_cannot() -> None:
         "workloads": [{"name": "w", "model": shape, "buckets": [
             {"input_tokens": 100, "output_tokens": 10, "requests_per_s": 1.0},
         ]}],
-        "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 136}, "memory": {"vram_usable": 1.0, "runtime_gib": 0.0},
+        "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 136}, "memory": {"vram_usable": 1.0},
         "strategies": {"tensor_parallel": [1]},
     }  # fmt: skip
     assert fleet.reference(data).best is None  # 2 MiB of experts, on GPUs of 2 MiB
