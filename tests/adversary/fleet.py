@@ -31,15 +31,8 @@ from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
-    "PrefixCache.hits=str": "the same rows in a file: tests/fleet/test_prefix_cache.py",
-    **{
-        f"PrefixCache.routing{s}": "what the plan says of it: tests/fleet/test_prefix_cache.py"
-        for s in ("", "=random", "=first_block", "=session")
-    },
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
-    "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
-    "FleetLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     **dict.fromkeys(
         (
             "Fleet.certify",
@@ -62,7 +55,6 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
-    "Bucket.longest_tokens": "for export",
     **dict.fromkeys(
         (
             "FleetWorkload.requests",
@@ -141,7 +133,11 @@ class Point:
 
 def reference(data: Instance) -> Answer:
     """The best fleet by one program over every point."""
-    p = Fleet.model_validate({k: v for k, v in data.items() if k != FILES})
+    plain = {k: v for k, v in data.items() if k != FILES}
+    cache = plain.get("prefix_cache", {})
+    if isinstance(cache.get("hits"), str):
+        plain["prefix_cache"] = cache | {"hits": json.loads(data[FILES][cache["hits"]])["hits"]}
+    p = Fleet.model_validate(plain)
     sense = "min" if p.objective == "min_cost" else "max"
     best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
     worst = _optimum(p, data, 0.0, generous=False)
@@ -1057,7 +1053,7 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
         if modelled and maybe(rng, 0.25):
             _several(rng, w, architectures)
         if kind == "engines" and maybe(rng, 0.3):
-            w["prefix_hit_share"] = pick(rng, [0.5, round(float(rng.random()), 3)])
+            w["prefix_hit_share"] = pick(rng, [0.5, round(0.999 * float(rng.random()), 3)])
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)
@@ -1077,6 +1073,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
                     b["share"] = math.floor(parts[j] * 1e4) / 1e4
                 else:
                     b["requests_per_s"] = 0.0 if maybe(rng, 0.05) and j else _rate(rng, kind)
+                if "input_tokens" in b and maybe(rng, 0.1):  # of no consequence for the plan
+                    b["longest_tokens"] = b["input_tokens"] + b["output_tokens"] + int(between(rng, 1, 10_000))
                 w["buckets"].append(b)
         low, high = (1e-6, 1e9) if kind == "scales" else (0.05, 20)
         if maybe(rng, 0.25):
@@ -1291,7 +1289,7 @@ def _batching(rng: Rng, data: Instance) -> None:
     if maybe(rng, 0.4):
         _stages(rng, data)
     elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]) and not ranks:
-        data["prefix_cache"] = _prefixes(rng, data["workloads"])
+        data["prefix_cache"] = _prefixes(rng, data)
     elif "engine" in data and maybe(rng, 0.4):
         shape = pick(rng, [static.architecture(rng), "qwen3-0.6b"])
         static.speculates(rng, data["engine"], [shape])
@@ -1300,9 +1298,10 @@ def _batching(rng: Rng, data: Instance) -> None:
             data["engine"]["speculation"][0]["model"] = pick(rng, named)
 
 
-def _prefixes(rng: Rng, workloads: list[Instance]) -> Instance:
-    """Measured hits of prefix caches."""
+def _prefixes(rng: Rng, data: Instance) -> Instance:
+    """Measured hits of prefix caches, inline or in a file."""
     rows: list[Instance] = []
+    workloads = data["workloads"]
     for w in pick(rng, [[None], workloads, workloads[:1]]):
         for n in sorted(some(rng, [1, 2, 4, 16]) or [1]):
             for size in sorted(between(rng, 1, 1e6) for _ in range(int(rng.integers(1, 4)))):
@@ -1315,7 +1314,11 @@ def _prefixes(rng: Rng, workloads: list[Instance]) -> Instance:
     found: Instance = {"hits": rows, "engines": int(rng.integers(1, most + 1))}
     if maybe(rng):
         found["kept"] = round(between(rng, 0.01, 0.99), 4)
-    return found
+    routing = {"routing": pick(rng, ["random", "first_block", "session"])} if maybe(rng) else {}
+    if maybe(rng, 0.3):
+        data.setdefault(FILES, {})["hits.json"] = json.dumps({"hits": rows} | (routing if maybe(rng) else {}))
+        found["hits"] = "hits.json"
+    return found | routing
 
 
 def _stages(rng: Rng, data: Instance) -> None:
@@ -1330,6 +1333,11 @@ def _stages(rng: Rng, data: Instance) -> None:
         data["workloads"] = data["workloads"][:2]
         if "periods" in data and maybe(rng, 0.8):
             data["periods"] = data["periods"][:1]
+    if "prefill" in stages and maybe(rng, 0.3):  # slots and caches for few requests at a time
+        data["engine"] = data.get("engine", {}) | {"max_num_seqs": pick(rng, [1, 2, 4]), "max_num_batched_tokens": 64}
+        each = max(_weights_gib(w) for w in data["workloads"])
+        for m in (m for q in _pools(data) for m in q["machines"]):
+            m["vram_gib"] = m.get("gpu_count", 1) * each * between(rng, 1.05, 2.0)
     data["deployment"] = static.linked(rng, stages, [m for q in _pools(data) for m in q["machines"]])
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
         w.pop("soft", None)

@@ -525,12 +525,24 @@ def alpha_range(rng: Rng) -> Json:
 
 def steps(rng: Rng) -> Json:
     """What says how long engines' steps take."""
-    found: Json = {"model": pick(rng, ["default", "default", "roofline"])}
+    found: Json = {"model": pick(rng, ["default", "default", "roofline"]) if maybe(rng, 0.9) else measured_steps(rng)}
     if maybe(rng):
         found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
-    if found["model"] == "default" and maybe(rng):
+    if found["model"] != "roofline" and maybe(rng):
         found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
     return found
+
+
+def measured_steps(rng: Rng) -> Any:
+    """A fitted model of the catalogue by name or as a document, and coefficients of engines that nobody ships."""
+    own = dict(catalog.engine_model_document("default"))
+    own["targets"] = {
+        name: {**of, "coefficients": {k: v * between(rng, 0.3, 3.0) for k, v in of["coefficients"].items()}}
+        for name, of in own["targets"].items()
+    }
+    name = pick(rng, [n for n in catalog.latency_models() if catalog.latency_model_document(n).get("gpu")])
+    fitted = catalog.latency_model_document(name)
+    return pick(rng, [name, [fitted], [own], [fitted, own]])
 
 
 def engine_limits(rng: Rng) -> Json:
