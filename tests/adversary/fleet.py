@@ -695,6 +695,7 @@ def _modelled(
         listed = calibration in catalog.calibrations()
         text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
         calibration = Calibration.model_validate(text)
+    source = read_source(p, p.latency.model or "default", p.latency.engine)  # once, as it keeps what it resolved
     groups: dict[Any, list[Demand]] = {}
     named: dict[Any, Any] = {}
     for d in demands.values():
@@ -709,13 +710,13 @@ def _modelled(
             () if calibration is None else calibration.coefficients, p.latency.safety,
         )  # fmt: skip
         if p.serving == "continuous":
-            yield from _engines(p, setting, members, key, pool, generous)
+            yield from _engines(p, source, setting, members, key, pool, generous)
             continue
         for batch in sorted(set(p.strategies.batches)):
             for k in static.skeletons(pool, p.strategies, batch, setting):
                 priced = list(_priced(p, k))
                 if priced:
-                    yield from _points(p, setting, k, batch, members, key, priced, slack, generous)
+                    yield from _points(p, source, setting, k, batch, members, key, priced, slack, generous)
 
 
 def _models(w: FleetWorkload) -> tuple[ModelOption, ...]:
@@ -749,7 +750,7 @@ def _priced(p: Fleet, k: Skeleton) -> Iterator[tuple[float, Machines]]:
 
 
 def _points(
-    p: Fleet, setting: Setting, k: Skeleton, batch: int, members: list[Demand], model: Any,
+    p: Fleet, source: Source, setting: Setting, k: Skeleton, batch: int, members: list[Demand], model: Any,
     priced: list[tuple[float, Machines]], slack: float, generous: bool,
 ) -> Iterator[Point]:  # fmt: skip
     """The points of one deployment at one batch: load levels and longest service times.
@@ -761,7 +762,7 @@ def _points(
     for d in members:
         at = dataclasses.replace(setting, input_tokens=d.input_tokens or 1, output_tokens=d.output_tokens or 1)
         if p.latency.model not in (None, "roofline"):
-            at = dataclasses.replace(at, costs=functools.partial(_costs, p, setting, d.input_tokens or 1))
+            at = dataclasses.replace(at, costs=functools.partial(_costs, p, source, setting, d.input_tokens or 1))
         curve = Curve(at, k, batch, slack)
         found = []
         for up_to in (1.0, d.workload.soft.up_to if d.workload.soft is not None else None):
@@ -786,27 +787,23 @@ def _points(
 
 
 def _costs(
-    p: Fleet, setting: Setting, prompt: float, gpu: str, tp: int, ranks: int = 1
+    p: Fleet, source: Source, setting: Setting, prompt: float, gpu: str, tp: int, ranks: int = 1
 ) -> tuple[StepCosts, Provenance, Instance] | None:  # fmt: skip
     """Seconds of an engine's steps, and what its cache knows of drafts; None: the draft model cannot run there."""
     d = deployment(
-        _source(p), setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
+        source, setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
         setting.weights, setting.kv, tp, ranks,  # type: ignore[arg-type]
     )  # fmt: skip
-    costs, provenance = resolve(_source(p), d, prompt)
+    costs, provenance = resolve(source, d, prompt)
     s = next((s for s in p.engine.speculation if s.model in (None, llm_name(setting.architecture))), None)
     if s is None or p.serving != "continuous":
         return costs, provenance, {}
-    drafted = static.speculating(_source(p), d, costs, s, prompt, setting.weights, setting.kv)
+    drafted = static.speculating(source, d, costs, s, prompt, setting.weights, setting.kv)
     return None if drafted is None else (drafted[0], provenance, drafted[1])
 
 
-def _source(p: Fleet) -> Source:
-    return read_source(p, p.latency.model or "default", p.latency.engine)
-
-
 def _engines(
-    p: Fleet, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
+    p: Fleet, source: Source, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
 ) -> Iterator[Point]:
     """Engines on every machine, parallelism and number of attention ranks, at every level, with every wait."""
     kinds = [
@@ -838,7 +835,7 @@ def _engines(
             apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
             key = stage, k.main.gpu, k.tp, k.ranks, usable, apart
             if key not in known:
-                found = _costs(p, setting, prompt, k.main.gpu or "", k.tp, k.ranks)
+                found = _costs(p, source, setting, prompt, k.main.gpu or "", k.tp, k.ranks)
                 if found is None:
                     continue
                 costs, provenance, drafts = found

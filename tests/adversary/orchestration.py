@@ -987,7 +987,8 @@ class _Making:
         if d.chance(0.4):
             found["bursts"] = d.one(("trace", "none")) if d.chance(0.6) else d.magnitude(1, 50)
         if d.chance(0.35):
-            static.speculates(d.rng, found, [OWN_MODEL, "qwen3-0.6b"])
+            windowed = any("window" in m["architecture"] for m in models)  # which these drafts do not have
+            static.speculates(d.rng, found, [] if windowed else [OWN_MODEL, "qwen3-0.6b"])
             named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]
             if named and d.chance(0.5):
                 found["speculation"][0]["model"] = d.one(named)
