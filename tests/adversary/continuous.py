@@ -197,29 +197,36 @@ def crowd_at(quantile: float, fixed_crowd: float, load: float, more: float = 0.0
 
 def kv_tokens(
     work: LayerWork, shape: Architecture, usable_bytes: float, tp: int, pass_tokens: int, seqs: int, request: float,
-    drafts: int = 0, head: float = 0.0, draft: tuple[LayerWork, Architecture] | None = None,
+    drafts: int = 0, head: float = 0.0, draft: tuple[LayerWork, Architecture] | None = None, ranks: int = 1,
 ) -> float:  # fmt: skip
     """Tokens that the cache of an engine holds beside weights and a full pass; 0 or less: there is no room.
 
     Args:
         work, shape: of the model.
-        usable_bytes: of each of `tp` GPUs.
-        tp: GPUs of the engine.
-        pass_tokens: prompt tokens of a pass.
-        seqs: sequences of a pass, each with its logits.
+        usable_bytes: of each GPU.
+        tp: GPUs of an attention rank.
+        pass_tokens: prompt tokens of a rank's pass.
+        seqs: sequences of a rank's pass, each with its logits.
         request: tokens of a request; short ones take most a token, where layers have windows or states.
         drafts: that a sequence has verified in a pass, each with its logits.
         head: share of the model's weights and cache that a draft head has beside.
         draft: the draft model, whose weights and cache are beside.
+        ranks: attention ranks of the engine, whose caches are counted together.
     """
-    logits = (1 + drafts) * seqs * work.logit_bytes_per_sequence
-    room = tp * usable_bytes - held_bytes(work, shape, tp, pass_tokens, 0) - logits
-    room -= head * held_bytes(work, shape, tp, 0, 0)
+    logits = ranks * (1 + drafts) * seqs * work.logit_bytes_per_sequence
+    room = ranks * tp * usable_bytes - _held_by_ranks(work, shape, tp, pass_tokens, ranks) - logits
+    room -= head * _held_by_ranks(work, shape, tp, 0, ranks)
     of_request = (1 + head) * _cache_bytes(work, shape, tp, request)
     if draft is not None:
-        room -= held_bytes(*draft, tp, 0, 0)
+        room -= _held_by_ranks(*draft, tp, 0, ranks)
         of_request += _cache_bytes(*draft, tp, request)
     return float(room / (of_request / request))
+
+
+def _held_by_ranks(work: LayerWork, shape: Architecture, tp: int, pass_tokens: float, ranks: int) -> float:
+    """Weights and a pass of every rank; the routed experts are spread over all of them, and there once."""
+    experts = shape.layers * work.expert_weight_bytes
+    return ranks * (held_bytes(work, shape, tp, pass_tokens, 0) - experts) + experts
 
 
 def _cache_bytes(work: LayerWork, shape: Architecture, tp: int, request: float) -> float:
@@ -241,10 +248,12 @@ class Level:
         turn_s, mean_turn_s: s, and what a request/s adds to Σ λs.
         crowd_s: c, of a running request in a step: the larger of the class's own mean and the mixture's.
         own_s: d, of a request in each of its own decode steps.
+        beside_s: t″, of a step of a class's own prompt at a quantile, what other ranks prefill in it included.
         late_s: F, of the prompts that come while one of the class is prefilled.
         late_token_s: F/((1 − ρ)D), how much longer these make each of its decode steps.
         prompts_var: V, s²: by how much what others' prompts add to a request's decode steps varies, in their mean.
         carries_s: o, by which a step with a prompt is longer than a₀ has it.
+        ranks: D, of data-parallel attention.
     """
 
     step_s: float
@@ -262,11 +271,13 @@ class Level:
     late_token_s: list[float]
     prompts_var: list[float]
     carries_s: float
+    ranks: int = 1
 
 
 def levels(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, loads: Sequence[float] = NINE, *,
     stage: str = "both", moved_s: Sequence[float] = (), tpot: Sequence[tuple[float, float | None]] = (),
+    ranks: int = 1,
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
@@ -280,7 +291,7 @@ def levels(
 
     @cache
     def at(t: float) -> Level | None:
-        return level(c, kinds, limits, kv, t, stage, moved_s)
+        return level(c, kinds, limits, kv, t, stage, moved_s, ranks)
 
     def beyond(t: float, i: int) -> float:
         """m: TPOT over its limit, or slots, cache or tokens over time, whichever is most; above 1 a step is too long.
@@ -322,19 +333,21 @@ def joins_s(c: StepCosts, step_s: float, moved_s: float) -> float:
 
 def level(
     c: StepCosts, kinds: Sequence[Kind], limits: Any, kv: float, t: float, stage: str = "both",
-    moved_s: Sequence[float] = (),
+    moved_s: Sequence[float] = (), ranks: int = 1,
 ) -> Level | None:  # fmt: skip
     """The level of a step time t, or None where its fixed seconds exceed it, or it has nothing to do.
 
     Args:
         c: of the engine.
         kinds: classes of requests.
-        limits: the instance's `engine` section.
-        kv: tokens that the cache holds.
+        limits: the instance's `engine` section, of each rank.
+        kv: tokens that the cache holds, of all ranks.
         t: seconds of a step.
         stage: what the engine does of a request: of one token of output where it only prefills, without a prompt to
             prefill where it only decodes.
         moved_s: seconds that each class's cache is on its way from or to it; it is held meanwhile.
+        ranks: attention ranks that requests are dealt to at random, each with slots, cache and room of its own, all in
+            step.
     """
     if stage == "prefill":
         kinds = [replace(k, output=1.0) for k in kinds]
@@ -355,7 +368,8 @@ def level(
     varies = c.mixed_context_s != c.context_s or (c.experts is not None and c.experts.all_s > 0)
     phi = 1.0 if stage == "prefill" else min(3.0 * carry, 1.0) if varies else 0.0
     lightest = c.decode_request_s + c.context_s * min(k.prompt for k in kinds)
-    crowd = min(float(seqs), max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else float(seqs)
+    most = float(ranks * seqs)
+    crowd = min(most, max(t - c.fixed_s, 0.0) / lightest) if lightest > 0 else most
     a = fixed_s(c, crowd, phi, True)
     if a >= t:
         return None
@@ -364,7 +378,7 @@ def level(
     chunks = [math.ceil(u / chunk) for u in fresh]
     prefill = [prompt_s(c, u, k.prompt - u, chunk, False) for u, k in zip(fresh, kinds, strict=True)]
     decode = [decode_s(c, k.prompt, k.output, phi) for k in kinds]
-    full = [u / room for u in fresh]  # U
+    full = [u / (ranks * room) for u in fresh]  # U
     beyond = [max(m - n, 0.0) for m, n in zip(chunks, full, strict=True)]  # y
     tokens_s = mixture([p + d for p, d in zip(prefill, decode, strict=True)])
     other = None if stage == "prefill" else other_chunks(c, t - a, tokens_s, mixture(full), mixture(beyond))
@@ -383,7 +397,7 @@ def level(
     steps = [m + r for m, r in zip(chunks, decodes, strict=True)]
     own = [d / r if r > 0 else 0.0 for d, r in zip(decode, decodes, strict=True)]
     per_token = [r / (k.output - 1.0) if k.output > 1 else 0.0 for r, k in zip(decodes, kinds, strict=True)]
-    slots = allowed_crowd(float(seqs), rho)
+    slots = ranks * allowed_crowd(float(seqs), rho)
 
     # Token-steps of the cache, and their squares: a prompt counts whole in its chunks, and while its cache is on its
     # way; one that has come waits for the next step.
@@ -400,6 +414,7 @@ def level(
         m * k.prompt**2 + n * h**2 + 2 * c.tokens * h * j + c.tokens**2 * jj
         for m, k, h, (n, j, jj) in zip(whole_steps, kinds, first_held, sums, strict=True)
     ]
+    kv /= ranks  # a rank's, which has so small a part of the requests, too
     typical = mixture(squares) / mixture(held)
     mean = allowed_crowd(kv / typical, rho)
     rows = []
@@ -408,16 +423,16 @@ def level(
         if mean > 0 and k.prompt + k.output + c.drafts <= kv:
             spread = math.sqrt(mean / (1.0 - rho))
             z, sigma = (kv / typical - mean) / spread, typical * spread
-            memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0)
+            memory = t * (held[i] + z * squares[i] / (2.0 * sigma * (1.0 - rho))) / (kv - z * sigma / 2.0) / ranks
         rows.append((
-            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory, fresh[i] * t / (0.9 * room),
-            chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
+            work[i] / rho, steps[i] * t / slots if slots > 0 else math.inf, memory,
+            fresh[i] * t / (0.9 * ranks * room), chunks[i] * t / phi if chunks[i] and varies and phi < 1 else 0.0,
         ))  # fmt: skip
 
     each = [max(w / n, mixture(work) / mixture(steps)) if n else 0.0 for w, n in zip(work, steps, strict=True)]
     if stage == "decode":  # nothing waits for prefill
         none = [0.0] * len(kinds)
-        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s)
+        return Level(t, a0, rows, [], [], chunks, prefill, [], each, own, per_token, none, none, none, carries_s, ranks)
     v = mixture(asks) / mixture(work)
     gamma = min(p / (n * t) for p, n in zip(asks, full, strict=True))
     beside = [a0 + rho * t * max(d / w, 1.0 - v) for d, w in zip(decode, work, strict=True)]
@@ -430,10 +445,11 @@ def level(
         [n * (b + carries_s) + p for n, b, p in zip(full, beside, prefill, strict=True)],
         [n * (a0 + carries_s + rho * t * (1.0 - v) ** 2) + p + (d * rho * v**2 / gamma if v > 0 else 0.0)
          for n, p, d in zip(full, prefill, decode, strict=True)],
-        chunks, prefill, beside, each, own, per_token, late,
+        chunks, prefill, [x + (1.0 - 1.0 / ranks) * b * t for x, b in zip(beside, busy, strict=True)], each, own,
+        per_token, late,
         [f / ((1.0 - rho) * n) if n > 0 else 0.0 for f, n in zip(late, decodes, strict=True)],
         [f * t / (n * (1.0 - b) ** 2) if n > 0 else 0.0 for f, b, n in zip(late, busy, decodes, strict=True)],
-        carries_s,
+        carries_s, ranks,
     )  # fmt: skip
 
 
@@ -469,14 +485,14 @@ def tpot_s(x: Level, i: int, quantile: float | None, seqs: int) -> float:
 
     In the mean a request waits in its decode steps for a₀, its own work and that of the others: ρ of (a₀ + c)/(1 − ρ).
     At a quantile its steps last as those of a crowd whose variance has V/c² beside. Either way it has besides what
-    came while its prompt was prefilled.
+    came while its prompt was prefilled. `seqs`: that run at most, of each rank.
     """
     rho = 1.0 - x.fixed_s / x.step_s
     if quantile is None:
         others = rho * (x.fixed_s + x.crowd_s[i]) / (1.0 - rho)
         return x.steps_per_token[i] * (x.fixed_s + x.own_s[i] + others + x.late_token_s[i])
     crowd = crowd_at(quantile, rho * x.fixed_s / x.crowd_s[i], rho, x.prompts_var[i] / x.crowd_s[i] ** 2)
-    running = min(max(crowd, 1.0), float(seqs))
+    running = min(max(crowd, 1.0), float(x.ranks * seqs))
     return x.steps_per_token[i] * (x.fixed_s + 1.15 * x.crowd_s[i] * running + x.late_token_s[i])
 
 

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from formulations.orchestration.problem import Continuous
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Gpu
+from optmodels.latency.engines.document import EngineModel
+from optmodels.latency.fit.document import LatencyModel
 from optmodels.latency.resolve import Source, deployment, llm_name, resolve, source_of
 from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import Provenance, StepCosts
@@ -47,10 +49,7 @@ LEFT_OUT = {
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Latency.fitted": _FITTED,
-    "Latency.model=LatencyModel": _FITTED,
-    "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     "TraceSpec.generated": _GENERATED,
-    "TraceSpec.columns": "names of a file's columns: the tests of reading",
     **dict.fromkeys(
         ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed",
          *(f"RequestRows.{f}" for f in ("predicted_output_tokens", "prefix_blocks", "prefix_block_tokens"))),
@@ -299,8 +298,15 @@ def _trace(data: Instance, names: list[str]) -> list[Request] | None:
     spec = given["trace"]
     head, *lines = csv.reader(io.StringIO(data[FILES][spec["file"]]))
     skip, found = spec.get("skip_s", 0.0), []
-    for line in lines:
-        row = dict(zip(head, line, strict=True))
+    each = [dict(zip(head, line, strict=True)) for line in lines]
+    if "columns" in spec:  # and counted from the first
+        first = min(float(row["at"]) for row in each)
+        each = [
+            row | {"arrival_s": str((float(row["at"]) - first) / 1e3), "prompt_tokens": row["asked"],
+                   "output_tokens": row["made"]}
+            for row in each
+        ]  # fmt: skip
+    for row in each:
         at = float(row["arrival_s"]) - skip
         if 0 <= at < spec.get("first_s", math.inf):
             model = row.get("model", given.get("model", names[0]))
@@ -437,7 +443,10 @@ def _source(data: Instance) -> Source | None:
     latency = data["latency"]
     if "model" not in latency:
         return None
-    return source_of(latency["model"], latency.get("engine", "vllm"), Path, "latency.model")
+    model = latency["model"]
+    if not isinstance(model, str):
+        model = tuple((EngineModel if "together" in m else LatencyModel).model_validate(m) for m in model)
+    return source_of(model, latency.get("engine", "vllm"), Path, "latency.model")
 
 
 @dataclass(frozen=True)
@@ -1054,7 +1063,8 @@ class _Making:
         if d.chance(0.4):
             found["bursts"] = d.one(("trace", "none")) if d.chance(0.6) else d.magnitude(1, 50)
         if d.chance(0.35):
-            static.speculates(d.rng, found, [OWN_MODEL, "qwen3-0.6b"])
+            windowed = any("window" in m["architecture"] for m in models)  # which these drafts do not have
+            static.speculates(d.rng, found, [] if windowed else [OWN_MODEL, "qwen3-0.6b"])
             named = [m["architecture"] for m in models if isinstance(m["architecture"], str)]
             if named and d.chance(0.5):
                 found["speculation"][0]["model"] = d.one(named)
@@ -1088,9 +1098,11 @@ class _Making:
         d = self.d
         if self.engines or self.kind == "steps":
             steps: dict[str, Any] = {"model": d.one(("default", "default", "roofline"))}
+            if d.chance(0.1):
+                steps["model"] = static.measured_steps(d.rng)
             if d.chance(0.5):
                 steps["engine"] = d.one(("vllm", "sglang", "trtllm"))
-            if steps["model"] == "default" and d.chance(0.5):
+            if steps["model"] != "roofline" and d.chance(0.5):
                 steps["safety"] = d.one((0.5, 0.8, 0.9, 0.95))
             return steps
         if self.on("roofline") or d.chance(0.05):
@@ -1202,7 +1214,12 @@ class _Making:
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
             spec: dict[str, Any] = {"file": "trace.csv"}
-            if d.chance(0.5):
+            if d.chance(0.3):  # with names of its own, the arrivals in milliseconds
+                names = {"arrival_s": "at", "prompt_tokens": "asked", "output_tokens": "made"}
+                of = {names.get(k, k): v for k, v in rows.items()} | {"at": [1e3 * t for t in rows["arrival_s"]]}
+                self.files["trace.csv"] = _csv([list(of), *zip(*of.values(), strict=True)])
+                spec["columns"] = {"arrival_s": "at:ms", "input_tokens": "asked", "output_tokens": "made"}
+            elif d.chance(0.5):
                 spec["skip_s"] = d.number(0, rows["arrival_s"][0] * 0.99)
             if d.chance(0.5):
                 spec["first_s"] = d.number(rows["arrival_s"][0] + 0.01, 2 * span)

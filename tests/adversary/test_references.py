@@ -15,9 +15,10 @@ import yaml
 from scipy.stats import nbinom
 
 from optmodels import catalog
-from optmodels.latency.steps import StepCosts
+from optmodels.catalog.types import Architecture, MoE
+from optmodels.latency.steps import Experts, StepCosts
 from optmodels.latency.work import layer_work
-from tests.adversary import continuous, orchestration, reserved_capacity
+from tests.adversary import continuous, fleet, orchestration, reserved_capacity
 from tests.adversary.harness import Answer
 from tests.adversary.programme import Programme
 
@@ -172,6 +173,93 @@ def test_a_limit_that_no_level_keeps_makes_none() -> None:
     alone = best_levels(KINDS, LIMITS, 1e6, tpot=[(9.0, None), (1e-3, None)])
     assert len(alone) == 1  # that of the other, whose slots become scarcer
     assert alone[0].rows[0][1] == pytest.approx(alone[0].rows[0][0], rel=2e-3)
+
+
+PLAIN = replace(COSTS, prompt_step_s=0.0)  # a₀ is 10 ms, whatever prompts there are
+ONE = [KINDS[0]]  # 300 tokens of prompt: 3.45 ms; 199 decodes at 300, 301, …: 99.301 ms
+
+
+def at_ranks(ranks: int, t: float = 0.02, kv: float = 1e7, c: StepCosts = PLAIN, **more: Any) -> continuous.Level:
+    """At a step of twice a₀: ρ = ½."""
+    limits = SimpleNamespace(**vars(LIMITS) | {k: more.pop(k) for k in [*more] if hasattr(LIMITS, k)})
+    found = continuous.level(c, more.pop("kinds", ONE), limits, kv, t, ranks=ranks, **more)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_ranks_have_slots_cache_and_room_each(ranks: int) -> None:
+    # Of time they have one; of each of their own slots, tokens and cache a rank sees so small a share of the requests.
+    one, several = at_ranks(1, kv=2e4), at_ranks(ranks, kv=ranks * 2e4)
+    assert one.fixed_s == several.fixed_s == 0.01
+    assert one.rows[0][0] == pytest.approx(0.102751 / 0.5)
+    assert one.rows[0][1] == pytest.approx(200 * 0.02 / continuous.allowed_crowd(64.0, 0.5))
+    assert one.rows[0][3] == pytest.approx(300 * 0.02 / (0.9 * (2048 - 64)))
+    assert several.rows[0][:4] == pytest.approx([one.rows[0][0], *(x / ranks for x in one.rows[0][1:4])])
+
+
+def test_a_request_fits_the_cache_of_one_rank() -> None:
+    long = [continuous.Kind(2400.0, 100.0, 0.0, 1.0)]
+    assert at_ranks(1, 0.01002, 4000.0, kinds=long).rows[0][2] < math.inf
+    assert at_ranks(2, 0.01002, 5002.0, kinds=long).rows[0][2] < math.inf
+    assert at_ranks(2, 0.01002, 4998.0, kinds=long).rows[0][2] == math.inf
+
+
+def test_a_prompt_of_one_rank_shares_its_step_with_those_of_others() -> None:
+    one, two = at_ranks(1), at_ranks(2)
+    beside = 0.01 + 0.01 * 99.301 / 102.751
+    assert one.turn_s == pytest.approx([300 / 1984 * beside + 0.00345])
+    assert two.turn_s == pytest.approx([150 / 1984 * beside + 0.00345])
+    prefill = 0.5 * 3.45 / 102.751  # ρ_p
+    assert one.beside_s == pytest.approx([beside])
+    assert two.beside_s == pytest.approx([beside + prefill * 0.02 / 2])
+    first, more = (continuous.ttft_s(x, 0, 0.95, math.inf, 0.0)[0] for x in (one, two))
+    assert more - first == pytest.approx(1.15 * prefill * 0.02 / 2)
+    assert continuous.ttft_s(two, 0, None, 4.0, 0.0) == continuous.ttft_s(one, 0, None, 4.0, 0.0)
+
+
+def test_ranks_run_so_many_times_as_many() -> None:
+    one, two = (at_ranks(n, max_num_seqs=8) for n in (1, 2))  # 20 run in the mean, if they may
+    fewer, more = (continuous.tpot_s(x, 0, 0.95, 8) for x in (one, two))
+    assert more - fewer == pytest.approx(1.15 * 8 * 0.102751 / 200)
+
+
+def test_ranks_touch_experts_together() -> None:
+    experts = replace(PLAIN, experts=Experts(6.4e-3, 8, 1))
+    more: dict[str, Any] = {"c": experts, "stage": "decode", "max_num_seqs": 1}
+    assert at_ranks(1, **more).fixed_s == pytest.approx(0.01 + 0.8e-3)  # one of eight
+    assert at_ranks(2, **more).fixed_s == pytest.approx(0.01 + 1.5e-3)  # 15 of 64
+
+
+def test_ranks_share_experts_and_nothing_else() -> None:
+    shape = Architecture(
+        layers=2, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=128, ffn_matrices=2, vocab=100, max_positions=4096,
+        moe=MoE(experts=4, active=1, expert_ffn=64),
+    )  # fmt: skip
+    # Bytes: experts 2·4·2·64·64·2, all else (2·4·64² + 2·64·4 + 2·100·64)·2; a pass of ten tokens and three logits.
+    experts, rest, one_pass, token = 131_072, 92_160, 10 * 768 + 3 * 400, 512
+    for ranks in (1, 2, 4):
+        found = continuous.kv_tokens(layer_work(shape), shape, 1e6, 1, 10, 3, 100.0, ranks=ranks)
+        assert found == pytest.approx((ranks * (1e6 - rest - one_pass) - experts) / token)
+
+
+def test_ranks_hold_experts_that_one_gpu_cannot() -> None:
+    shape = {
+        "layers": 2, "hidden": 64, "heads": 2, "kv_heads": 2, "head_dim": 32, "ffn": 128, "ffn_matrices": 2,
+        "vocab": 100, "max_positions": 4096, "moe": {"experts": 64, "active": 1, "expert_ffn": 64},
+    }  # fmt: skip
+    machine = {"machine": "m", "gpu": "h100", "gpu_count": 2, "vram_gib": 4 / 1024, "prices": {"on_demand": 3.0}}
+    data: dict[str, Any] = {
+        "formulation": "fleet", "schema": 1, "serving": "continuous", "pool": {"machines": [machine]},
+        "workloads": [{"name": "w", "model": shape, "buckets": [
+            {"input_tokens": 100, "output_tokens": 10, "requests_per_s": 1.0},
+        ]}],
+        "engine": {"max_num_seqs": 8, "max_num_batched_tokens": 136}, "memory": {"vram_usable": 1.0},
+        "strategies": {"tensor_parallel": [1]},
+    }  # fmt: skip
+    assert fleet.reference(data).best is None  # 2 MiB of experts, on GPUs of 2 MiB
+    data["strategies"]["attention_ranks"] = [1, 2]
+    assert fleet.reference(data).worst == pytest.approx(3.0)
 
 
 def test_a_cache_grows_after_the_first_token() -> None:
