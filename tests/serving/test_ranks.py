@@ -88,7 +88,7 @@ def test_what_a_level_of_several_ranks_promises_holds(seed):
     limits = EngineLimits(max_num_seqs=48, max_num_batched_tokens=int(rng.choice([512, 2048, 8192])))
     kv = float(ranks * rng.uniform(18, 30) * (inputs + outputs).max())
     classes = Classes.of(inputs, outputs, weight=weight)
-    step = levels_of_loads([costs], np.array([rng.uniform(0.3, 0.8)]))[:, 1:]
+    step = levels_of_loads([costs], np.array([rng.uniform(0.3, 0.8)]))[:, -1:]
     p = operating_points([costs], np.array([kv]), limits, classes, step, attention_ranks=ranks)
     omega = float(ranks * p.turn_s[0, 0].max() * rng.uniform(0.3, 1.5))
     rows = np.concatenate([p.load[:, 0, 0], p.waiting(np.array([[[omega]]]), most)[0, 0, 0][None]])
