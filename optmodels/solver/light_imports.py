@@ -51,7 +51,7 @@ def _without_notes() -> None:
 
 
 def graphs() -> ModuleType:
-    """scipy.sparse.csgraph, and scipy's linear algebra no sooner than somebody asks it for a Laplacian as an operator."""
+    """scipy.sparse.csgraph, and scipy's linear algebra not before a Laplacian is wanted as an operator."""
     name = "scipy.sparse.linalg"
     if name in sys.modules or "scipy.sparse.csgraph" in sys.modules:
         return import_module("scipy.sparse.csgraph")
