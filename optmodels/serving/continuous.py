@@ -218,8 +218,9 @@ class Classes:
         """Output tokens at a quantile (None: the mean), (W,)."""
         if quantile is None:
             return self.output_tokens.mean(axis=1)
-        at = np.quantile(self.output_tokens, quantile, axis=1, method="inverted_cdf")
-        return np.asarray(at, dtype=float)
+        at = max(math.ceil(quantile * self.output_tokens.shape[1] - 1.0), 0)
+        found: Array = np.sort(self.output_tokens, axis=1)[:, at]
+        return found
 
 
 # ------------------------------------------------------------------------------------------ the work of a request
@@ -388,14 +389,12 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
 
 
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
-    """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow; 0 where there is none."""
-    low = np.zeros(np.broadcast(most, load).shape)
-    high = np.broadcast_to(np.asarray(most, dtype=float), low.shape).copy()
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        fine = crowd_above(most, middle * (1.0 - load), load) <= overflow
-        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
-    return low
+    """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
+    from scipy.special import btdtrib
+
+    found = btdtrib(most, overflow, load)  # N₀/ρ + 1; below 1 or NaN where even N₀ = 0 is too much
+    mean: Array = np.fmax(found - 1.0, 0.0) * load / (1.0 - load)
+    return mean * (1.0 - 1e-9)  # SciPy's own tolerance
 
 
 # ---------------------------------------------------------------------------------------------- operating points
