@@ -160,6 +160,13 @@ class CertificationLine(Document):
     confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
+    bound_stretch: float = Field(
+        ge=1, le=10, description="the bound is of the linear model, uncut, whose limits are so many times as long"
+    )
+    bound_stretch_alone: float | None = Field(
+        default=None, ge=1, le=10,
+        description="the same of fleets without stages apart, if longer: no fleet of either model is better",
+    )  # fmt: skip
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
     promises: list[PromiseLine] = Field(default=[], description="of the plan")

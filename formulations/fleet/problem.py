@@ -1101,7 +1101,8 @@ def _apart(
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):
         if w.soft is not None:
-            expected = "none with prefill and decode apart: a request may be late in either stage"
+            # Paid for once, yet missed in one stage, the other or both: who meets whom would be a decision.
+            expected = "none with prefill and decode apart: a request late in both stages would be paid for twice"
             wrong.add(f"workloads[{i}].soft", w.soft, expected)
 
 

@@ -52,6 +52,7 @@ TRUSTED = {
     "plan.online": DECISION,
     "plan.certification.rounds": "replays with the stated seed: replay the plan; its own round is checked against its"
     " promises",
+    "plan.certification.bound_looser": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.of_round": "as rounds",
     "plan.certification.promises[].seen": "as rounds",

@@ -291,6 +291,8 @@ def _proof(proof: Any) -> list[Any]:
     }[proof.verdict]  # fmt: skip
     gap = "" if proof.gap is None else f", gap {proof.gap:.2g} to the plan"
     lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived anew {number(proof.bound)}{gap}"]
+    if proof.of:
+        lines.append(plain(f"  of the linear model {', and of that '.join(proof.of)}"))
     for a in proof.attempts:
         found = f", a plan of {number(a.objective)}" if a.objective is not None else ""
         said = f"; {a.said}" if a.said else ""
