@@ -919,16 +919,24 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
     rows: list[int] = []
     for start in range(0, n, chunk):
         part = order[start : start + chunk]
-        beaten = np.zeros(len(part), dtype=bool)
-        for lo in range(0, len(kept), 512):
-            beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
-        part = part[~beaten]
-        mine = keys[part]
-        at_most = (mine[:, None, :] <= mine).all(axis=2)
-        fresh = part[~np.triu(at_most, 1).any(axis=0)]
+        for lo in range(0, len(kept), 64):  # the smallest first, which beat most
+            part = part[~_at_most(kept[lo : lo + 64], keys[part]).any(axis=0)]
+        fresh = part[~np.triu(_at_most(keys[part], keys[part]), 1).any(axis=0)]
         rows += fresh.tolist()
         kept = np.concatenate([kept, keys[fresh]])
     return np.array(sorted(rows), dtype=np.intp)
+
+
+def _at_most(a: Array, b: Array, few: int = 16) -> Mask:
+    """Whether a row of `a` is at most one of `b` in every column, (len(a), len(b)): a few columns tell most pairs apart."""
+    step = max(a.shape[1] // few, 1)
+    found: Mask = (a[:, None, ::step] <= b[None, :, ::step]).all(axis=2)
+    i, j = np.nonzero(found)
+    for k in range(1, step):
+        more = (a[:, k::step][i] <= b[:, k::step][j]).all(axis=1)
+        found[i[~more], j[~more]] = False
+        i, j = i[more], j[more]
+    return found
 
 
 def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]:
@@ -982,7 +990,7 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         keys.append(tables.part_s.T)
         same += [p.stage.astype(float), p.exchange.astype(float)]
     besides = np.concatenate(keys, axis=1)
-    matrix = np.concatenate([*(load.T for load in each), besides], axis=1)
+    matrix = np.concatenate([besides, *(load.T for load in each)], axis=1)
     rows = np.flatnonzero(can)
     alike = np.zeros(len(rows), dtype=np.intp)
     if same:
