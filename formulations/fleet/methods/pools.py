@@ -1,12 +1,17 @@
 """Branch and bound on how many deployments a pool has, on few points, to which prices add those that pay.
 
 A fleet has many points, engines of one machine at many levels, and uses few. What the linear relaxation leaves open is
-how many *machines* there are, hardly which of their points: so the tree branches on N_g = Σ_{p ∈ g} n_p, g the points
-of one machine set, model and stage, and on an n_p only where every N_g is whole. Nodes are linear programs on a subset
-S of the points, solved from the last basis. Their row prices y bound the whole model (Lagrange): the points outside S
-add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole* deployment can save at these prices, a
-fractional knapsack. Where that sum matters, those points enter S. So a bound holds for all points, though most of them
-are in no linear program; and prefill and decode points are priced each by itself, at y's split of a demand's price.
+how many *machines* there are, and then how many of them have short steps: so the tree branches on M_c, the deployments
+of one price (a fleet costs a whole combination of prices), where these are whole on N_g = Σ_{p ∈ g} n_p, g the points
+of one machine set, model and stage, and then on U_p, those of g up to p in the order of their steps. No n_p is branched
+on: without p a relaxation takes the next level, which does nearly as well, while U_p ≤ k moves what is split between
+levels; and where every U_p is whole, so is every n_p = U_p − U_{before p}.
+
+Nodes are linear programs on a subset S of the points, solved from the last basis. Their row prices y bound the whole
+model (Lagrange): the points outside S add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole*
+deployment can save at these prices, a fractional knapsack. Where that sum matters, those points enter S. So a bound
+holds for all points, though most of them are in no linear program; and prefill and decode points are priced each by
+itself, at y's split of a demand's price.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from optmodels.solver.session import Session
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-Key = tuple[str, int]  # "M" and a price, "N" and a group, or "S" and a point
+Key = tuple[str, int]  # "M" and a price, "N" and a group, or "U" and a point
 Bounds = dict[Key, tuple[float, float]]
 Node = tuple[float, int, Bounds, Any]  # proved bound, order, bounds, its parent's basis on the S of now or None
 OF_POINTS = ("capacity", "capacities", "small_shares")  # families whose rows are of one point
@@ -122,7 +127,7 @@ class Whole:
 
         Args:
             y: duals of the linking rows.
-            of_count: duals of the sums that each n_p is in, (P,).
+            of_count: duals of the row of sums that each n_p is in, (P,).
             inside: points in S, (P,).
         """
         m = self.model
@@ -201,7 +206,7 @@ class _Few:
         at[self.columns] = np.arange(n)
         self.n = at[whole.model.n.columns[chosen]]  # of the deployments of the chosen
         C, T = len(chosen), len(whole.prices)
-        self.S, self.N, self.M = np.split(n + np.arange(C + G + T), [C, C + G])
+        self.U, self.N, self.M = np.split(n + np.arange(C + G + T), [C, C + G])
         e = np.flatnonzero(whole.within & self.inside[whole.model.x.labels[2]])  # x ≤ n that a relaxation needed
         x, count = at[whole.model.x.columns[e]], at[whole.model.n.columns[whole.model.x.labels[2][e]]]
         k = np.arange(len(e))
@@ -235,21 +240,25 @@ class _Few:
         self.changed: Index = np.zeros(0, dtype=np.intp)
 
     def _sums(self, n: int) -> list[sp.csr_array]:
-        """Rows n_p + S_before = S_p in the order of rank, S_last = N_g and Σ N_g = M: on n columns, and on S, N, M."""
+        """Rows n_p + U_before = U_p in the order of rank, U_last = N_g and Σ N_g = M_c: on n columns, and on U, N, M."""
         whole, C, G, T = self.whole, len(self.chosen), len(self.whole.groups), len(self.whole.prices)
         self.order = np.argsort(whole.rank[self.chosen])
         group = whole.group[self.chosen[self.order]]
         ends = np.append(group[1:] != group[:-1], True)[:C]
-        i, S, again = np.arange(C), self.S[self.order] - n, np.flatnonzero(~ends)
+        i, U, again = np.arange(C), self.U[self.order] - n, np.flatnonzero(~ends)
         chain = sp.csr_array((np.ones(C), (i, self.n[self.order])), shape=(C + G + T, n))
         row = [i, again + 1, C + group[ends], C + np.arange(G), C + G + whole.of_price, C + G + np.arange(T)]
-        column = [S, S[again], S[ends], C + np.arange(G), C + np.arange(G), C + G + np.arange(T)]
+        column = [U, U[again], U[ends], C + np.arange(G), C + np.arange(G), C + G + np.arange(T)]
         value = [-np.ones(C), np.ones(len(again)), np.ones(ends.sum()), -np.ones(G), np.ones(G), -np.ones(T)]
         joined = np.concatenate(value), (np.concatenate(row), np.concatenate(column))
         return [chain, sp.csr_array(joined, shape=(C + G + T, C + G + T))]
 
     def _of_count(self, duals: Array) -> Array:
-        """Duals, of the rows of sums, of each n_p: of the next chosen point's row, or the one of N_g behind the last."""
+        """Duals of the row of sums that each n_p is in, (P,): of the next one in S, or behind the last that of N_g.
+
+        Args:
+            duals: of the rows of `_sums`.
+        """
         whole, C = self.whole, len(self.chosen)
         chosen = self.chosen[self.order]
         at = np.searchsorted(whole.rank[chosen], whole.rank)
@@ -258,9 +267,9 @@ class _Few:
     def solve(self, bounds: Bounds) -> bool:
         """Run under a node's bounds of n and N; whether it was solved to its end."""
         self.lower, self.upper = self.part.lower.copy(), self.part.upper.copy()
-        place = dict(zip(self.chosen.tolist(), self.S.tolist(), strict=True))
+        place = dict(zip(self.chosen.tolist(), self.U.tolist(), strict=True))
         for (kind, k), (low, high) in bounds.items():
-            j = place[k] if kind == "S" else int((self.N if kind == "N" else self.M)[k])
+            j = place[k] if kind == "U" else int((self.N if kind == "N" else self.M)[k])
             self.lower[j], self.upper[j] = low, high
         now = np.flatnonzero((self.lower != self.part.lower) | (self.upper != self.part.upper))
         touched = np.union1d(now, self.changed)
@@ -276,7 +285,7 @@ class _Few:
     def bound(self) -> tuple[float, Array]:
         """Proved for all points under the node's bounds, whatever the tolerances; and reduced costs outside S."""
         y = self.session.row_duals()
-        L, sums = len(self.whole.linking), len(self.S) + len(self.N) + len(self.M)
+        L, sums = len(self.whole.linking), len(self.U) + len(self.N) + len(self.M)
         y = np.where(((y > 0) & np.isinf(self.part.row_lower)) | ((y < 0) & np.isinf(self.part.row_upper)), 0.0, y)
         inside = least_value(self.part, self.part.costs[0], y, lower=self.lower, upper=self.upper)
         less, reduced = self.whole.outside(y[:L], self._of_count(y[-sums:]), self.inside)
@@ -293,15 +302,15 @@ class _Few:
         return x
 
     def branch(self) -> tuple[Key, float, float, float] | None:
-        """What to branch on, its value and bounds: the dearest fraction of M, else N, else S; None if whole."""
+        """What to branch on, its value and bounds: the dearest fraction of M, else N, else U; None if whole."""
         whole = self.whole
         usd = whole.prices, whole.price, whole.price[whole.group[self.chosen]]
-        for kind, columns, weight in zip("MNS", (self.M, self.N, self.S), map(np.sqrt, usd), strict=True):
+        for kind, columns, weight in zip("MNU", (self.M, self.N, self.U), map(np.sqrt, usd), strict=True):
             amount = self.value[columns]
             off = np.abs(amount - np.round(amount))
             if off.max(initial=0.0) > WHOLE:
                 k = int(np.where(off > WHOLE, off * weight, -1.0).argmax())
-                key = (kind, int(self.chosen[k]) if kind == "S" else k)
+                key = (kind, int(self.chosen[k]) if kind == "U" else k)
                 return key, float(amount[k]), float(self.lower[columns[k]]), float(self.upper[columns[k]])
         return None
 
@@ -316,7 +325,7 @@ class Tree:
         self.usd = math.inf
         self.heap: list[Node] = []
         self.suggested: list[Bounds] = []  # where a dive may find a fleet
-        self.tie = count(0, -1)
+        self.tie = count(0, -1)  # of equal bounds the last, which is deeper: many fleets cost the same
         self.closed = math.inf  # least bound of what is not searched any further
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
@@ -353,7 +362,7 @@ class Tree:
 
     def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
         """A linear program on these points, those of the best point, and what open nodes branched on."""
-        own = [k for node in self.heap for kind, k in node[2] if kind == "S"]
+        own = [k for node in self.heap for kind, k in node[2] if kind == "U"]
         best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)
         chosen = np.unique(np.concatenate([wanted, np.flatnonzero(ever), best, own])).astype(np.intp)
         self.seen = max(self.seen, len(chosen))
@@ -424,7 +433,7 @@ class Tree:
             if (at is None or cheapest >= self.target()) and low < self.target():
                 if len(entering):  # only points outside keep this node open
                     worst = entering[np.argsort((reduced * whole.most)[entering], kind="stable")][:MORE]
-                    fixed = [k for kind, k in bounds if kind == "S"]
+                    fixed = [k for kind, k in bounds if kind == "U"]
                     stay = few.chosen if bounds is again else few.chosen[few.near()]  # else they come and go for ever
                     few, again = self.few(np.concatenate([worst, fixed, stay]), few.ever), bounds
                     node = (low, next(self.tie), bounds, None)
