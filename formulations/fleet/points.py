@@ -928,9 +928,12 @@ def nondominated(keys: Array, chunk: int = 256) -> Index:
 
 
 def _at_most(a: Array, b: Array, few: int = 16) -> Mask:
-    """Whether a row of `a` is at most one of `b` in every column, (len(a), len(b)): a few columns tell most pairs apart."""
+    """Whether a row of `a` is at most one of `b` in every column, (len(a), len(b)).
+
+    Some `few` columns tell most pairs apart; as many more at a time are looked at for the pairs that are left.
+    """
     step = max(a.shape[1] // few, 1)
-    found: Mask = (a[:, None, ::step] <= b[None, :, ::step]).all(axis=2)
+    found: Mask = np.all(a[:, None, ::step] <= b[None, :, ::step], axis=2)
     i, j = np.nonzero(found)
     for k in range(1, step):
         more = (a[:, k::step][i] <= b[:, k::step][j]).all(axis=1)

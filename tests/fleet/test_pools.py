@@ -91,7 +91,8 @@ def test_a_bound_under_bounds_of_sums_holds_for_points_that_no_program_has():
         for i, key in enumerate(keys):
             rows[i, model.n.columns] = sums[key]
         limited = replace(
-            compiled, A=sp.csc_array(sp.vstack([compiled.A, rows])), row_names=[*compiled.row_names, *["sum"] * len(keys)],
+            compiled, A=sp.csc_array(sp.vstack([compiled.A, rows])),
+            row_names=[*compiled.row_names, *["sum"] * len(keys)],
             row_lower=np.append(compiled.row_lower, [bounds[key][0] for key in keys]),
             row_upper=np.append(compiled.row_upper, [bounds[key][1] for key in keys]),
         )  # fmt: skip

@@ -240,7 +240,7 @@ class _Few:
         self.changed: Index = np.zeros(0, dtype=np.intp)
 
     def _sums(self, n: int) -> list[sp.csr_array]:
-        """Rows n_p + U_before = U_p in the order of rank, U_last = N_g and Σ N_g = M_c: on n columns, and on U, N, M."""
+        """Rows n_p + U_before = U_p in the order of rank, U_last = N_g, Σ N_g = M_c: of n columns, and of U, N, M."""
         whole, C, G, T = self.whole, len(self.chosen), len(self.whole.groups), len(self.whole.prices)
         self.order = np.argsort(whole.rank[self.chosen])
         group = whole.group[self.chosen[self.order]]
