@@ -916,29 +916,30 @@ def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:
 # ------------------------------------------------------------------------------------------------------- pruning
 
 
-def nondominated(keys: Array, chunk: int = 256) -> Index:
+def nondominated(keys: Array, chunk: int = 256, block: int = 64) -> Index:
     """Rows that no other row is at most in every column (of equal rows the first); shape (n, K), inf allowed.
 
-    It is quickest where the first columns tell most rows apart.
-
     Sorted by the sum over columns (infinities last), a row can only be dominated by an earlier one, and by a kept
-    one if by any, because domination is transitive.
+    one if by any, because domination is transitive. The smallest kept ones, a `block`, come first: they beat most.
     """
     n = len(keys)
     if n <= 1:
         return np.arange(n)
     finite = np.where(np.isfinite(keys), keys, 0.0)
     order = np.lexsort((np.arange(n), finite.sum(axis=1), (~np.isfinite(keys)).sum(axis=1)))
+    apart = max(keys.shape[1] // 16, 1)  # columns far apart tell more rows from each other than neighbours
+    keys = np.concatenate([keys[:, k::apart] for k in range(apart)], axis=1)
     kept = order[:0]
     for start in range(0, n, chunk):
         part = order[start : start + chunk]
-        part = part[~_at_most(keys[kept], keys[part]).any(axis=0)]
+        for lo in range(0, len(kept), block):
+            part = part[~_at_most(keys[kept[lo : lo + block]], keys[part]).any(axis=0)]
         fresh = ~np.triu(_at_most(keys[part], keys[part]), 1).any(axis=0)
         kept = np.concatenate([kept, part[fresh]])
     return np.sort(kept)
 
 
-def _at_most(one: Array, other: Array) -> npt.NDArray[np.bool_]:
+def _at_most(one: Array, other: Array) -> Mask:
     """Whether a row is at most another in every column, (n, m): all pairs, and once few are left these alone."""
     found, k = np.ones((len(one), len(other)), dtype=bool), 0
     while k < one.shape[1] and np.count_nonzero(found) > found.size / 32:
@@ -1000,7 +1001,7 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         keys.append(tables.part_s.T)
         same += [p.stage.astype(float), p.exchange.astype(float)]
     besides = np.concatenate(keys, axis=1)
-    matrix = np.concatenate([besides, *(load.T for load in reversed(each))], axis=1)
+    matrix = np.concatenate([besides, *(load.T for load in each)], axis=1)
     rows = np.flatnonzero(can)
     alike = np.zeros(len(rows), dtype=np.intp)
     if same:
