@@ -37,6 +37,7 @@ class Question:
         engine: whose step latencies are planned with.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
+        attention_ranks: of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation.
     """
 
@@ -61,6 +62,7 @@ class Question:
     engine: str = "vllm"
     longest: int | None = None
     apart: bool = False
+    attention_ranks: Sequence[int] = (1,)
     certify: bool = False
 
 
@@ -73,7 +75,7 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine", "deployment": "--apart",
+    "latency.engine": "--engine", "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
 
@@ -100,6 +102,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     }  # fmt: skip
     if q.quota:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
+    if tuple(q.attention_ranks) != (1,):
+        found["strategies"]["attention_ranks"] = list(q.attention_ranks)
     if q.apart:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
     if q.certify:

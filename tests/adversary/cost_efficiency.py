@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,10 +33,7 @@ LEFT_OUT = {
     "CostEfficiency.title": "for people",
     "CostEfficiency.name": "for people",
     "PoolChoice.price_source": "for people",
-    "Latency.operating_points=str": "a table beside the instance: the same rows, read by the tests of loading",
     "Calibration.model": "provenance",
-    "Latency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
-    "Latency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Machine", "Architecture") for key in ("note",)},
     **{f"{kind}.{key}": "for people" for kind in ("Gpu", "Architecture", "Calibration") for key in ("title", "source")},
     "Calibration.date": "for people",
@@ -55,6 +55,18 @@ def reference(data: Instance) -> Answer:
     best = _optimum(data, static.PLAN_TOLERANCE)
     worst = _optimum(data, -static.SURE)
     return Answer(best, worst, "max", relative=1e-6, absolute=1e-12)
+
+
+def _read(data: Instance) -> CostEfficiency:
+    """The instance, with the rows of a table beside it."""
+    plain = {k: v for k, v in data.items() if k != FILES}
+    latency = plain.get("latency", {})
+    if isinstance(name := latency.get("operating_points"), str):
+        table = csv.DictReader(io.StringIO(data[FILES][name]))
+        words = ("name", "family", "main", "ao")
+        rows = [{k: v if k in words else json.loads(v) for k, v in r.items() if v} for r in table]
+        plain["latency"] = latency | {"operating_points": rows}
+    return CostEfficiency.model_validate(plain)
 
 
 def _setting(p: CostEfficiency, data: Instance) -> Setting:
@@ -89,7 +101,7 @@ def _costs_of(p: CostEfficiency, architecture: Architecture, gpus: dict[str, Gpu
 
 def _optimum(data: Instance, slack: float) -> float | None:
     """Tokens per USD of the best deployment, limits loosened by the share `slack`; None: none keeps them."""
-    p = CostEfficiency.model_validate({k: v for k, v in data.items() if k != FILES})
+    p = _read(data)
     found = [
         3600 * (p.slo.tps if p.objective == "capped" else tokens / e2e) / usd
         for usd, e2e, tokens in _plans(p, data, slack)
@@ -303,7 +315,13 @@ def generate(rng: Rng) -> Instance:
         data["markets"] = {"main": some(rng, static.MARKETS), "ao": some(rng, static.MARKETS)}
     data["strategies"] = _strategies(rng, batch)
     if kind == "measured":
-        data["latency"] = {"operating_points": _measured(rng, data, batch)}
+        rows = _measured(rng, data, batch)
+        data["latency"] = {"operating_points": rows}
+        if maybe(rng, 0.3):
+            head = list(dict.fromkeys(k for r in rows for k in r))
+            lines = [head, *([str(r.get(k, "")) for k in head] for r in rows)]
+            data[FILES] = {"points.csv": "".join(",".join(line) + "\n" for line in lines)}
+            data["latency"] = {"operating_points": "points.csv"}
     elif maybe(rng) and kind != "engines":
         data["latency"] = _latency(rng, data)
     if maybe(rng):
@@ -428,7 +446,7 @@ def _measured(rng: Rng, data: Instance, batch: int) -> list[Instance]:
 
 def _limits(rng: Rng, data: Instance, kind: str) -> None:
     """SLO and budget near what deployments of the instance reach; exactly there on the edge."""
-    p = CostEfficiency.model_validate({k: v for k, v in data.items() if k != FILES})
+    p = _read(data)
     w = p.workload
     tokens = w.batch * (w.input_tokens + w.output_tokens)
     seen: list[tuple[float, float, float, float]] = []

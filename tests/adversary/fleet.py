@@ -31,15 +31,8 @@ from tests.adversary.programme import Programme, Solution
 from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe, pick, some
 
 LEFT_OUT = {
-    "PrefixCache.hits=str": "the same rows in a file: tests/fleet/test_prefix_cache.py",
-    **{
-        f"PrefixCache.routing{s}": "what the plan says of it: tests/fleet/test_prefix_cache.py"
-        for s in ("", "=random", "=first_block", "=session")
-    },
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
-    "FleetLatency.model=LatencyModel": "a model fitted to measurements: tests/latency judges what becomes of it",
-    "FleetLatency.model=EngineModel": "the coefficients themselves: what ``default`` reads",
     **dict.fromkeys(
         (
             "Fleet.certify",
@@ -62,7 +55,6 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
-    "Bucket.longest_tokens": "for export",
     **dict.fromkeys(
         (
             "FleetWorkload.requests",
@@ -141,7 +133,11 @@ class Point:
 
 def reference(data: Instance) -> Answer:
     """The best fleet by one program over every point."""
-    p = Fleet.model_validate({k: v for k, v in data.items() if k != FILES})
+    plain = {k: v for k, v in data.items() if k != FILES}
+    cache = plain.get("prefix_cache", {})
+    if isinstance(cache.get("hits"), str):
+        plain["prefix_cache"] = cache | {"hits": json.loads(data[FILES][cache["hits"]])["hits"]}
+    p = Fleet.model_validate(plain)
     sense = "min" if p.objective == "min_cost" else "max"
     best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
     worst = _optimum(p, data, 0.0, generous=False)
@@ -699,6 +695,7 @@ def _modelled(
         listed = calibration in catalog.calibrations()
         text = catalog.calibration_document(calibration) if listed else yaml.safe_load(data[FILES][calibration])
         calibration = Calibration.model_validate(text)
+    source = read_source(p, p.latency.model or "default", p.latency.engine)  # once, as it keeps what it resolved
     groups: dict[Any, list[Demand]] = {}
     named: dict[Any, Any] = {}
     for d in demands.values():
@@ -713,13 +710,13 @@ def _modelled(
             () if calibration is None else calibration.coefficients, p.latency.safety,
         )  # fmt: skip
         if p.serving == "continuous":
-            yield from _engines(p, setting, members, key, pool, generous)
+            yield from _engines(p, source, setting, members, key, pool, generous)
             continue
         for batch in sorted(set(p.strategies.batches)):
             for k in static.skeletons(pool, p.strategies, batch, setting):
                 priced = list(_priced(p, k))
                 if priced:
-                    yield from _points(p, setting, k, batch, members, key, priced, slack, generous)
+                    yield from _points(p, source, setting, k, batch, members, key, priced, slack, generous)
 
 
 def _models(w: FleetWorkload) -> tuple[ModelOption, ...]:
@@ -753,7 +750,7 @@ def _priced(p: Fleet, k: Skeleton) -> Iterator[tuple[float, Machines]]:
 
 
 def _points(
-    p: Fleet, setting: Setting, k: Skeleton, batch: int, members: list[Demand], model: Any,
+    p: Fleet, source: Source, setting: Setting, k: Skeleton, batch: int, members: list[Demand], model: Any,
     priced: list[tuple[float, Machines]], slack: float, generous: bool,
 ) -> Iterator[Point]:  # fmt: skip
     """The points of one deployment at one batch: load levels and longest service times.
@@ -765,7 +762,7 @@ def _points(
     for d in members:
         at = dataclasses.replace(setting, input_tokens=d.input_tokens or 1, output_tokens=d.output_tokens or 1)
         if p.latency.model not in (None, "roofline"):
-            at = dataclasses.replace(at, costs=functools.partial(_costs, p, setting, d.input_tokens or 1))
+            at = dataclasses.replace(at, costs=functools.partial(_costs, p, source, setting, d.input_tokens or 1))
         curve = Curve(at, k, batch, slack)
         found = []
         for up_to in (1.0, d.workload.soft.up_to if d.workload.soft is not None else None):
@@ -790,29 +787,25 @@ def _points(
 
 
 def _costs(
-    p: Fleet, setting: Setting, prompt: float, gpu: str, tp: int
+    p: Fleet, source: Source, setting: Setting, prompt: float, gpu: str, tp: int, ranks: int = 1
 ) -> tuple[StepCosts, Provenance, Instance] | None:  # fmt: skip
     """Seconds of an engine's steps, and what its cache knows of drafts; None: the draft model cannot run there."""
     d = deployment(
-        _source(p), setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
-        setting.weights, setting.kv, tp,  # type: ignore[arg-type]
+        source, setting.architecture, llm_name(setting.architecture), setting.gpus[gpu], gpu,
+        setting.weights, setting.kv, tp, ranks,  # type: ignore[arg-type]
     )  # fmt: skip
-    costs, provenance = resolve(_source(p), d, prompt)
+    costs, provenance = resolve(source, d, prompt)
     s = next((s for s in p.engine.speculation if s.model in (None, llm_name(setting.architecture))), None)
     if s is None or p.serving != "continuous":
         return costs, provenance, {}
-    drafted = static.speculating(_source(p), d, costs, s, prompt, setting.weights, setting.kv)
+    drafted = static.speculating(source, d, costs, s, prompt, setting.weights, setting.kv)
     return None if drafted is None else (drafted[0], provenance, drafted[1])
 
 
-def _source(p: Fleet) -> Source:
-    return read_source(p, p.latency.model or "default", p.latency.engine)
-
-
 def _engines(
-    p: Fleet, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
+    p: Fleet, source: Source, setting: Setting, members: list[Demand], model: Any, pool: list[Machine], generous: bool
 ) -> Iterator[Point]:
-    """Engines on every machine and parallelism, at every level, with every wait."""
+    """Engines on every machine, parallelism and number of attention ranks, at every level, with every wait."""
     kinds = [
         Kind(d.input_tokens or 1, d.output_tokens or 1, d.workload.prefix_hit_share, max(d.rates)) for d in members
     ]
@@ -826,10 +819,12 @@ def _engines(
     ]  # of a prompt's cache, on one GPU
     limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
     link, stages = p.deployment.link, p.deployment.stages
+    # Without experts to spread, ranks are engines of their own.
+    ranks = p.strategies.attention_ranks if work.expert_weight_bytes else (1,)
     known: dict[Any, list[Row]] = {}
     decoding: dict[str, list[list[float]]] = {}  # of a deadline, that decoding takes in a region, by demand
     for stage in sorted(stages, key=("decode", "prefill", "both").index):
-        for k in static.skeletons(pool, plain, MOST_ENGINES, setting):
+        for k in static.skeletons(pool, plain, MOST_ENGINES, setting, ranks):
             if setting.gpus[k.main.gpu or ""].fp16_flops is None:
                 continue  # nobody knows how fast it is
             net = (link.net_gbps or k.main.net_gbps or 0.0) * static.GBIT
@@ -838,14 +833,16 @@ def _engines(
             usable = (p.memory.vram_usable * k.main.vram_gib / k.main.gpu_count - p.memory.runtime_gib) * static.GIB
             rests = decoding.setdefault(k.main.region, [[] for _ in kinds])
             apart = (net, k.main.region if stage == "prefill" else "") if stage != "both" else ()
-            key = stage, k.main.gpu, k.tp, usable, apart
+            key = stage, k.main.gpu, k.tp, k.ranks, usable, apart
             if key not in known:
-                found = _costs(p, setting, prompt, k.main.gpu or "", k.tp)
+                found = _costs(p, source, setting, prompt, k.main.gpu or "", k.tp, k.ranks)
                 if found is None:
                     continue
                 costs, provenance, drafts = found
                 tpot, ttft = provenance.factors(p.latency.safety)
-                kv = continuous.kv_tokens(work, setting.architecture, usable, k.tp, *limits, shortest, **drafts)
+                kv = continuous.kv_tokens(
+                    work, setting.architecture, usable, k.tp, *limits, shortest, **drafts, ranks=k.ranks
+                )
                 cached, kept = _cached(p, members, kv)
                 kinds = [dataclasses.replace(of, cached=share) for of, share in zip(kinds, cached, strict=True)]
                 kv *= 1 - kept
@@ -855,7 +852,7 @@ def _engines(
                     moved = [s + link.latency_s for s in moved]
                 rows: list[Row] = []
                 tpots = [continuous.limit(d.workload.slo.tbt_s) for d in members]
-                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots}
+                more: Instance = {"stage": stage, "moved_s": moved, "tpot": tpots, "ranks": k.ranks}
                 for x in continuous.levels(steps, kinds, p.engine, kv, **more) if kv > 0 else ():
                     if stage == "decode":
                         rows.append(_decoding(p, members, x, moved, steps))
@@ -918,7 +915,7 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], c
         (each_s, each_at), (whole_s, whole_at) = map(
             continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
         )
-        joins = continuous.joins_s(costs, x, moved_s[i])
+        joins = continuous.joins_s(costs, x.step_s, moved_s[i])
         each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
         whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
         kept = each <= each_s * (1 + continuous.HAIR) and whole <= whole_s
@@ -980,11 +977,11 @@ def _at_waits(
     for omega in sorted(picked):
         row: list[Serves | None] = []
         for i, s in enumerate(x.turn_s):
-            if not able[i] or omega > soft[i] * (1 + hair) or s > most * omega * (1 + hair):
+            if not able[i] or omega > soft[i] * (1 + hair) or x.ranks * s > most * omega * (1 + hair):
                 row.append(None)
                 continue
             late = omega > allowed[i] * (1 + hair) or missed[i] > 1 + hair
-            takes = (*x.rows[i], s * s / (2 * omega) + x.mean_turn_s[i])
+            takes = (*x.rows[i], x.ranks * s * s / (2 * omega) + x.mean_turn_s[i])
             row.append(Serves(members[i].name, takes, late, parts[i][0] + parts[i][1] * omega if sends else 0.0))
         yield tuple(row)
 
@@ -1053,7 +1050,7 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
         if modelled and maybe(rng, 0.25):
             _several(rng, w, architectures)
         if kind == "engines" and maybe(rng, 0.3):
-            w["prefix_hit_share"] = pick(rng, [0.5, round(float(rng.random()), 3)])
+            w["prefix_hit_share"] = pick(rng, [0.5, round(0.999 * float(rng.random()), 3)])
         shared = maybe(rng, 0.3)
         if shared:
             w["requests_per_s"] = _rate(rng, kind)
@@ -1073,6 +1070,8 @@ def _workloads(rng: Rng, data: Instance, kind: str) -> None:
                     b["share"] = math.floor(parts[j] * 1e4) / 1e4
                 else:
                     b["requests_per_s"] = 0.0 if maybe(rng, 0.05) and j else _rate(rng, kind)
+                if "input_tokens" in b and maybe(rng, 0.1):  # of no consequence for the plan
+                    b["longest_tokens"] = b["input_tokens"] + b["output_tokens"] + int(between(rng, 1, 10_000))
                 w["buckets"].append(b)
         low, high = (1e-6, 1e9) if kind == "scales" else (0.05, 20)
         if maybe(rng, 0.25):
@@ -1198,6 +1197,7 @@ def _pools(data: Instance) -> list[Instance]:
 def _pool(rng: Rng, data: Instance, kind: str) -> None:
     """Machines and strategies of modelled points; engines and how they step."""
     data["gpus"] = static.gpus(rng, int(rng.integers(1, 3)))
+    ranks = _ranks(rng, data["workloads"]) if kind == "engines" and maybe(rng, 0.15) else []
     vram = 2 * max((_weights_gib(w) for w in data["workloads"]), default=1.0) + (2.0 if kind == "engines" else 0.0)
     own = [
         static.machine(rng, f"m{i}", list(data["gpus"]), vram, (0.2, 8)) for i in range(int(rng.integers(1, 4)))
@@ -1205,6 +1205,9 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     for m in own:
         if maybe(rng, 0.3):
             m["region"], m["provider"] = pick(rng, ["here", "there"]), pick(rng, ["one", "one", "two"])
+    for m in own if ranks else ():
+        m["gpu_count"] = pick(rng, [2, 2, 4, 8])
+        m["vram_gib"] = vram * between(rng, 0.4, 3.0) + 2.0 * m["gpu_count"]
     data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
         data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
@@ -1223,6 +1226,8 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
         s["tensor_parallel"] = some(rng, [1, 2, 4])
     if maybe(rng, 0.2):
         s["alpha"] = static.alpha_range(rng)
+    if ranks:
+        s |= {"attention_ranks": ranks, "tensor_parallel": pick(rng, [[1], [1, 2], [2]])}
     data["strategies"] = s
     if kind == "engines":
         _batching(rng, data)
@@ -1238,6 +1243,11 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
     if maybe(rng, 0.3):
         data["memory"] = static.memory(rng)
     for w in data["workloads"]:
+        if ranks and maybe(rng):  # not all that is asked must be served
+            w["unserved_usd_per_1000_requests"] = between(rng, 0.05, 20)
+        for rated in (w, *w.get("buckets", ())) if ranks else ():
+            if "requests_per_s" in rated:  # so many machines that what they carry matters
+                rated["requests_per_s"] *= 5.0
         if maybe(rng, 0.7):
             w["slo"] = _slo(rng, modelled=True)
             if kind == "engines":
@@ -1249,6 +1259,16 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
                     w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
 
 
+def _ranks(rng: Rng, workloads: list[Instance]) -> list[int]:
+    """Attention ranks to choose from, of models most of which have experts."""
+    listed = [m["model"] for w in workloads for m in w.get("models", [w])]
+    for shape in {id(a): a for a in listed if isinstance(a, dict)}.values():
+        if maybe(rng, 0.9):
+            shape["moe"] = static.experts(rng, shape["layers"])
+            shape["moe"]["dense_layers"] = pick(rng, [0, 0, shape["moe"]["dense_layers"]])
+    return list(pick(rng, [[2], [2], [4, 2], [2, 1], [1, 4], [1, 2, 8]]))
+
+
 def _batching(rng: Rng, data: Instance) -> None:
     """Continuous batching."""
     data["serving"] = "continuous"
@@ -1258,12 +1278,15 @@ def _batching(rng: Rng, data: Instance) -> None:
         data["strategies"]["families"].append("high_end")
     if maybe(rng, 0.7):
         data["latency"] = static.steps(rng)
-    if maybe(rng, 0.6):
+    ranks = "attention_ranks" in data["strategies"]
+    if ranks or maybe(rng, 0.6):
         data["engine"] = static.engine_limits(rng)
+    if ranks and maybe(rng, 0.7):  # so few that slots are scarce
+        data["engine"] |= {"max_num_seqs": pick(rng, [2, 4, 8]), "max_num_batched_tokens": pick(rng, [64, 256, 1024])}
     if maybe(rng, 0.4):
         _stages(rng, data)
-    elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]):
-        data["prefix_cache"] = _prefixes(rng, data["workloads"])
+    elif maybe(rng, 0.3) and not any("models" in w for w in data["workloads"]) and not ranks:
+        data["prefix_cache"] = _prefixes(rng, data)
     elif "engine" in data and maybe(rng, 0.4):
         shape = pick(rng, [static.architecture(rng), "qwen3-0.6b"])
         static.speculates(rng, data["engine"], [shape])
@@ -1272,9 +1295,10 @@ def _batching(rng: Rng, data: Instance) -> None:
             data["engine"]["speculation"][0]["model"] = pick(rng, named)
 
 
-def _prefixes(rng: Rng, workloads: list[Instance]) -> Instance:
-    """Measured hits of prefix caches."""
+def _prefixes(rng: Rng, data: Instance) -> Instance:
+    """Measured hits of prefix caches, inline or in a file."""
     rows: list[Instance] = []
+    workloads = data["workloads"]
     for w in pick(rng, [[None], workloads, workloads[:1]]):
         for n in sorted(some(rng, [1, 2, 4, 16]) or [1]):
             for size in sorted(between(rng, 1, 1e6) for _ in range(int(rng.integers(1, 4)))):
@@ -1287,7 +1311,11 @@ def _prefixes(rng: Rng, workloads: list[Instance]) -> Instance:
     found: Instance = {"hits": rows, "engines": int(rng.integers(1, most + 1))}
     if maybe(rng):
         found["kept"] = round(between(rng, 0.01, 0.99), 4)
-    return found
+    routing = {"routing": pick(rng, ["random", "first_block", "session"])} if maybe(rng) else {}
+    if maybe(rng, 0.3):
+        data.setdefault(FILES, {})["hits.json"] = json.dumps({"hits": rows} | (routing if maybe(rng) else {}))
+        found["hits"] = "hits.json"
+    return found | routing
 
 
 def _stages(rng: Rng, data: Instance) -> None:
@@ -1302,6 +1330,11 @@ def _stages(rng: Rng, data: Instance) -> None:
         data["workloads"] = data["workloads"][:2]
         if "periods" in data and maybe(rng, 0.8):
             data["periods"] = data["periods"][:1]
+    if "prefill" in stages and maybe(rng, 0.3):  # slots and caches for few requests at a time
+        data["engine"] = data.get("engine", {}) | {"max_num_seqs": pick(rng, [1, 2, 4]), "max_num_batched_tokens": 64}
+        each = max(_weights_gib(w) for w in data["workloads"])
+        for m in (m for q in _pools(data) for m in q["machines"]):
+            m["vram_gib"] = m.get("gpu_count", 1) * each * between(rng, 1.05, 2.0)
     data["deployment"] = static.linked(rng, stages, [m for q in _pools(data) for m in q["machines"]])
     for w in data["workloads"] if "prefill" in stages else ():  # nobody has said what these mean there
         w.pop("soft", None)

@@ -7,6 +7,7 @@ decode steps. Of the product come the catalogue, the work of a layer (Table V) a
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -66,6 +67,7 @@ class Skeleton:
     tp: int
     dp: int
     count: int  # machines, k, K or N
+    ranks: int = 1  # of data-parallel attention, each of `tp` GPUs
 
     @property
     def mains(self) -> int:
@@ -104,8 +106,13 @@ def together(a: Machine, b: Machine) -> bool:
     return a.region == b.region and (a.provider == b.provider or not a.provider or not b.provider)
 
 
-def skeletons(pool: list[Machine], s: Any, batch: int, setting: Setting) -> Iterator[Skeleton]:
-    """Every deployment of a strategy section `s` that can be modelled and gives no replica an empty part."""
+def skeletons(
+    pool: list[Machine], s: Any, batch: int, setting: Setting, ranks: tuple[int, ...] = (1,)
+) -> Iterator[Skeleton]:
+    """Every deployment of a strategy section `s` that can be modelled and gives no replica an empty part.
+
+    `ranks`: numbers of attention ranks that a replica may have.
+    """
 
     def modelled(m: Machine) -> bool:
         return m.gpu is not None and peak_flops(setting.gpus[m.gpu], setting.weights) is not None
@@ -119,10 +126,10 @@ def skeletons(pool: list[Machine], s: Any, batch: int, setting: Setting) -> Iter
         "ao_shared": several if s.shared is None else s.shared,
     }  # fmt: skip
     for main in filter(modelled, pool):
-        for tp in sorted(set(s.tensor_parallel)):
-            if main.gpu_count % tp or heads % tp:
+        for tp, many in itertools.product(sorted(set(s.tensor_parallel)), ranks):
+            if main.gpu_count % (tp * many) or heads % tp:
                 continue
-            dp = main.gpu_count // tp
+            dp = main.gpu_count // (tp * many)
             for family in sorted(set(s.families)):
                 host = None if setting.gpus[main.gpu or ""].pcie_bytes_per_s is None else main.ram_gib
                 missing = {"kvo_ram": host, "kvo_disk": main.disk_gbps}.get(family, 1.0) is None
@@ -134,7 +141,7 @@ def skeletons(pool: list[Machine], s: Any, batch: int, setting: Setting) -> Iter
                 for ao in partners:
                     for count in sorted(set(counts.get(family, replicas))):
                         if count * dp <= batch:
-                            yield Skeleton(family, main, ao, tp, dp, count)
+                            yield Skeleton(family, main, ao, tp, dp, count, many)
 
 
 class Curve:
@@ -360,7 +367,7 @@ def speculating(
     draft, more = None, drafts_beside(s, weights, kv)
     if s.draft is not None:
         small = more["draft"][1]
-        if small.heads % d.gpus:
+        if small.heads % (d.gpus // d.attention_ranks):
             return None
         draft, _ = resolve(source, replace(d, llm=small, llm_name=llm_name(s.draft)), prompt)
         if costs.window is not None and costs.window != draft.window:
@@ -418,13 +425,7 @@ def architecture(rng: Rng) -> Json:
         found["tied_embeddings"] = maybe(rng)
         found["learned_positions"] = int(rng.integers(0, 4096))
     if maybe(rng, 0.3):
-        experts = int(rng.integers(2, 17))
-        found["moe"] = {
-            "experts": experts, "active": int(rng.integers(1, experts + 1)),
-            "expert_ffn": int(rng.integers(1, 33)) * 64, "shared_experts": int(rng.integers(0, 3)),
-            "shared_ffn": int(rng.integers(0, 17)) * 64,
-            "dense_layers": int(rng.integers(0, found["layers"] + 1)),
-        }  # fmt: skip
+        found["moe"] = experts(rng, found["layers"])
     if maybe(rng, 0.2):
         found["mla"] = {
             "kv_lora_rank": int(rng.integers(1, 9)) * 64, "q_lora_rank": pick(rng, [0, 256, 768]),
@@ -446,6 +447,16 @@ def architecture(rng: Rng) -> Json:
     if "moe" in found and maybe(rng, 0.3):
         found["moe"]["expert_precision"] = "mxfp4"
     return found
+
+
+def experts(rng: Rng, layers: int) -> Json:
+    """Routed experts, in some of the layers or none."""
+    count = int(rng.integers(2, 17))
+    return {
+        "experts": count, "active": int(rng.integers(1, count + 1)), "expert_ffn": int(rng.integers(1, 33)) * 64,
+        "shared_experts": int(rng.integers(0, 3)), "shared_ffn": int(rng.integers(0, 17)) * 64,
+        "dense_layers": int(rng.integers(0, layers + 1)),
+    }  # fmt: skip
 
 
 def gpus(rng: Rng, count: int, scale: float = 1.0) -> Json:
@@ -514,12 +525,24 @@ def alpha_range(rng: Rng) -> Json:
 
 def steps(rng: Rng) -> Json:
     """What says how long engines' steps take."""
-    found: Json = {"model": pick(rng, ["default", "default", "roofline"])}
+    found: Json = {"model": pick(rng, ["default", "default", "roofline"]) if maybe(rng, 0.9) else measured_steps(rng)}
     if maybe(rng):
         found["engine"] = pick(rng, ["vllm", "sglang", "trtllm"])
-    if found["model"] == "default" and maybe(rng):
+    if found["model"] != "roofline" and maybe(rng):
         found["safety"] = pick(rng, [0.5, 0.8, 0.9, 0.95])
     return found
+
+
+def measured_steps(rng: Rng) -> Any:
+    """A fitted model of the catalogue by name or as a document, and coefficients of engines that nobody ships."""
+    own = dict(catalog.engine_model_document("default"))
+    own["targets"] = {
+        name: {**of, "coefficients": {k: v * between(rng, 0.3, 3.0) for k, v in of["coefficients"].items()}}
+        for name, of in own["targets"].items()
+    }
+    name = pick(rng, [n for n in catalog.latency_models() if catalog.latency_model_document(n).get("gpu")])
+    fitted = catalog.latency_model_document(name)
+    return pick(rng, [name, [fitted], [own], [fitted, own]])
 
 
 def engine_limits(rng: Rng) -> Json:

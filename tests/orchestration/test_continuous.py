@@ -222,6 +222,7 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
             assert wait == pytest.approx(t.wait_s[k, r]) if share > 0 else t.wait_s[k, r] < 0
             if a == b and way[0].stage != "both":
                 continue
+            q = true.starting(q, way)
             whole = sum(service_s(q, c) for c in legs(way))
             assert (first_s(q, way), whole) == pytest.approx((t.first_s[k, r], t.service_s[k, r]))
             x = np.zeros(t.bins)

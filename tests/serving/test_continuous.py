@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import betainc
 
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.serving.continuous import (
@@ -80,6 +81,19 @@ def test_the_crowd_is_the_stationary_one_of_its_birth_death_chain():
     most = crowd_allowed(np.array(64.0), np.array(load))
     assert crowd_above(64, most * (1 - load), load) == pytest.approx(0.005, rel=1e-6)
     assert crowd_allowed(np.array(2.0), np.array(0.95)) == 0  # even a single request's own chain is above 0.5 %
+
+
+def test_the_crowd_allowed_is_never_above_the_true_one():
+    rng = np.random.default_rng(5)
+    most = np.append(np.exp(rng.uniform(-4.0, 9.0, 4000)), [0.0, np.inf])
+    load = np.append(rng.uniform(1e-3, 0.999, 4000), [0.5, 0.5])
+    low, high = np.zeros_like(load), most
+    for _ in range(60):
+        middle = (low + high) / 2
+        fine = betainc(np.maximum(most, 1e-12), middle * (1 - load) / load + 1, load) <= 0.005
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+    found = crowd_allowed(most, load)
+    assert (found <= low).all() and found == pytest.approx(low, rel=3e-9, abs=1e-12)
 
 
 def test_rows_by_hand():
