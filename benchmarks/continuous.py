@@ -124,7 +124,8 @@ def promises(count, seed):
         limits = EngineLimits(max_num_seqs=int(rng.choice([64, 256])), max_num_batched_tokens=4096)
         kv = float(rng.uniform(30_000, 600_000))
         classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.1, 0.95)
-        step = rng.permutation(levels_of_loads([costs], np.array([load]))[:, 1:], axis=1)[:, :1]  # of few prompts, or any
+        steps = levels_of_loads([costs], np.array([load]))[:, 1:]
+        step = rng.permutation(steps, axis=1)[:, :1]  # of few prompts, or any
         points = operating_points([costs], np.array([kv]), limits, classes, step)
         most = MOST_OF_WAIT[int(rng.integers(2))]
         wait = np.array([[[rng.uniform(0.02, 1.0)]]])

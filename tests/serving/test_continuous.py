@@ -373,7 +373,8 @@ def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row
 
 def test_a_class_that_no_level_serves_takes_no_best_step_from_others():
     """Of one output token nothing is left to decode."""
-    limits, levels = EngineLimits(max_num_seqs=8, max_num_batched_tokens=2048), levels_of_loads([PLAIN], np.array([0.5]))
+    limits = EngineLimits(max_num_seqs=8, max_num_batched_tokens=2048)
+    levels = levels_of_loads([PLAIN], np.array([0.5]))
 
     def best(inputs, outputs):
         def missed(step_s):
