@@ -84,8 +84,11 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
 
     Raises:
         InputError: an unknown cloud, region or GPU, a name given twice, a longest request below the mean, requests
-            stated twice or not at all, or a folder that the trace is not in or below.
+            stated twice or not at all, a rate of 0 or below, fewer than 0 lost, or a folder that the trace is not in or
+            below.
     """
+    if q.survive < 0:
+        raise InputError(Mistake(None, "--survive", q.survive, "a whole number of deployments ≥ 0"))
     requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights or catalog.published_precision(q.model), "kv": q.kv}
@@ -129,6 +132,8 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         for option, value in stated.items():
             if value is None:
                 wrong.add(option, None, "a number, or a --trace of requests")
+        if q.rate is not None and q.rate <= 0:
+            wrong.add("--rate", q.rate, "requests/s > 0")
         if q.rate_factor != 1:
             wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
         wrong.raise_any()
