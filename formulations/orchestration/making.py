@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.engines import LINK, MEMORY, REQUESTS, TIME
 from formulations.orchestration.flow import Assignment, Metrics, busiest, metrics, most_running
-from formulations.orchestration.place import place
+from formulations.orchestration.place import place, running_counts
 from formulations.orchestration.plan import (
     ApartLine,
     ClassLine,
@@ -25,6 +26,7 @@ from formulations.orchestration.plan import (
     Shares,
 )
 from formulations.orchestration.points import Configuration, OrchestrationTables
+from optmodels.plan.outcome import Outcome
 from optmodels.units import GBPS
 
 Array = npt.NDArray[np.float64]
@@ -130,6 +132,25 @@ def routes_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
     last = rows[np.array(s.decode, dtype=np.int64)] if s.decode else first
     route = {(a, b): r for r, (a, b) in enumerate(t.legs.tolist())}
     return np.array([route[leg] for leg in zip(first.tolist(), last.tolist(), strict=True)], dtype=np.int64)
+
+
+def among_stages(t: OrchestrationTables, found: Outcome[OrchestrationPlan]) -> Outcome[OrchestrationPlan]:
+    """An outcome of `pruning.together(t)`, which knows nothing of running instances of one stage: it stops them, too."""
+    single = np.array([x.stage != "both" for x in t.configurations], dtype=bool)
+    stops = int(running_counts(t)[single].sum())
+    if not stops:
+        return found
+    lost, plan = t.case.problem.change.score_per_stop * stops, found.plan
+
+    def less(value: float | None) -> float | None:
+        return None if value is None else value - lost
+
+    if plan is not None:
+        score = plan.score
+        score = score.model_copy(update={"changes": score.changes + lost, "total": score.total - lost})
+        plan = plan.model_copy(update={"stopped": plan.stopped + stops, "score": score})
+    events = tuple(replace(e, objective=less(e.objective), bound=less(e.bound)) for e in found.events)
+    return replace(found, plan=plan, bound=less(found.bound), events=events)
 
 
 def counts_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from formulations.orchestration.making import rows_of
 from formulations.orchestration.plan import Dispatcher, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from optmodels.errors import InputError, Mistake
+from optmodels.serving.continuous import Stage
 from optmodels.simulation.cluster import TOLERANCE, Outcomes, Requests, Shares
 from optmodels.simulation.continuous import Arrivals, Engine, simulate
 from optmodels.simulation.continuous import Dispatcher as EnginePolicy
@@ -78,7 +79,11 @@ def serve(
         raise InputError(Mistake(None, "speed", options.speed, "load: a step takes what is in it"))
     engines, whose = engines_of(t, p, way.caution)
     n = len(requests)
-    able = np.isin(requests.model, [e.pool for e in engines])
+    pools = {stage: [e.pool for e in engines if p.configurations[e.kind].stage == stage] for stage in get_args(Stage)}
+    handed = np.isin(requests.model, pools["prefill"]) & (
+        np.isin(requests.model, pools["decode"]) | (requests.output_tokens <= 1)
+    )
+    able = np.isin(requests.model, pools["both"]) | handed
     if shares.refuse_rest and way.refuse_rest and way.policy != "planned_shares":
         portion = np.minimum(shares.weight.sum(axis=2), 1.0)
         able &= _in_turn(portion, shares.bin_s, requests.arrival_s, requests.klass)
@@ -98,7 +103,8 @@ def serve(
         rest = np.maximum(0.0, 1.0 - shares.weight.sum(axis=2, keepdims=True)) * shares.refuse_rest * way.refuse_rest
         planned = np.concatenate((shares.weight, rest), axis=2)
         if any(c.stage != "both" for c in p.configurations):
-            return _apart(t, p, arrivals, engines, whose, way, planned, shares.bin_s, at=np.flatnonzero(able), of=n)
+            to = np.flatnonzero(able)
+            return _apart(t, p, arrivals, engines, whose, way, planned, shares.bin_s, handed[able], at=to, of=n)
         seen = simulate(
             arrivals, engines, cast(EnginePolicy, way.policy), planned=planned, planned_bin_s=shares.bin_s,
             within="earliest_finish", refuse=way.overflow_protection,
@@ -113,9 +119,11 @@ def serve(
 
 def _apart(
     t: OrchestrationTables, p: OrchestrationPlan, a: Arrivals, engines: list[Engine], whose: Ints, way: Dispatcher,
-    planned: Floats, planned_bin_s: float, at: Ints, of: int,
+    planned: Floats, planned_bin_s: float, able: Mask, at: Ints, of: int,
 ) -> Outcomes:  # fmt: skip
     """The same where some engines only prefill and others only decode; of `of` requests those `at` are sent.
+
+    Those `able` have engines for either stage.
 
     Which requests of a class are served apart follows the plan's shares in turn, whatever the dispatcher. They go to a
     prefill engine, their deadline there being less what sending and the fastest of the plan's decoding take; and with
@@ -132,7 +140,6 @@ def _apart(
     portion = planned[:, :, :-1][:, :, prefill].sum(axis=2) / np.where(some > 0, some, 1.0)
     apart = _in_turn(portion, planned_bin_s, a.arrival_s, a.klass)
     whole = np.isin(a.pool, [engines[i].pool for i in begins if not prefill[engines[i].kind]])
-    able = np.isin(a.pool, [engines[i].pool for i in begins if prefill[engines[i].kind]])
     apart = (apart & able) | ~whole
     prompt, output = a.input_tokens.astype(float), a.output_tokens.astype(float)
     sends, rest, slowest = np.zeros(n), np.full(n, np.inf), np.zeros(n)

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
+from formulations.orchestration.making import among_stages
 from formulations.orchestration.methods import exact
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.exchange import greedy_dp_exchange
@@ -42,7 +43,7 @@ def _whole(method: Method) -> Method:
         stages = list(problem.deployment.stages)
         if "both" not in stages:
             raise InputError(Mistake(None, "deployment.stages", stages, "both among them, or --method exact"))
-        found = method(problem, together(tables), options)
+        found = among_stages(tables, method(problem, together(tables), options))
         if not problem.deployment.apart:
             return found
         return replace(found, status="no_solution_found" if found.plan is None else "feasible", bound=None)
@@ -60,7 +61,7 @@ def _beside_whole(problem: Orchestration, tables: OrchestrationTables, options: 
         return exact.exact(problem, tables, options)
     began, limit = time.perf_counter(), options.time_limit
     part = None if limit is None else limit * FOR_WHOLE
-    without = exact.exact(problem, whole, replace(options, time_limit=part, on_event=None))
+    without = among_stages(tables, exact.exact(problem, whole, replace(options, time_limit=part, on_event=None)))
     left = None if limit is None else max(limit - (time.perf_counter() - began), LEAST_S)
     found = exact.exact(problem, tables, replace(options, time_limit=left))
     if without.plan is None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.clock import LEAST_S, Clock
 from formulations.orchestration.flow import ceiling, metrics
-from formulations.orchestration.making import counts_of, make_plan, with_instances
+from formulations.orchestration.making import among_stages, counts_of, make_plan, with_instances
 from formulations.orchestration.methods.assign import reserve
 from formulations.orchestration.methods.baselines import alpaserve, round_robin, selective_replication
 from formulations.orchestration.methods.by_model import TREE, by_model, separable
@@ -151,7 +151,10 @@ class _Search:
             if method in self.ran:
                 continue
             self.ran.append(method)
-            plan = method(self.problem, self.t if method is lp_rounding else together(self.t), limit.given()).plan
+            if method is lp_rounding:
+                plan = method(self.problem, self.t, limit.given()).plan
+            else:
+                plan = among_stages(self.t, method(self.problem, together(self.t), limit.given())).plan
             if plan is None:
                 continue
             if self.heuristic is None or plan.score.total > self.heuristic.score.total:
