@@ -135,7 +135,7 @@ def routes_of(t: OrchestrationTables, p: OrchestrationPlan) -> Ints:
 
 
 def among_stages(t: OrchestrationTables, found: Outcome[OrchestrationPlan]) -> Outcome[OrchestrationPlan]:
-    """An outcome of `pruning.together(t)`, which knows nothing of running instances of one stage: it stops them, too."""
+    """An outcome of `pruning.together(t)` among all that runs: instances that do one stage are stopped, too."""
     single = np.array([x.stage != "both" for x in t.configurations], dtype=bool)
     stops = int(running_counts(t)[single].sum())
     if not stops:
