@@ -63,7 +63,9 @@ FILES = {
     "conversation": Source("AzureLLMInferenceTrace_conv.csv", 3, 6, 1100, (2, 3, 4)),
     "mooncake": Source("mooncake_synthetic.jsonl", 30, 4, 511, (16, 24, 32)),
     "mooncake-urgent": Source("mooncake_synthetic.jsonl", 6, 4, 511, (16, 24)),
+    "mooncake-unshared": Source("mooncake_unshared.jsonl", 30, 4, 511, (16, 24, 32)),
 }
+UNSHARED = "mooncake-unshared"  # the same requests without the blocks of their prompts: nothing is found in a cache
 MAASO_GPUS = (6, 8, 12)
 MAASO_SEED = {"first": 1, "second": 2}
 BATCHES = {"tp": [1, 2, 4], "batch": [1, 2, 4, 8, 16, 32, 64, 128]}
@@ -122,14 +124,19 @@ def run(a: argparse.Namespace) -> None:
     rows = [json.loads(x) for x in log.read_text("utf-8").splitlines()] if log.exists() else []
     known = {(x["trace"], x["part"], x["gpus"], x["engine"], x["method"]) for x in rows}
     with tempfile.TemporaryDirectory() as folder:
-        for file in {s.file for n, s in FILES.items() if n in a.traces}:  # an instance reads files beside it
-            given = Path(a.folder) / file
+        for name in set(a.traces) & set(FILES):  # an instance reads files beside it
+            s = FILES["mooncake"] if name == UNSHARED else FILES[name]
+            given, copy = Path(a.folder) / s.file, Path(folder) / FILES[name].file
             if given.exists():
-                shutil.copy(given, Path(folder) / file)
+                shutil.copy(given, copy)
             else:
                 import gzip
 
-                (Path(folder) / file).write_bytes(gzip.decompress(given.with_name(f"{file}.gz").read_bytes()))
+                copy.write_bytes(gzip.decompress(given.with_name(f"{s.file}.gz").read_bytes()))
+            if name == UNSHARED:
+                asked = [json.loads(x) for x in copy.read_text("utf-8").splitlines()]
+                lines = [json.dumps({k: v for k, v in x.items() if k != "hash_ids"}) + "\n" for x in asked]
+                copy.write_text("".join(lines), encoding="utf-8")
         for part in ("first", "second") if a.parts == "both" else (a.parts,):
             for name in a.traces:
                 for gpus, document in documents(name, part):
@@ -191,7 +198,7 @@ def main(arguments: list[str]) -> None:
     one.add_argument("folder")
     one.add_argument("log")
     traces = [*FILES, *(f"maaso-{i}" for i in range(1, 7))]
-    one.add_argument("--traces", nargs="+", default=traces, choices=traces)
+    one.add_argument("--traces", nargs="+", default=[x for x in traces if x != UNSHARED], choices=traces)
     one.add_argument("--parts", default="both", choices=["first", "second", "both"])
     one.add_argument("--gpus", nargs="+", type=int)
     one.add_argument("--engines", nargs="+", default=["default"], choices=[*ENGINES])

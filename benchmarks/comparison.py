@@ -71,6 +71,7 @@ def methods(form: Formulation, problem: Any, made: Any, named: dict[str, str]) -
             first, best = cpu, outcome.bound or math.nan
         objective = None if outcome.plan is None else form.objective(outcome.plan)
         said += "" if outcome.plan is not None else f" ({outcome.log.get('reason', outcome.status)})"
+        said += f"; stopped after {LIMIT_S:.0f} s" if outcome.limit == "time" else ""
         rows.append(row(f"`{name}`", objective, outcome.bound, best, cpu, first, said))
     return rows, first, best
 
@@ -119,7 +120,7 @@ def fleets() -> list[str]:
     problem = load(ROOT / "instances/fleet/aws-six-workloads.yaml")
     made = tables(problem)
     named = {
-        "exact": "the optimum, proved",
+        "exact": "a plan, and a bound that no other beats",
         "melange": "whole slices of buckets to machine types (Mélange's model, equal slices counted)",
         "single_type": "the best fleet of equal machines, every type tried",
         "greedy": "cheapest tokens first, counts rounded up",
@@ -153,7 +154,7 @@ def clusters() -> list[str]:
     problem = load(ROOT / "instances/orchestration/maaso-trace-1.yaml")
     made = tables(problem)
     named = {
-        "exact": "the optimum of what is planned, proved",
+        "exact": "a plan, and a bound that no other beats in what is planned",
         "alpaserve": "equal instances for each model, found by simulation (AlpaServe's search, batch sizes added)",
         "maaso_star": "MaaSO's greedy and dynamic programme, for satisfaction alone",
         "selective_replication": "replicas of the smallest instance that fits, where simulation gains most",

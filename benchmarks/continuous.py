@@ -124,7 +124,8 @@ def promises(count, seed):
         limits = EngineLimits(max_num_seqs=int(rng.choice([64, 256])), max_num_batched_tokens=4096)
         kv = float(rng.uniform(30_000, 600_000))
         classes, load = Classes.of(inputs, outputs, weight=share), rng.uniform(0.1, 0.95)
-        step = rng.permutation(levels_of_loads([costs], np.array([load])), axis=1)[:, :1]  # of few prompts, or any
+        steps = levels_of_loads([costs], np.array([load]))[:, 1:]
+        step = rng.permutation(steps, axis=1)[:, :1]  # of few prompts, or any
         points = operating_points([costs], np.array([kv]), limits, classes, step)
         most = MOST_OF_WAIT[int(rng.integers(2))]
         wait = np.array([[[rng.uniform(0.02, 1.0)]]])
@@ -183,7 +184,7 @@ def capacity():
 
         def missed(step_s, at=at, tpot_s=tpot_s):
             points = at(step_s)
-            return np.where(points.exists[..., None], points.tpot_s(None) / tpot_s, np.inf)
+            return points.missed(points.tpot_s(None), tpot_s)
 
         points, best = at(with_best_steps(levels_of_loads([costs], LOADS), missed)), 0.0
         for most in MOST_OF_WAIT:

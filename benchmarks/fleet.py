@@ -8,6 +8,7 @@ artefact  Mélange's cost by slice factor against any split
 confirm   promised waiting against simulated Poisson arrivals, 1,000,000 requests a deployment line
 cbc       Mélange's own model (a binary for every slice and type) by CBC, 100 s; needs ``pip install pulp<4``
 apart     aws-stages.yaml under other limits, networks and rates: together, and together or apart (README.md of fleets)
+ranks     MoE models on nodes of 8 GPUs: one attention rank, and up to eight with the experts spread over all of them
 drafts    drafts.yaml of docs/drafts-and-prefixes.md under other limits and rates, without drafts, with a model, a head
 """
 
@@ -215,6 +216,51 @@ def run_apart():
     }  # fmt: skip
     for name, made in cases.items():
         print(f"| {name} | {_cost(made | {'deployment': {'stages': ['both']}})} | {_cost(made)} |", flush=True)
+
+
+def ranks_instance(model, weights, machine, lengths, ranks=(1,), slots=256, stages=("both",)):
+    """20 requests/s of one length on machines of AWS, TTFT ≤ 10 s and TPOT ≤ 100 ms at p95."""
+    slo = {"ttft_s": {"at_most": 10.0, "percentile": 0.95}, "tbt_s": {"at_most": 0.1, "percentile": 0.95}}
+    bucket = {"input_tokens": lengths[0], "output_tokens": lengths[1], "requests_per_s": 20.0}
+    return {
+        "formulation": "fleet", "schema": 1, "name": "ranks", "serving": "continuous",
+        "workloads": [{
+            "name": "w", "model": model, "precision": {"weights": weights}, "buckets": [bucket], "slo": slo,
+        }],
+        "pool": {"catalog": "aws", "include": [machine]}, "markets": {"main": ["on_demand"]},
+        "strategies": {"attention_ranks": list(ranks)}, "deployment": {"stages": list(stages)},
+        "engine": {"max_num_seqs": slots, "max_num_batched_tokens": slots + 7936},
+    }  # fmt: skip
+
+
+def _split(instance):
+    """USD/h of the best fleet and its engines, in words."""
+    found = optmodels.solve(instance, time_limit=120.0)
+    if found.plan is None:
+        return found.status
+    assert found.check.ok
+    engines = {}
+    for d in found.plan["periods"][0]["deployments"]:
+        stage = "" if d["stage"] == "both" else f", {d['stage']}"
+        name = f"TP{d['tensor_parallel']} × DP{d.get('attention_ranks', 1)}{stage}"
+        engines[name] = engines.get(name, 0) + d["count"] * d["replicas_per_machine"]
+    open_part = "" if found.status == "optimal" else f" ({100 * found.gap:.2g} % open)"
+    return f"{found.objective:.2f}{open_part}: " + "; ".join(f"{n} {name}" for name, n in engines.items())
+
+
+def run_ranks():
+    """The table of README.md: USD/h of the best fleet and its engines."""
+    r1, qwen = ("deepseek-r1", "fp8_block", "p5en.48xlarge"), ("qwen3-235b-a22b", "fp8", "p5.48xlarge")
+    kimi, every, apart = ("kimi-k2", "fp8_block", "p5en.48xlarge"), (1, 2, 4, 8), ("both", "prefill", "decode")
+    for served in (
+        (*r1, (1000, 1000)), (*r1, (2000, 8000)), (*r1, (8000, 1000)), (*r1, (32000, 1000)), (*r1, (32000, 4000)),
+        (*kimi, (1000, 1000)), (*qwen, (1000, 1000)), (*qwen, (8000, 1000)), (*qwen, (32000, 1000)),
+    ):  # fmt: skip
+        line = [
+            _split(ranks_instance(*served)), _split(ranks_instance(*served, slots=2048)),
+            _split(ranks_instance(*served, every)), _split(ranks_instance(*served, every, stages=apart)),
+        ]  # fmt: skip
+        print(f"| {served[0]}, {served[3][0]:,} + {served[3][1]:,} | {' | '.join(line)} |", flush=True)
 
 
 def run_drafts():

@@ -7,7 +7,7 @@ listed, solved, compared and checked like the formulation's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module, resources
@@ -80,7 +80,7 @@ STANDARD = {
 OPTIONAL = {
     "check_files": "check_requests:check_files", "replay": "replay:replay", "charts": "charts:charts",
     "deployments": "deploy:deployments", "current": "current:Current", "evaluate": "current:evaluate",
-    "fewest": "fewest:fewest",
+    "fewest": "fewest:fewest", "bounded": "certify:bounded",
 }  # fmt: skip
 
 
@@ -117,6 +117,21 @@ class Method(Protocol):
 
     def __call__(self, problem: Any, tables: Any, options: Options) -> Outcome[Any]:
         """Find a plan."""
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A model that a bound is of.
+
+    Attributes:
+        words: what the model is, in words that follow "the linear model"; "": the problem's own.
+        problem: whose plans are those of the model: its methods and its check judge them.
+        tables: of it.
+    """
+
+    words: str
+    problem: Any
+    tables: Any
 
 
 @dataclass(frozen=True)
@@ -160,6 +175,8 @@ class Formulation:
             compute, else None; None: tables are always built anew.
         curves: (tables, largest relative error) → data frame of the linearised latency curves and their certified
             error, for the verb ``tables``; None: the tables hold points only.
+        bounded: (problem, tables, document) → the models that the document's bound is of, as `Bounded`: none has a plan
+            that is better; None: the problem's own.
         other: a method that proves by another form of the problem than ``exact``, on tables that nothing was pruned
             from; ``check --prove`` derives bounds anew by it. None: there is no other form.
         check_files: (problem, plan as JSON data, folder) → verdict on the tables written beside a plan; None: `check`
@@ -198,6 +215,7 @@ class Formulation:
     rebind: Callable[[Any, Any], Any] | None = None
     check_files: Callable[[Any, Mapping[str, Any], Path], CheckReport] | None = None
     curves: Callable[[Any, float], tuple[Any, float]] | None = None
+    bounded: Callable[[Any, Any, Mapping[str, Any]], Sequence[Bounded]] | None = None
     other: Method | None = None
     leaves_out: Callable[[Any], Collection[str]] | None = None
 

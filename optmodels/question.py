@@ -37,6 +37,7 @@ class Question:
         engine: whose step latencies are planned with.
         longest: input and output tokens of the longest request, which engines have to admit; None: not known.
         apart: whether prefill and decode may have machines of their own.
+        attention_ranks: of an engine of a model with routed experts, to choose from.
         certify: whether what is promised has to hold in simulation.
     """
 
@@ -61,6 +62,7 @@ class Question:
     engine: str = "vllm"
     longest: int | None = None
     apart: bool = False
+    attention_ranks: Sequence[int] = (1,)
     certify: bool = False
 
 
@@ -73,7 +75,7 @@ OPTIONS = {
     "workloads[0].slo.ttft_s": "--ttft",
     "workloads[0].slo.tbt_s": "--tpot", "workloads[0].slo.deadline_s": "--e2e", "pool": "--cloud",
     "markets": "--market", "quota": "--quota", "reserve": "--survive", "budget_usd_per_hour": "--budget",
-    "latency.engine": "--engine", "deployment": "--apart",
+    "latency.engine": "--engine", "deployment": "--apart", "strategies.attention_ranks": "--attention-ranks",
 }  # fmt: skip
 
 
@@ -82,8 +84,11 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
 
     Raises:
         InputError: an unknown cloud, region or GPU, a name given twice, a longest request below the mean, requests
-            stated twice or not at all, or a folder that the trace is not in or below.
+            stated twice or not at all, a rate of 0 or below, fewer than 0 lost, or a folder that the trace is not in or
+            below.
     """
+    if q.survive < 0:
+        raise InputError(Mistake(None, "--survive", q.survive, "a whole number of deployments ≥ 0"))
     requests = _requests(q, folder)
     slo = {"ttft_s": q.ttft, "tbt_s": q.tpot, "deadline_s": q.e2e}
     precision = {"weights": q.weights or catalog.published_precision(q.model), "kv": q.kv}
@@ -100,6 +105,8 @@ def instance(q: Question, folder: Path | None = None) -> dict[str, Any]:
     }  # fmt: skip
     if q.quota:
         found["quota"] = [{"gpu": gpu, "unit": "gpus", "at_most": most} for gpu, most in q.quota]
+    if tuple(q.attention_ranks) != (1,):
+        found["strategies"]["attention_ranks"] = list(q.attention_ranks)
     if q.apart:
         found["deployment"] = {"stages": ["both", "prefill", "decode"]}
     if q.certify:
@@ -125,6 +132,8 @@ def _requests(q: Question, folder: Path | None) -> dict[str, Any]:
         for option, value in stated.items():
             if value is None:
                 wrong.add(option, None, "a number, or a --trace of requests")
+        if q.rate is not None and q.rate <= 0:
+            wrong.add("--rate", q.rate, "requests/s > 0")
         if q.rate_factor != 1:
             wrong.add("--rate-factor", q.rate_factor, "beside a --trace of requests")
         wrong.raise_any()

@@ -16,12 +16,15 @@ def with_best(
     steps: Sequence[float], limits: EngineLimits, e: EngineCosts, asked: Request, at_most_s: float,
     quantile: float | None, stage: Stage = "both", moved_s: float = 0.0,
 ) -> list[float]:  # fmt: skip
-    """The steps, and the longest one that keeps TPOT below `at_most_s` and time the scarcest, if it lies between."""
+    """The steps, and the longest one that keeps TPOT below `at_most_s` and time the scarcest, if it is not the longest.
+
+    It may be shorter than all of these: a step is as long as `fixed_s` at least.
+    """
 
     def beyond(t: float) -> float:
         level = at_level(limits, e.costs, e.kv_tokens, {"": asked}, t, stage)
         if level is None:
-            return math.inf
+            return -1.0
         request, each = level.requests[""], 0.0
         if stage != "prefill":
             wanted, slots = (None, quantile, None), limits.max_num_seqs
@@ -29,8 +32,10 @@ def with_best(
         if stage == "decode":
             each += (t + moved_s + e.costs.request_s) / (request.output - 1)
         takes = capacities(level, t, 1.0, None, limits.max_num_seqs, {"": moved_s})[""]
-        return max(each / at_most_s, takes["running"] / takes["time"], takes["memory"] / takes["time"]) - 1
+        return max(each / at_most_s, *(takes[row] / takes["time"] for row in ("running", "memory", "tokens"))) - 1
 
-    kept = max((t for t in steps if beyond(t) <= 0), default=math.inf)
+    kept = max(t for t in (e.costs.fixed_s, *steps) if beyond(t) <= 0)
     after = min((t for t in steps if t > kept), default=None)
-    return [*steps] if after is None else [*steps, brentq(beyond, kept, after) * (1 - 1e-9)]
+    if after is None or (beyond(kept) == -1.0 and math.isinf(beyond(after))):
+        return [*steps]
+    return [*steps, brentq(beyond, kept, after) * (1 - 1e-9)]

@@ -119,6 +119,15 @@ APART_HERE = {
     "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}}, "candidates": {"tp": [1], "batch": [1]},
     "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]},
 }  # fmt: skip
+RANKS = {
+    "formulation": "fleet", "schema": 1, "name": "ranks", "serving": "continuous",
+    "workloads": [{
+        "name": "chat", "model": "deepseek-r1", "precision": {"weights": "fp8_block"}, "slo": {"tbt_s": 0.1},
+        "buckets": [{"input_tokens": 2000, "output_tokens": 1000, "requests_per_s": 20.0}],
+    }],
+    "pool": {"catalog": "aws", "include": ["p5en.48xlarge"]}, "markets": {"main": ["on_demand"]},
+    "strategies": {"attention_ranks": [1, 2, 4, 8]},
+}  # fmt: skip
 CASES = {
     "cost_efficiency": {
         "offloading": (_cost("kvo_ram"), "exact"),
@@ -135,6 +144,7 @@ CASES = {
         "continuous batching": (BATCHING | {"prefix_cache": MET}, "exact"),
         "certified": (CERTIFIED, "exact"),
         "stages apart": (STAGES, "exact"),
+        "attention ranks": (RANKS, "exact"),
     },
     "orchestration": {
         "shortfalls": (

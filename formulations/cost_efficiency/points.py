@@ -140,7 +140,7 @@ def _continuous(problem: CostEfficiency) -> CostTables:
         count, part = np.concatenate([count, found.first_count]), np.concatenate([part, whole_loop])
         constant = np.concatenate([constant, found.latencies_s])
     family = np.full(len(row), FAMILIES.index("high_end"), dtype=np.intp)
-    configurations = serving.Configurations(family, main, other, gpus, dp, count, part)
+    configurations = serving.Configurations(family, main, other, gpus, dp, count, part, np.ones_like(family))
     engines = Engines(at, costs, row, found, pair)
     return CostTables(
         case=case, configurations=configurations, curves=serving.constant_curves(case, constant),  # type: ignore[arg-type]

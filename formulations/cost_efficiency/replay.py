@@ -2,6 +2,8 @@
 
 N = `workload.batch` users ask again as soon as they are answered. Each stays with one engine, as `batch_split` has
 them, so that engines do not see each other: of each size one is simulated, and stands for all that hold as many.
+Engines that prefill and those that decode take requests in turn, and all are simulated together, as the loop goes
+through both; the KV cache of a prompt is on its way as long as it is at the planned use of either network.
 
 Policies say how the users begin: ``spread`` over the time of one request (what a loop that has run for long looks like
 where all requests are alike), or ``at_once``, so that requests which are all alike stay in step with one another and
@@ -19,12 +21,15 @@ import numpy.typing as npt
 
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.catalog.types import Machine
 from optmodels.errors import InputError, Mistake, one_of
+from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.engine import engine_costs
 from optmodels.simulation.continuous import Arrivals, Engine, Served
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
+from optmodels.simulation.stages import Staged, simulate_loop
 from optmodels.simulation.summary import quantiles
 from optmodels.traces.types import Trace
 
@@ -53,7 +58,7 @@ def replay(
         requests and tokens a second and their cost, of all engines; ``promises``: each with what was seen of it.
 
     Raises:
-        InputError: a plan of static batches or in stages, unknown policy, or a request larger than a cache.
+        InputError: a plan of static batches, unknown policy, or a request larger than a cache.
     """
     o = options or ReplayOptions()
     if o.policy is not None:
@@ -67,14 +72,10 @@ def replay(
     if p.engine is None:
         expected = "continuous: a static batch starts and ends together, as predicted, so that there is no replay of it"
         raise InputError(Mistake(None, "serving", problem.serving, expected))
-    if p.decode is not None:
-        expected = "[both]: there is no replay of a closed loop through engines of two stages"
-        raise InputError(Mistake(None, "deployment.stages", list(problem.deployment.stages), expected))
-    engine, slower = _engine(problem, p)
     rows, promises = {}, []
     for policy in (o.policy,) if o.policy else POLICIES:
         rng = np.random.default_rng(o.seed)
-        sizes = [_loop(problem, engine, slower, users, trace, policy, rng) for users in sorted({*p.batch_split})]
+        sizes = [_loop(problem, p, users, trace, policy, rng) for users in sorted({*p.batch_split})]
         rows[policy], kept = _figures(problem, p, sizes)
         promises += [{"promise": f"{name}, users begin {policy.replace('_', ' ')}", **row} for name, row in kept]
         if o.keep is not None:
@@ -87,7 +88,7 @@ def replay(
         "tokens_per_s": p.prediction.tps, "usd_per_million_tokens": p.usd_per_hour / (3600 * p.prediction.tps) * 1e6,
     }  # fmt: skip
     return {
-        "users": w.batch, "engines": len(p.batch_split),
+        "users": w.batch, "engines": _engines(p),
         "requests": sum(len(x.ttft_s) for x in sizes), "policy": o.policy or POLICIES[0],
         "predicted": predicted, "policies": rows, "promises": promises,
     }  # fmt: skip
@@ -96,13 +97,13 @@ def replay(
 class _Loop:
     """What one engine's users see after the warm-up, and the rates meanwhile."""
 
-    def __init__(self, seen: Served, users: int, slower: float) -> None:
-        a = seen.arrivals
-        extra = (slower - 1.0) * seen.ttft_s  # measured engines' first tokens beyond their steps
+    def __init__(self, seen: Served | Staged, a: Arrivals, preempted: Ints, users: int, extra: Any = 0.0) -> None:
+        """`extra` are measured engines' first tokens beyond their steps, where not in what was seen."""
         # The last users' last requests see an engine that empties.
         look = slice(WARM_UP * users, len(a) - users)
         begin, end = float(a.arrival_s[look.start]), float(a.arrival_s[-1])
-        done = (seen.finish_s > begin) & (seen.finish_s <= end)
+        finish_s = a.arrival_s + seen.e2e_s
+        done = (finish_s > begin) & (finish_s <= end)
         self.users, self.seconds = users, end - begin
         self.ttft_s, self.tpot_s, self.e2e_s = (
             x[look] for x in (seen.ttft_s + extra, seen.tpot_s, seen.e2e_s + extra)
@@ -110,7 +111,7 @@ class _Loop:
         self.tpot_s = self.tpot_s[np.isfinite(self.tpot_s)]
         self.requests_per_s = float(done.sum()) / self.seconds
         self.tokens_per_s = float((a.input_tokens + a.output_tokens)[done].sum()) / self.seconds
-        self.preemptions = int(seen.preemptions[look].sum())
+        self.preemptions = int(preempted[look].sum())
         self.columns = {
             "users_of_engine": np.full(len(self.ttft_s), users), "arrival_s": a.arrival_s[look],
             "prompt_tokens": a.input_tokens[look], "output_tokens": a.output_tokens[look],
@@ -118,26 +119,39 @@ class _Loop:
         }  # fmt: skip
 
 
-def _engine(problem: CostEfficiency, p: CostPlan) -> tuple[Engine, float]:
-    """Every replica of a plan, and what its TTFT is multiplied by besides."""
-    e, case, line = p.engine, problem.resolve(), p.machines[0]
-    assert e is not None
-    m = next((m for m in case.machines if (m.machine, m.region) == (line.machine, line.region)), None)
+def _engines(p: CostPlan) -> int:
+    """Replicas that requests begin on; of stages those of both."""
+    if p.decode is None:
+        return len(p.batch_split)
+    first, second = (next(m.count for m in p.machines if (m.role == "decode") == is_) for is_ in (False, True))
+    return first * p.replicas_per_machine + second * p.decode.replicas_per_machine
+
+
+def _machine(problem: CostEfficiency, p: CostPlan, line: int) -> Machine:
+    """The pool's machine of a line."""
+    at = p.machines[line]
+    m = next((m for m in problem.resolve().machines if (m.machine, m.region) == (at.machine, at.region)), None)
     if m is None:
-        raise InputError(Mistake(None, "plan.machines[0].machine", line.machine, "a machine of the instance's pool"))
+        expected = "a machine of the instance's pool"
+        raise InputError(Mistake(None, f"plan.machines[{line}].machine", at.machine, expected))
+    return m
+
+
+def _engine(problem: CostEfficiency, m: Machine, tensor_parallel: int, e: EngineLine) -> tuple[Engine, float]:
+    """Every replica of a line, and what its TTFT is multiplied by besides."""
+    case = problem.resolve()
     gpu = m.gpu or ""
     costs = engine_costs(
-        problem.engines(case), problem.engine, case.gpus[gpu], gpu, p.tensor_parallel, m.vram_gib / m.gpu_count
+        problem.engines(case), problem.engine, case.gpus[gpu], gpu, tensor_parallel, m.vram_gib / m.gpu_count
     )
     limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
     return Engine(costs.costs, int(e.kv_tokens), *limits), costs.slower
 
 
 def _loop(
-    problem: CostEfficiency, engine: Engine, slower: float, users: int, trace: Trace | None, policy: str,
-    rng: np.random.Generator,
+    problem: CostEfficiency, p: CostPlan, users: int, trace: Trace | None, policy: str, rng: np.random.Generator
 ) -> _Loop:  # fmt: skip
-    """One engine with so many users."""
+    """One engine with so many users, or those of both stages with all."""
     w = problem.workload
     total = users * (WARM_UP + 1) + max(OBSERVED * users, LEAST_REQUESTS)
     prompts, outputs = np.full(total, w.input_tokens), np.full(total, w.output_tokens)
@@ -146,16 +160,29 @@ def _loop(
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
     if policy == "spread":  # the first answers are cut short, each at another place
         outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
-    return _Loop(
-        simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served, users, slower
-    )
+    assert p.engine is not None
+    if p.decode is None:
+        engine, slower = _engine(problem, _machine(problem, p, 0), p.tensor_parallel, p.engine)
+        seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served
+        return _Loop(seen, seen.arrivals, seen.preemptions, users, (slower - 1.0) * seen.ttft_s)
+    of = {line.role == "decode": k for k, line in enumerate(p.machines)}
+    machines = [_machine(problem, p, of[decodes]) for decodes in (False, True)]
+    counts = [p.machines[of[decodes]].count for decodes in (False, True)]
+    link, sent = problem.deployment.link, problem.transfer_bytes(problem.resolve())
+    sends, receives = (sent / (problem.network(m) * (1.0 - link.most_used)) for m in machines)
+    first, slower = _engine(problem, machines[0], p.tensor_parallel, p.engine)
+    second, _ = _engine(problem, machines[1], p.decode.tensor_parallel, p.decode.engine)
+    return _Loop(*simulate_loop(
+        prompts, outputs, [first] * (counts[0] * p.replicas_per_machine),
+        [second] * (counts[1] * p.decode.replicas_per_machine), users, slower, sends + link.latency_s, receives,
+    ), users)  # fmt: skip
 
 
 def _figures(
     problem: CostEfficiency, p: CostPlan, sizes: list[_Loop]
 ) -> tuple[dict[str, Any], list[tuple[str, dict[str, Any]]]]:
     """Metrics of a run, and every promise with what was seen of it."""
-    fullest, engines = sizes[-1], [p.batch_split.count(x.users) for x in sizes]
+    fullest, engines = sizes[-1], [1 if p.decode else p.batch_split.count(x.users) for x in sizes]
     tokens = sum(n * x.tokens_per_s for n, x in zip(engines, sizes, strict=True))
     first, each = _promised(problem)
     row: dict[str, Any] = {

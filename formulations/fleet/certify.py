@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, get_args
@@ -35,13 +35,13 @@ from formulations.fleet.plan import (
     ShareLine,
     objective_value,
 )
-from formulations.fleet.points import FleetTables, build_case, cut
-from formulations.fleet.problem import Fleet, FleetCase
+from formulations.fleet.points import FleetTables, build_case, build_tables, cut
+from formulations.fleet.problem import Fleet, FleetCase, FleetWorkload
 from formulations.fleet.replay import paired
-from optmodels.formulation import Method, Options
+from optmodels.formulation import Bounded, Method, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.serving.continuous import LatencyLimit, Percentile, Stage, seconds_and_quantile
-from optmodels.simulation.certification import LEAST_S, Kept, Round
+from optmodels.simulation.certification import BOUND_OF, LEAST_S, Kept, Round
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
@@ -138,6 +138,10 @@ def beside_whole(method: Method) -> Method:
             stages["none_is_better"] = gap <= PROVED * objective_value(best.plan) and any_.limit != "time"
         bounds = [x.bound for x in (any_, whole) if x.bound is not None]
         bound = min(bounds, key=lambda value: sign * value) if any_.bound is not None else None
+        if best.plan.certification is not None:
+            of, of_whole = (x.log.get(BOUND_OF, 1.0) for x in (any_, whole))
+            stated = {"bound_stretch": of, "bound_stretch_alone": of_whole if of_whole > of else None}
+            best.plan.certification = best.plan.certification.model_copy(update=stated)
         return replace(best, bound=bound, log=best.log | {"stages": stages})
 
     return run
@@ -213,18 +217,44 @@ class FleetRounds:
         """By the objective."""
         return objective_value(plan) * (1.0 if self.problem.objective == "min_cost" else -1.0)
 
-    def state(self, plan: FleetPlan, status: Kept, best: Round[FleetPlan] | None, rounds: list[RoundLine]) -> None:
+    def state(
+        self, plan: FleetPlan, status: Kept, best: Round[FleetPlan] | None, rounds: list[RoundLine], bounded: float
+    ) -> None:
         """The certification line."""
         rules = self.problem.certification
         plan.certification = CertificationLine.model_validate({
             "status": status, "confidence": rules.confidence, "seed": rules.seed, "rounds": rounds,
-            "of_round": 0 if best is None else best.number, "cuts": [] if best is None else best.cuts,
+            "of_round": 0 if best is None else best.number, "bound_stretch": bounded,
+            "cuts": [] if best is None else best.cuts,
             "promises": [] if best is None else [x.document() for x in best.judged if isinstance(x, _Judged)],
         })  # fmt: skip
 
 
-def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
-    """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
+def bounded(problem: Fleet, tables: FleetTables, document: Mapping[str, Any]) -> list[Bounded]:
+    """The models that a document's bound is of, as instances of their own.
+
+    That there is no fleet is said of the loosest.
+    """
+    if problem.certify == "none":
+        return [Bounded("", problem, tables)]
+    found = (document.get("plan") or {}).get("certification") or {}
+    made = []
+    for stretch, alone in ((found.get("bound_stretch", max(problem.certification.stretches)), False),
+                           (found.get("bound_stretch_alone"), True)):  # fmt: skip
+        if stretch is None:
+            continue
+        longer = tuple(longer_limits(w, stretch) for w in problem.workloads)
+        of = problem.model_copy(update={"workloads": longer, "certify": "none"})
+        there = build_tables(of)
+        words = "without cuts" if stretch == 1 else f"with limits {stretch:g} times as long, without cuts"
+        if alone:
+            words, there = f"without stages apart, {words}", there.alone()
+        made.append(Bounded(words, of, there))
+    return made
+
+
+def longer_limits(workload: FleetWorkload, stretch: float) -> FleetWorkload:
+    """The workload with limits of latency so many times as long."""
 
     def longer(limit: LatencyLimit | None) -> LatencyLimit | None:
         if limit is None:
@@ -233,10 +263,13 @@ def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
             return limit.model_copy(update={"at_most": limit.at_most * stretch})
         return limit * stretch
 
-    workloads = tuple(
-        w.model_copy(update={"slo": w.slo.model_copy(update={m: longer(getattr(w.slo, m)) for m in METRICS})})
-        for w in tables.case.workloads
-    )
+    limits: dict[str, Any] = {m: longer(getattr(workload.slo, m)) for m in METRICS}
+    return workload.model_copy(update={"slo": workload.slo.model_copy(update=limits)})
+
+
+def _stretched(tables: FleetTables, stretch: float) -> FleetTables:
+    """Tables in which buckets keep limits so many times as long, of the same case otherwise."""
+    workloads = tuple(longer_limits(w, stretch) for w in tables.case.workloads)
     made = build_case(replace(tables.case, workloads=workloads))
     made = replace(made, case=tables.case, models=tables.models, stretch=stretch)
     return made.alone() if tables.part_s is None else made

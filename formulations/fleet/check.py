@@ -35,6 +35,8 @@ TRUSTED = {
     "plan.periods[].deployments[].engine.most_of_wait": "as step_s",
     "plan.certification.rounds": "a simulation with the stated seed: replay the plan with any other; numbers of"
     " promises and the objective of the plan's round are checked",
+    "plan.certification.bound_stretch": "of the bound: `optmodels check --prove` derives that of the model it names",
+    "plan.certification.bound_stretch_alone": "as bound_stretch",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.promises[].seen_s": "as rounds",
     "report.not_out_of_sample": "why a replay is missing: requests of a long trace are not in the document",
@@ -239,7 +241,8 @@ def _well_formed(
         found.require(f"{where}: measured point is in the instance", point is not None, d.point, "a listed point")
         if point is not None:
             found.require(f"{where}: batch", d.batch == point.slots, d.batch, point.slots)
-            split, measured = (d.tensor_parallel, d.replicas_per_machine), (point.tp, point.replicas_per_machine)
+            split = d.tensor_parallel, d.attention_ranks, d.replicas_per_machine
+            measured = point.tp, None, point.replicas_per_machine
             found.require(f"{where}: parallelism of its measured point", split == measured, split, measured)
         found.require(f"{where}: machines of a measured point", roles == ["main"], roles, ["main"])
         claimed = [d.family, d.loads, d.model, d.passes]
@@ -277,9 +280,13 @@ def _well_formed(
     found.require(f"{where}: passes", d.family == "multi_pass" or d.passes == 1, d.passes, 1)
     tp, gpu_count = d.tensor_parallel, pool[d.machines[0].machine, d.machines[0].region].gpu_count
     found.require(f"{where}: TP is allowed", tp in s.tensor_parallel, tp, s.tensor_parallel)
-    gpus = (tp or 0) * (d.replicas_per_machine or 0)
-    found.require(f"{where}: TP × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
-    heads = case.loading(d.loads, d.model).architectures[d.loads or ""].heads
+    ranks, model = d.attention_ranks or 1, case.loading(d.loads, d.model).architectures[d.loads or ""]
+    routed = model.moe is not None and model.moe.dense_layers < model.layers
+    allowed_ranks = s.attention_ranks if routed else (1,)
+    found.require(f"{where}: attention ranks are allowed", ranks in allowed_ranks, ranks, allowed_ranks)
+    gpus = (tp or 0) * ranks * (d.replicas_per_machine or 0)
+    found.require(f"{where}: TP × attention ranks × replicas = GPUs", gpus == gpu_count, gpus, gpu_count)
+    heads = model.heads
     found.require(f"{where}: TP divides the heads", bool(tp) and heads % (tp or 1) == 0, tp, heads)
     offloads = d.family not in ("high_end", "multi_pass")
     low, high = (s.alpha.min, s.alpha.max) if offloads else (0.0, 0.0)

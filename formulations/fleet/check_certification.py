@@ -53,6 +53,9 @@ def check_certification(
         return
     stated, true = (c.confidence, c.seed), (rules.confidence, rules.seed)
     found.require("certification: confidence and seed are the instance's", stated == true, stated, true)
+    of = {c.bound_stretch, c.bound_stretch_alone or c.bound_stretch}
+    near = of <= set(rules.stretches) and max(of) >= max((r.stretch for r in c.rounds), default=1.0)
+    found.require("certification: a pass's model, none looser, has the bound", near, max(of), rules.stretches)
     found.at_most("certification: rounds", len(c.rounds), len(rules.stretches) * rules.rounds)
     demands = {d.name: d for d in case.demands}
     keys = []

@@ -63,7 +63,7 @@ def check_engines(
         )
     machine = next(m for m in d.machines if m.role == "main")
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
-    w, gpus, gpu = case.workload(loads), d.tensor_parallel or 1, listed.gpu or ""
+    w, tp, ranks, gpu = case.workload(loads), d.tensor_parallel or 1, d.attention_ranks or 1, listed.gpu or ""
     weight = sum(r.weight for r in requests.values())
     prompts = sum(r.weight * r.prompt for r in requests.values()) / weight
     sent = {x.name: _cache_bytes(case, x) for x in mine} if d.stage != "both" else {}
@@ -76,7 +76,7 @@ def check_engines(
     try:
         model = deployment(
             case.source, case.architectures[loads], llm_name(w.model or case.architectures[loads]), case.gpus[gpu], gpu,
-            w.precision.weights, w.precision.kv, gpus,
+            w.precision.weights, w.precision.kv, tp, ranks,
         )  # fmt: skip
         known = steps(case.source, limits, model, prompts)
         tpot, ttft = known.provenance.factors(problem.latency.safety)
@@ -88,15 +88,15 @@ def check_engines(
     costs = drafted(known.alone, known.draft, limits.speculates(case.architectures[loads])).scaled(tpot)
     kv = kv_tokens(
         layer_work(case.architectures[loads], w.precision.weights, w.precision.kv),
-        listed.vram_gib / listed.gpu_count * 2**30, gpus, utilization=problem.memory.vram_usable,
-        runtime_bytes=problem.memory.runtime_gib * 2**30,
+        listed.vram_gib / listed.gpu_count * 2**30, tp, attention_ranks=ranks,
+        utilization=problem.memory.vram_usable, runtime_bytes=problem.memory.runtime_gib * 2**30,
         chunk_tokens=limits.max_num_batched_tokens, max_requests=limits.max_num_seqs,
         request_tokens=min(float((x.input_tokens or 1) + (x.output_tokens or 1)) for x in mine),
         drafts=drafts_of(limits, case.architectures[loads], w.precision.weights, w.precision.kv),
     )  # fmt: skip
     found.close(f"{where}: KV tokens", e.kv_tokens, kv, "tokens")
     waits = e.wait_s == 0 and e.most_of_wait is None if d.stage == "decode" else e.wait_s > 0
-    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage) if kv > 0 and waits else None
+    level = at_level(limits, costs, kv * (1 - kept), requests, e.step_s, d.stage, ranks) if kv > 0 and waits else None
     if level is None:
         found.add(
             f"{where}: step and wait that an engine can be planned for", e.step_s, "a step above its fixed part", "s"

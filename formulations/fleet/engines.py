@@ -52,9 +52,15 @@ class EngineKind:
     """One model instance: GPUs of one kind that share it, each with its memory."""
 
     gpu: str
-    gpus: int
+    tensor_parallel: int  # GPUs that share an attention rank
     vram_gib: float  # of each
     net_gbps: float | None = None  # of its machine, through which KV caches go; of engines of one stage
+    attention_ranks: int = 1  # each with requests and KV cache of its own; experts are spread over all
+
+    @property
+    def gpus(self) -> int:
+        """Of all ranks."""
+        return self.tensor_parallel * self.attention_ranks
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def _resolved(case: FleetCase, w: FleetWorkload, kind: EngineKind, prompt_tokens
     model = case.architectures[w.name]
     d = deployment(
         case.source, model, llm_name(model if w.model is None else w.model), case.gpus[kind.gpu], kind.gpu,
-        w.precision.weights, w.precision.kv, kind.gpus,
+        w.precision.weights, w.precision.kv, kind.tensor_parallel, kind.attention_ranks,
     )  # fmt: skip
     return steps(case.source, case.problem.engine, d, prompt_tokens)
 
@@ -136,7 +142,8 @@ def engine_of(case: FleetCase, d: DeploymentLine) -> tuple[StepCosts, float]:
 def _kind_of(case: FleetCase, d: DeploymentLine) -> EngineKind:
     main = d.machines[0]
     machine = next(m for m in case.machines if (m.machine, m.region) == (main.machine, main.region))
-    return EngineKind(machine.gpu or "", d.tensor_parallel or 1, machine.vram_gib / machine.gpu_count)
+    vram_gib = machine.vram_gib / machine.gpu_count
+    return EngineKind(machine.gpu or "", d.tensor_parallel or 1, vram_gib, attention_ranks=d.attention_ranks or 1)
 
 
 def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] | None:
@@ -151,7 +158,8 @@ def provenance_of(case: FleetCase, d: DeploymentLine) -> tuple[str, Provenance] 
         one, tp = case.single(w, first, main.region, d.batch).resolve(), d.tensor_parallel or 1
         return f"{model} on {tp} × {main.gpu}", one.provenance(main.gpu or "", tp, d.family)
     kind = _kind_of(case, d)
-    return f"{model} on {kind.gpus} × {kind.gpu}", provenance(case, w, kind)
+    split = "" if kind.attention_ranks == 1 else f" (TP{kind.tensor_parallel} × DP{kind.attention_ranks})"
+    return f"{model} on {kind.gpus} × {kind.gpu}{split}", provenance(case, w, kind)
 
 
 def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenance:
@@ -160,7 +168,7 @@ def provenance(case: FleetCase, w: FleetWorkload, kind: EngineKind) -> Provenanc
 
 
 def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_tokens: float) -> float:
-    """Tokens that an engine's KV cache holds beside weights and a pass; 0 where they do not fit.
+    """Tokens that the KV caches of all ranks hold beside weights and a pass; 0 where they do not fit.
 
     Args:
         case: the instance.
@@ -171,7 +179,8 @@ def kv_tokens_of(case: FleetCase, w: FleetWorkload, kind: EngineKind, request_to
     limits = case.problem.engine
     work = layer_work(case.architectures[w.name], w.precision.weights, w.precision.kv)
     return kv_tokens(
-        work, kind.vram_gib * GIB, kind.gpus, utilization=case.problem.memory.vram_usable,
+        work, kind.vram_gib * GIB, kind.tensor_parallel, attention_ranks=kind.attention_ranks,
+        utilization=case.problem.memory.vram_usable,
         runtime_bytes=case.problem.memory.runtime_gib * GIB, chunk_tokens=limits.max_num_batched_tokens,
         max_requests=limits.max_num_seqs, request_tokens=request_tokens,
         drafts=drafts_of(limits, case.architectures[w.name], w.precision.weights, w.precision.kv),
@@ -253,6 +262,7 @@ def levels(
     if measured:  # of the only kind
         classes, runs = classes_of(case, demands, kv[0]), np.array([case.running_kv_tokens(measured, kv[0])])
     engines, held = np.array(index, dtype=np.intp), np.zeros((len(index), 1, len(demands)))
+    ranks = np.array([kinds[e].attention_ranks for e in index])
     if stage != "both":
         link = case.problem.deployment.link
         each = np.array([(kinds[e].net_gbps or 0.0) * GBPS * (1.0 - link.most_used) for e in index])
@@ -260,7 +270,7 @@ def levels(
         held += link.latency_s if stage == "prefill" else 0.0
 
     def at(step_s: Array) -> Points:
-        return operating_points(costs, runs, case.problem.engine, classes, step_s, stage, held)
+        return operating_points(costs, runs, case.problem.engine, classes, step_s, stage, held, ranks)
 
     def missed(step_s: Array) -> Array:
         points = at(step_s)

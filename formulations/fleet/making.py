@@ -335,6 +335,7 @@ def _deployment(
         details = {
             "loads": loads, "model": _model_name(tables.models[x.model[p]], loads),
             "family": family, "tensor_parallel": int(conf.tp[c]), "replicas_per_machine": int(conf.dp[c]),
+            "attention_ranks": int(conf.ranks[c]) if conf.ranks[c] > 1 else None,
             "passes": int(conf.count[c]) if family == "multi_pass" else 1,
         }  # fmt: skip
     for role, ((machine, region, market), number) in zip(("main", "ao"), tables.machines_of(p), strict=False):
@@ -353,6 +354,8 @@ def _deployment(
                             for m in machines)  # fmt: skip
         how = FAMILY_TITLES[details["family"]] + (f", TP={details['tensor_parallel']}"
                                                   if details["tensor_parallel"] > 1 else "")  # fmt: skip
+        if (ranks := details["attention_ranks"]) is not None:
+            how = f"{FAMILY_TITLES['high_end']} in each of TP{details['tensor_parallel']} × DP{ranks}"
         batch = f"batch {int(x.slots[p])}"
         if "engine" in details:
             how = how.replace(FAMILY_TITLES["high_end"], f"up to {int(x.slots[p])} at a time")
@@ -383,7 +386,8 @@ def _engine(tables: FleetTables, p: int, machine: MachineLine, details: Mapping[
     mine = np.flatnonzero(np.isfinite(tables.load[:, p]))
     first = case.workload(tables.demands[mine[0]].workload)
     listed = next(m for m in case.machines if (m.machine, m.region) == (machine.machine, machine.region))
-    kind = EngineKind(machine.gpu or "", details["tensor_parallel"], listed.vram_gib / listed.gpu_count)
+    kind = EngineKind(machine.gpu or "", details["tensor_parallel"], listed.vram_gib / listed.gpu_count,
+                      attention_ranks=details["attention_ranks"] or 1)  # fmt: skip
     return EngineLine(
         step_s=step_s, wait_s=wait_s, most_of_wait=most_of_wait if np.isfinite(most_of_wait) else None,
         max_num_seqs=limits.max_num_seqs, max_num_batched_tokens=limits.max_num_batched_tokens,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
 
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
@@ -52,6 +52,10 @@ class DeploymentLine(Document):
     )
     family: Family | None = None
     tensor_parallel: Count | None = None
+    attention_ranks: Annotated[int, Field(ge=2, le=10**6)] | None = Field(
+        default=None,
+        description="of an engine, each of tensor_parallel GPUs; None: one, or none where batches are static",
+    )
     replicas_per_machine: Count | None = None
     passes: Count = 1
     batch: Count
@@ -62,6 +66,13 @@ class DeploymentLine(Document):
     serves: list[ShareLine]
     utilisation: Amount = Field(description="share of full capacity in use, 1 being saturation")
     headroom: float = Field(le=1, allow_inf_nan=False, description="share of planned capacity that is free")
+
+    @model_serializer(mode="wrap")
+    def _named_where_several(self, made: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = made(self)
+        if data.get("attention_ranks") is None:  # as documents were before there were ranks
+            data.pop("attention_ranks", None)
+        return data
 
 
 class TransferLine(Document):
@@ -149,6 +160,13 @@ class CertificationLine(Document):
     confidence: float = Field(gt=0, lt=1, description="that all promises of a certified plan hold in simulation")
     seed: int = Field(ge=0, lt=2**31)
     of_round: Whole = Field(description="the plan is that of this round, counted from 1; 0: none was simulated")
+    bound_stretch: float = Field(
+        ge=1, le=10, description="the bound is of the linear model, uncut, whose limits are so many times as long"
+    )
+    bound_stretch_alone: float | None = Field(
+        default=None, ge=1, le=10,
+        description="the same of fleets without stages apart, if longer: no fleet of either model is better",
+    )  # fmt: skip
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
     promises: list[PromiseLine] = Field(default=[], description="of the plan")

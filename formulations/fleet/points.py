@@ -34,7 +34,7 @@ from optmodels.catalog.types import MARKETS, Market, Prices
 from optmodels.errors import InputError, Mistake
 from optmodels.latency.strategies import FAMILIES
 from optmodels.serving.continuous import ROWS, Stage, seconds_and_quantile
-from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each
+from optmodels.serving.points import NONE, Optimum, StaticTables, in_memory, optimise_each, priced
 from optmodels.serving.points import build_tables as build_single
 from optmodels.serving.queueing import variability, waiting
 from optmodels.units import GBPS
@@ -469,10 +469,13 @@ def _engine_rows(
     one = case.single(case.workload(first.workload), first, region, engines)
     alone = one.strategies.model_copy(update={"families": ("high_end",), "replicas": (1,)})
     tables = build_single(one.model_copy(update={"strategies": alone}))
+    ranks = case.problem.strategies.attention_ranks
+    if ranks != (1,) and tables.case.work.expert_weight_bytes > 0:  # without routed experts: so many replicas
+        tables = _with_ranks(tables, ranks)
     c = tables.configurations
     kinds = [
-        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count)
-        for m, tp in zip((tables.machines[i] for i in c.main), c.tp, strict=True)
+        EngineKind(m.gpu or "", int(tp), m.vram_gib / m.gpu_count, attention_ranks=int(d))
+        for m, tp, d in zip((tables.machines[i] for i in c.main), c.tp, c.ranks, strict=True)
     ]
     stages = case.problem.deployment.stages
     link = case.problem.deployment.link
@@ -526,6 +529,15 @@ def _engine_rows(
         part_s=np.where(bounded[:, None] & (stage_of != BOTH), e2e, 0.0) if apart else None,
     )  # fmt: skip
     return _cut(case, rows, blocks)
+
+
+def _with_ranks(tables: StaticTables, listed: Sequence[int]) -> StaticTables:
+    """The tables with engines of so many attention ranks, which take the GPUs of as many replicas."""
+    c = tables.configurations
+    rows = [np.flatnonzero(c.dp % d == 0) for d in listed]
+    row, ranks = np.concatenate([c.dp[:0], *rows]), np.repeat(np.array(listed, dtype=np.intp), [len(r) for r in rows])
+    made = replace(c.take(row), dp=c.dp[row] // ranks, ranks=ranks)
+    return replace(tables, configurations=made, curves=tables.curves.take(row), candidates=priced(tables.case, made))
 
 
 def _machine_set(tables: StaticTables, c: int) -> tuple[int, int, int, int]:
@@ -904,31 +916,38 @@ def _price(p: FleetPoint, prices: Mapping[tuple[str, str], Prices]) -> float:
 # ------------------------------------------------------------------------------------------------------- pruning
 
 
-def nondominated(keys: Array, chunk: int = 256) -> Index:
+def nondominated(keys: Array, chunk: int = 256, block: int = 64) -> Index:
     """Rows that no other row is at most in every column (of equal rows the first); shape (n, K), inf allowed.
 
     Sorted by the sum over columns (infinities last), a row can only be dominated by an earlier one, and by a kept
-    one if by any, because domination is transitive.
+    one if by any, because domination is transitive. The smallest kept ones, a `block`, come first: they beat most.
     """
     n = len(keys)
     if n <= 1:
         return np.arange(n)
     finite = np.where(np.isfinite(keys), keys, 0.0)
     order = np.lexsort((np.arange(n), finite.sum(axis=1), (~np.isfinite(keys)).sum(axis=1)))
-    kept = np.zeros((0, keys.shape[1]))
-    rows: list[int] = []
+    apart = max(keys.shape[1] // 16, 1)  # columns far apart tell more rows from each other than neighbours
+    keys = np.concatenate([keys[:, k::apart] for k in range(apart)], axis=1)
+    kept = order[:0]
     for start in range(0, n, chunk):
         part = order[start : start + chunk]
-        beaten = np.zeros(len(part), dtype=bool)
-        for lo in range(0, len(kept), 512):
-            beaten |= (kept[lo : lo + 512, None, :] <= keys[None, part, :]).all(axis=2).any(axis=0)
-        part = part[~beaten]
-        mine = keys[part]
-        at_most = (mine[:, None, :] <= mine).all(axis=2)
-        fresh = part[~np.triu(at_most, 1).any(axis=0)]
-        rows += fresh.tolist()
-        kept = np.concatenate([kept, keys[fresh]])
-    return np.array(sorted(rows), dtype=np.intp)
+        for lo in range(0, len(kept), block):
+            part = part[~_at_most(keys[kept[lo : lo + block]], keys[part]).any(axis=0)]
+        fresh = ~np.triu(_at_most(keys[part], keys[part]), 1).any(axis=0)
+        kept = np.concatenate([kept, part[fresh]])
+    return np.sort(kept)
+
+
+def _at_most(one: Array, other: Array) -> Mask:
+    """Whether a row is at most another in every column, (n, m): all pairs, and once few are left these alone."""
+    found, k = np.ones((len(one), len(other)), dtype=bool), 0
+    while k < one.shape[1] and np.count_nonzero(found) > found.size / 32:
+        found &= one[:, None, k] <= other[:, k]
+        k += 1
+    i, j = np.nonzero(found)
+    found[i, j] = (one[i, k:] <= other[j, k:]).all(axis=1)
+    return found
 
 
 def _fits_on_another(capacities: Array, besides: Array) -> npt.NDArray[np.bool_]:
@@ -982,7 +1001,7 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
         keys.append(tables.part_s.T)
         same += [p.stage.astype(float), p.exchange.astype(float)]
     besides = np.concatenate(keys, axis=1)
-    matrix = np.concatenate([*(load.T for load in each), besides], axis=1)
+    matrix = np.concatenate([besides, *(load.T for load in each)], axis=1)
     rows = np.flatnonzero(can)
     alike = np.zeros(len(rows), dtype=np.intp)
     if same:

@@ -23,8 +23,8 @@ LATENCIES = {"ttft_s": "ttft_s", "tbt_s": "tpot_s", "deadline_s": "e2e_s"}  # of
 def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
     """Of every demand TTFT, TPOT and E2E, at the percentile of its limits (none: the mean), where they are longest.
 
-    None where a share is prefilled and decoded apart, which is not predicted, or asks more of an engine than that can
-    serve in the long run.
+    None where a share is prefilled and decoded apart or on several attention ranks, which is not predicted, or asks
+    more of an engine than that can serve in the long run.
     """
     found: dict[str, dict[str, float]] = {}
     for d in (d for q in plan.periods for d in q.deployments):
@@ -41,7 +41,7 @@ def predicted(case: FleetCase, plan: FleetPlan) -> list[dict[str, Any]]:
 def predicted_of(
     case: FleetCase, d: DeploymentLine, slower: tuple[float, float] = (1.0, 1.0)
 ) -> list[dict[str, float]] | None:
-    """The same of each share of a line, infinite where it asks too much; None of a stage and of static batches.
+    """The same of each share of a line, infinite where it asks too much; None of what is not predicted.
 
     Args:
         case: the instance.
@@ -49,7 +49,7 @@ def predicted_of(
         slower: what every step takes longer than planned, and the first token: times.
     """
     e = d.engine
-    if e is None or d.stage != "both" or not d.serves:
+    if e is None or d.stage != "both" or d.attention_ranks is not None or not d.serves:
         return None
     costs, later = engine_of(case, d)
     case = case.loading(d.loads, d.model)

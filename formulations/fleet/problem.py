@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from formulations.fleet.files import BucketRequests, MelangeConfig, Trace, bucket_trace, read_points_table
 from optmodels import catalog
@@ -359,15 +359,21 @@ class FleetStrategies(Splits):
     parallel: SeveralCounts | None = Field(default=(2, 4), description="K pairs of machines")
     shared: SeveralCounts | None = Field(default=(2, 4), description="N machines that share an offload machine")
     tensor_parallel: tuple[PositiveInt, ...] = Field(
-        default=(1, 2, 4, 8, 16), description="GPUs per replica to choose from"
+        default=(1, 2, 4, 8, 16), description="GPUs per replica, or attention rank, to choose from"
     )
     attention_ranks: tuple[PositiveInt, ...] = Field(
-        default=(1,),
-        min_length=1,
+        default=(1,), min_length=1,
         description="data-parallel attention ranks of an engine to choose from: each has requests and KV cache of its"
-        " own, experts are spread over all of them (serving: continuous, models with routed experts)",
-    )
+        " own, experts are spread over all of them (serving: continuous; models without routed experts have one)",
+    )  # fmt: skip
     alpha: AlphaRange = AlphaRange()
+
+    @field_validator("attention_ranks")
+    @classmethod
+    def _each_once(cls, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(ranks)) != len(ranks):
+            raise ValueError("each number of attention ranks once")
+        return ranks
 
 
 class FleetLatency(Entry):
@@ -861,6 +867,8 @@ def _resolve(p: Fleet) -> FleetCase:
         wrong.add("certify", p.certify, "none but with serving: continuous, whose engines can be simulated")
     if p.deployment.apart:
         _apart(p, workloads, machines, wrong)
+    if p.strategies.attention_ranks != (1,):
+        _with_ranks(p, wrong)
     if points is None:
         _modelled(p, workloads, demands, accepted, wrong)
     else:
@@ -1093,8 +1101,20 @@ def _apart(
         wrong.add("deployment.link.net_gbps", None, "a figure: no machine of the pool says its network (net_gbps)")
     for i, w in enumerate(workloads):
         if w.soft is not None:
-            expected = "none with prefill and decode apart: a request may be late in either stage"
+            # Paid for once, yet missed in one stage, the other or both: who meets whom would be a decision.
+            expected = "none with prefill and decode apart: a request late in both stages would be paid for twice"
             wrong.add(f"workloads[{i}].soft", w.soft, expected)
+
+
+def _with_ranks(p: Fleet, wrong: Mistakes) -> None:
+    """What nobody can say of engines of several attention ranks."""
+    path, ranks = "strategies.attention_ranks", list(p.strategies.attention_ranks)
+    if not p.continuous:
+        wrong.add(path, ranks, "[1] with serving: static, whose batches are of replicas apart from each other")
+    if p.certify != "none":
+        wrong.add(path, ranks, f"[1] with certify: {p.certify}: engines of several ranks cannot be simulated")
+    if p.prefix_cache is not None:
+        wrong.add(path, ranks, "[1] beside prefix_cache: its hits are of engines with one cache, each rank has its own")
 
 
 def _named(workloads: tuple[FleetWorkload, ...], demands: tuple[Demand, ...]) -> list[str]:

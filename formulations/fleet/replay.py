@@ -76,7 +76,8 @@ def replay(
         ``period``, ``predicted`` and ``policies``, and for every demand the planned and replayed waiting (``demands``).
 
     Raises:
-        InputError: unknown policy, requests of an unknown workload, or lengths that the buckets do not have.
+        InputError: unknown policy, requests of an unknown workload, lengths that the buckets do not have, or engines of
+            several attention ranks.
     """
     o = options or ReplayOptions()
     if o.policy is not None and o.policy not in POLICIES:
@@ -88,6 +89,9 @@ def replay(
     if o.controller is not None:
         raise InputError(Mistake(None, "controller", o.controller, "none: fleet plans have fixed batches"))
     p, case = FleetPlan.model_validate(plan), problem.resolve()
+    if (several := of_several_ranks(p)) is not None:
+        expected = "engines of one attention rank: those of several cannot be simulated"
+        raise InputError(Mistake(None, "plan", several, expected))
     period = max(p.periods, key=lambda q: q.requests_per_s)
     demands = {d.name: d for d in case.demands}
     rng = np.random.default_rng(o.seed)
@@ -120,6 +124,11 @@ def replay(
         "period": period.name, "requests": len(requests), "seconds": span,
         "predicted": predicted, "policies": policies, "demands": rows,
     } | ({} if requests.predicted_output_tokens is None else {"notes": [UNUSED]})  # fmt: skip
+
+
+def of_several_ranks(plan: FleetPlan) -> str | None:
+    """The first line whose engines have several attention ranks."""
+    return next((d.name for q in plan.periods for d in q.deployments if d.attention_ranks is not None), None)
 
 
 def out_of_sample(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:

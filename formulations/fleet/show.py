@@ -15,13 +15,14 @@ from formulations.fleet.plan import CertificationLine, DeploymentLine, FleetPlan
 from formulations.fleet.points import FleetTables
 from formulations.fleet.predicted import predicted, predicted_of
 from formulations.fleet.problem import FleetCase
-from formulations.fleet.replay import out_of_sample
+from formulations.fleet.replay import of_several_ranks, out_of_sample
 from optmodels.catalog.types import MARKETS
 from optmodels.io.write import columns_of
 from optmodels.latency.steps import Provenance
 from optmodels.latency.strategies import FAMILIES
+from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
-from optmodels.reporting.text import plain, titled
+from optmodels.reporting.text import first_lines, plain, titled
 from optmodels.serving.continuous import seconds_and_quantile
 from optmodels.serving.points import NONE
 from optmodels.serving.stages import Link
@@ -30,7 +31,6 @@ from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
 MAX_ROWS = 5000
 PROMISES_SHOWN = 12
 LATENCIES_SHOWN = 16
-LINES_SHOWN = 20
 ROUTINGS = {
     "random": "requests go to any engine",
     "first_block": "prompts that begin alike go to the same engine",
@@ -59,6 +59,8 @@ def report(tables: FleetTables, plan: FleetPlan | None) -> dict[str, Any]:
 def _other_requests(case: FleetCase, plan: FleetPlan) -> dict[str, Any]:
     """The replay out of sample of a plan made for a trace, if there is time; or why there is none."""
     traced = [w.name for w in case.workloads if w.trace is not None or w.requests is not None]
+    if traced and (ranks := of_several_ranks(plan)) is not None:
+        return {"not_out_of_sample": f"{ranks} has several attention ranks, which cannot be simulated"}
     if traced and case.trace is None:
         long = [name for name in traced if name not in case.requests]
         rates = [w.name for w in case.workloads if w.name not in traced]
@@ -142,15 +144,16 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
                                            else "every limit is kept"))  # fmt: skip
     if prices := (result.get("report") or {}).get("prices"):
         out.append(f"[bold]Prices:[/bold] {plain(prices)}")
-    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"))
+    ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
+    out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
     conflict = result.get("log", {}).get("conflict")
     if conflict:
-        out += ["[bold]Cannot hold together:[/bold]", *_first([f"  {plain(c)}" for c in conflict])]
+        out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:
         why = [f"  {plain(b['demand'])}: {plain(b['reason'])}" for b in blocked]
-        out += ["", "[bold]Buckets that nothing serves:[/bold]", *_first(why)]
-    return out + _first([f"[dim]note: {plain(n)}[/dim]" for n in result.get("report", {}).get("notes", [])])
+        out += ["", "[bold]Buckets that nothing serves:[/bold]", *first_lines(why)]
+    return out + first_lines([f"[dim]note: {plain(n)}[/dim]" for n in result.get("report", {}).get("notes", [])])
 
 
 def _shares(found: Mapping[str, Any]) -> Table:
@@ -170,8 +173,8 @@ def _shares(found: Mapping[str, Any]) -> Table:
     return table
 
 
-def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
-    """Whether prefill and decode apart pay."""
+def _stages(stages: Mapping[str, Any] | None, unit: str, simulated: bool) -> list[str]:
+    """Whether prefill and decode apart pay; `simulated`: fleets of the instance can be."""
     if stages is None:
         return []
     fleet = "certified fleet" if stages.get("certified") else "fleet"
@@ -184,7 +187,7 @@ def _stages(stages: Mapping[str, Any] | None, unit: str) -> list[str]:
         return ["  Without prefill and decode apart no plan was found" + (
             ": there is none." if without["status"] == "infeasible" else ".")]  # fmt: skip
     lines = [f"  The best {fleet} without prefill and decode apart: {without['objective']:,.4f} {unit}"]
-    if not stages.get("certified"):
+    if simulated and not stages.get("certified"):
         lines.append(
             "  [dim]By the model's bounds on tails, which are looser for engines that do both: [/dim]certify: replay"
             "[dim] compares fleets that keep their promises in simulation.[/dim]"
@@ -199,11 +202,6 @@ def _pays(stages: Mapping[str, Any]) -> list[str]:
     known = f"At {pays['found']:.1%} of their prices one is" if pays["found"] else "None is known at a lower price"
     proof = f"none is at {pays['none_from']:.1%} or more (proved)" if pays["none_from"] < 1 else "more is not settled"
     return [f"  {known}; {proof}."]
-
-
-def _first(lines: list[str]) -> list[str]:
-    more = len(lines) - LINES_SHOWN
-    return [*lines[:LINES_SHOWN], f"  and {more:,} more"] if more > 0 else lines
 
 
 def _promises(p: FleetPlan, problem: Mapping[str, Any], at_rates: Mapping[str, Mapping[str, Any]]) -> Table | None:
@@ -280,37 +278,24 @@ def _of(seconds: float | None, limit: float | None) -> str:
 
 
 def _certification(c: CertificationLine) -> list[Any]:
-    """The rounds of certification, and what is not kept."""
-    colour = "green" if c.status == "certified" else "red"
-    words = {
-        "certified": f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
-        "incomplete": "not certified: the rounds were stopped",
-        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
-    }[c.status]  # fmt: skip
-    out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
-    if c.rounds:
-        table = titled(
-            "", "round", "limits", "objective", "promises", "broken", "undecided", "worst, of its limit", "requests"
-        )
-        for number, r in enumerate(c.rounds, 1):
-            which = " (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""
-            limits = "as they are" if r.stretch == 1 else f"× {r.stretch:g}"
-            table.add_row(
-                f"{number}{which}", limits, f"{r.objective:,.6g}", str(r.promises), str(r.broken), str(r.undecided),
-                f"{r.worst:.1%}, {plain(r.worst_of)}", f"{r.requests:,}",
-            )  # fmt: skip
-        out.append(table)
-    if c.cuts:
-        pairs = sum(len(x.forbidden) for x in c.cuts)
-        out.append(
-            f"  cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
-        )
-    lines = [
-        f"  [red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
-        f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
-        f" {_seconds(x.at_most_s)}" for x in c.promises if x.found != "kept"
-    ]  # fmt: skip
-    return out + _first(lines)
+    pairs = sum(len(x.forbidden) for x in c.cuts)
+    cuts = f"cuts: {len(c.cuts)} levels of engines planned less full, {pairs} pairs of bucket and level taken out"
+    return certification_lines(
+        c,
+        f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
+        {
+            "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
+            "worst, of its limit": lambda r: f"{r.worst:.1%}, {plain(r.worst_of)}",
+            "requests": lambda r: f"{r.requests:,}",
+        },
+        [cuts] if c.cuts else [],
+        [
+            f"[red]{x.found}[/red]: {plain(x.demand)} on {plain(x.deployment)}: {METRICS[x.latency]}"
+            f" {'mean' if x.percentile is None else f'p{100 * x.percentile:g}'} {_seconds(x.seen_s)} of"
+            f" {_seconds(x.at_most_s)}"
+            for x in c.promises if x.found != "kept"
+        ],
+    )  # fmt: skip
 
 
 def _seconds(value: float) -> str:
@@ -412,6 +397,8 @@ def frames(tables: FleetTables, plan: Any) -> dict[str, Any]:
             c, k = tables.blocks[x.block[p]].configurations, x.configuration[p]
             row |= {"family": FAMILIES[c.family[k]], "tensor_parallel": c.tp[k], "replicas": c.dp[k],
                     "main_market": MARKETS[x.main_market[p]]}  # fmt: skip
+            if tables.case.problem.strategies.attention_ranks != (1,):
+                row |= {"attention_ranks": c.ranks[k]}
         rows.append(row)
     points = columns_of(rows)
     wide = {

@@ -17,9 +17,9 @@ keep as many promises the one that serves most in time in its replays is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from formulations.orchestration.plan import CertificationLine, CutLine, Orchestr
 from formulations.orchestration.points import Configuration, OrchestrationTables, build_tables, served, with_routes
 from formulations.orchestration.problem import Orchestration
 from formulations.orchestration.replay import cluster_of, dispatched, requests_of, sent, shares_of
-from optmodels.formulation import Options
+from optmodels.formulation import Bounded, Options
 from optmodels.plan.outcome import Outcome
 from optmodels.simulation.certification import Kept, Round
 from optmodels.simulation.cluster import TOLERANCE, Requests
@@ -240,15 +240,32 @@ class AttainmentRounds:
         return -sum(weight[x.name] * x.line.seen * x.line.requests for x in judged)
 
     def state(
-        self, plan: OrchestrationPlan, status: Kept, best: Round[OrchestrationPlan] | None, rounds: list[RoundLine]
-    ) -> None:
+        self, plan: OrchestrationPlan, status: Kept, best: Round[OrchestrationPlan] | None, rounds: list[RoundLine],
+        bounded: float,
+    ) -> None:  # fmt: skip
         """The certification line."""
         rules = self.problem.certification
         plan.certification = CertificationLine(
             status=status, confidence=rules.confidence, copies=self.copies, seed=rules.seed, rounds=rounds,
-            of_round=0 if best is None else best.number, cuts=[] if best is None else best.cuts,
+            of_round=0 if best is None else best.number, bound_looser=bounded != 1,
+            cuts=[] if best is None else best.cuts,
             promises=[] if best is None else [x.line for x in best.judged if isinstance(x, _Judged)],
         )  # fmt: skip
+
+
+def bounded(problem: Orchestration, tables: OrchestrationTables, document: Mapping[str, Any]) -> list[Bounded]:
+    """The model that a document's bound is of; that there is no plan is said of all passes' models."""
+    if problem.certify == "none":
+        return [Bounded("", problem, tables)]
+    found = ((document.get("plan") or {}).get("certification") or {}).get("bound_looser")
+    rounds = AttainmentRounds(problem, tables)
+    own = "with the engine's own margins, without cuts"
+    made = []
+    for loose in dict.fromkeys(rounds.passes) if found is None else [LOOSER if found else 1.0]:
+        of = problem if loose == 1 else problem.looser()
+        words = own if loose == 1 else f"with {rounds.looser(loose)}, without cuts"
+        made.append(Bounded(words, of.model_copy(update={"certify": "none"}), rounds.tables(loose)))
+    return made
 
 
 def promises_of(plan: OrchestrationPlan) -> dict[str, float]:

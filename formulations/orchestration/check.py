@@ -52,6 +52,7 @@ TRUSTED = {
     "plan.online": DECISION,
     "plan.certification.rounds": "replays with the stated seed: replay the plan; its own round is checked against its"
     " promises",
+    "plan.certification.bound_looser": "of the bound: `optmodels check --prove` derives that of the model it names",
     "plan.certification.cuts": "what earlier rounds led to; that the plan keeps to them is checked",
     "plan.certification.of_round": "as rounds",
     "plan.certification.promises[].seen": "as rounds",
@@ -312,14 +313,14 @@ def _schedule(
                 found.add(f"stages and deadline of {who}", taking, q.deadline_s, "s")
             else:
                 _waits(found, who, wait, bin_s, curve, x, slack)
-            since = 0.0
+            since, starts = 0.0, true.starting(q, way)
             for i in dict.fromkeys(route):
                 if (of := known[i].level) is None:
                     busy[i] += started_between(x, 0.0, service_s(q, known[i]), bin_s)
                     continue
-                for name, amount in taken(of, q.prompt, q.output, x, bin_s, since).items():
+                for name, amount in taken(of, starts.prompt, starts.output, x, bin_s, since).items():
                     used[i][name] = used[i].get(name, 0.0) + amount
-                since += service_s(q, known[i])
+                since += service_s(starts, known[i])
         _taken(found, p.classes[k].label, q, mine, share, slack)
     for j, line in enumerate(p.configurations):
         if (of := known[j].level) is not None:
@@ -394,10 +395,12 @@ def _figures(
         served = float(m.sum())
         in_time[k] += served
         waited += float(np.cumsum(m - started[k, route]).sum()) * true.bin_s
-        prefill += served * first_s(groups[k], (known[route[0]], known[route[1]]))
+        way = known[route[0]], known[route[1]]
+        starts = true.starting(groups[k], way)
+        prefill += served * first_s(starts, way)
         for j in dict.fromkeys(route):
             planned[j] += served
-            busy += served * work_s(groups[k], known[j])
+            busy += served * work_s(starts, known[j])
     total, scale = sum(in_time), N or 1.0
     for j, configuration in enumerate(p.configurations):
         found.close(f"configurations[{j}].requests", configuration.requests, planned[j], scale=scale)

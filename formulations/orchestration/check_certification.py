@@ -47,6 +47,8 @@ def check_certification(found: Findings, problem: Orchestration, true: Recompute
     copies = rules.copies or (0 if true.case.trace is not None else COPIES_OF_RATES)
     stated, right = (c.confidence, c.seed, c.copies), (rules.confidence, rules.seed, copies)
     found.require("certification: confidence, seed and copies are the instance's", stated == right, stated, right)
+    same = c.planned is None or c.bound_looser == c.planned.looser  # where none was replayed, what time left
+    found.require("certification: the bound is of the plan's pass", same, c.bound_looser, not c.bound_looser)
     found.at_most("certification: rounds", len(c.rounds), 2 * rules.rounds)
     models = [x.model for x in c.cuts]
     known = set(models) <= set(true.case.models) and len(set(models)) == len(models)

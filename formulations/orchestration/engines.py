@@ -288,7 +288,7 @@ def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Arr
 
 @dataclass(frozen=True)
 class Taken:
-    """What requests take of an engine at its level, in the mean of each class; (K,) each.
+    """What requests take of an engine at its level, in the mean of each class or of those that start; (K,) each.
 
     Attributes:
         first_s: to the first token.

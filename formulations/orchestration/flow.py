@@ -158,14 +158,13 @@ def busiest(t: OrchestrationTables, a: Assignment, resource: int) -> Array:
     for k, c, started in zip(a.request_class.tolist(), a.configuration.tolist(), a.started, strict=True):
         for on, shares in t.uses(k, c):
             total[on] += np.convolve(started, shares[resource])[: t.bins + 1]
-    engines = a.counts * np.array([x.dp for x in t.configurations], dtype=np.int64)
-    peak: Array = total.max(axis=1, initial=0.0) / np.maximum(engines, 1)
+    peak: Array = total.max(axis=1, initial=0.0) / np.maximum(a.counts, 1)
     return peak
 
 
 def most_running(t: OrchestrationTables, a: Assignment) -> Array:
     """(C,) requests that run on one engine in the mean of its configuration's busiest bin."""
-    found: Array = busiest(t, a, REQUESTS) * np.array([x.most_running for x in t.configurations])
+    found: Array = busiest(t, a, REQUESTS) * np.array([x.most_running / x.dp for x in t.configurations])
     return found
 
 

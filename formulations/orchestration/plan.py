@@ -205,6 +205,10 @@ class CertificationLine(Document):
     copies: Count = Field(description="draws of the requests replayed; 0: the trace itself, once, without chance")
     seed: int = Field(ge=0, lt=2**31)
     of_round: Count = Field(description="the plan is that of this round, counted from 1; 0: none was replayed")
+    bound_looser: bool = Field(
+        description="the bound is of the linear model, without cuts, with the quantile and waits of certification in"
+        " place of the engine's"
+    )
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
     promises: list[PromiseLine] = Field(default=[], description="of the plan")

@@ -744,20 +744,22 @@ def served(
         mine = np.flatnonzero(classes.model == x.model)
         prompt, output, due, k = _requests_of(case, classes, class_of, deadline, x.model)
         count = np.bincount(k, minlength=K)[mine]
+        if x.engine is not None:
+            prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
+        begun = x.first_s(prompt)
+        slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
+        can = slack >= 0
         if x.engine is None:
             first[mine, c] = x.first_s(classes.prompt_tokens[mine])
             service[mine, c] = first[mine, c] + x.rest_s(classes.output_tokens[mine])
         else:
-            prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-            taken.append(Taken.by(x.engine, prompt, output, k, K))
+            can &= prompt + output <= x.engine.kv_tokens * HELD
+            # Of a class those start that can be in time; where none can, nothing does.
+            start = can | (np.bincount(k, can, K) == 0)[k] if x.stage == "both" else np.ones_like(can)
+            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K))
             if x.stage != "both":
                 continue
             first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]
-        begun = x.first_s(prompt)
-        slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
-        can = slack >= 0
-        if x.engine is not None:
-            can &= prompt + output <= x.engine.kv_tokens * HELD
         able = np.bincount(k, can, K)[mine]
         share[mine, c] = able / np.maximum(count, 1)
         longest = np.bincount(k, np.where(can, slack, 0.0), K)[mine] / np.maximum(able, 1)

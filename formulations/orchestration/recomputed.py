@@ -142,6 +142,22 @@ class Recomputed:
 
     def in_time(self, q: Group, way: Way) -> tuple[float, float]:
         """Share of a group in time on idle instances, and the mean wait, seconds, that this share can afford."""
+        able, slack = self._able(q, way)
+        if q.too_long or not able.any():
+            return 0.0, -1.0
+        return float(able.mean()) * way[1].able, float(slack[able].mean())
+
+    def starting(self, q: Group, way: Way) -> Group:
+        """The group with those of its requests that may start: on an engine that does both stages those in time."""
+        if way[0] is not way[1] or way[0].level is None or way[0].stage != "both":
+            return q
+        able, _ = self._able(q, way)
+        if not able.any():
+            return q
+        return replace(q, prompt=q.prompt[able], output=q.output[able], due=q.due[able])
+
+    def _able(self, q: Group, way: Way) -> tuple[npt.NDArray[np.bool_], Array]:
+        """Which requests of a group are in time on idle instances, and seconds that they have left."""
         limit = self.case.problem.slo.ttft_s
         begin, end = way
         first, able = begin.first_s(q.prompt), np.ones(len(q.prompt), dtype=bool)
@@ -159,9 +175,7 @@ class Recomputed:
         if end.level is not None and begin.level is not None:
             able &= q.prompt + q.output <= end.level.kv_tokens * ROUNDING
             able &= q.prompt <= begin.level.kv_tokens * ROUNDING
-        if q.too_long or not able.any():
-            return 0.0, -1.0
-        return float(able.mean()) * end.able, float(slack[able].mean())
+        return able, slack
 
     def ways(self) -> Iterator[Way]:
         """Every candidate alone, and every one that prefills with every one that decodes."""
@@ -184,7 +198,7 @@ class Recomputed:
                     continue
                 share, wait = self.in_time(q, way)
                 if share > 0:
-                    longest = max(longest, wait + first_s(q, way))
+                    longest = max(longest, wait + first_s(self.starting(q, way), way))
         return longest or 1.0
 
 

@@ -14,6 +14,7 @@ from formulations.orchestration.named import name_requests, requests_table
 from formulations.orchestration.plan import CertificationLine, ConfigurationLine, OrchestrationPlan
 from formulations.orchestration.points import OrchestrationTables
 from formulations.orchestration.replay import out_of_sample, replay
+from optmodels.reporting.certification import certification_lines
 from optmodels.reporting.sources import at_most, source_entries, source_lines
 from optmodels.reporting.text import plain, titled
 from optmodels.solver.deadline import OUT_OF_SAMPLE, seconds_for
@@ -149,30 +150,25 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
 
 
 def _certification(c: CertificationLine) -> list[Any]:
-    """The rounds of certification, and what is not kept."""
-    over = "the trace" if not c.copies else f"{c.copies} draws of the requests, with {c.confidence:.4g} confidence"
-    colour = "green" if c.status == "certified" else "red"
-    words = {
-        "certified": f"every model attains in replays of {over} what the plan promises",
-        "incomplete": "not certified: the rounds were stopped",
-        "not kept": "not certified: no plan is left that keeps what the rounds cut off",
-    }[c.status]  # fmt: skip
-    out: list[Any] = [f"[{colour}]Certification: {words}[/{colour}]"]
-    if c.rounds:
-        table = titled("", "round", "margins", "objective", "promised", "replayed", "promises", "broken", "undecided")
-        for number, r in enumerate(c.rounds, 1):
-            which = " (this plan)" if number == c.of_round and len(c.rounds) > 1 else ""
-            table.add_row(
-                f"{number}{which}", "looser" if r.looser else "as they are", f"{r.objective:.5g}",
-                f"{r.attainment:.2%}", f"{r.replayed:.2%}", str(r.promises), str(r.broken), str(r.undecided),
-            )  # fmt: skip
-        out.append(table)
-    for x in c.cuts:
-        less = f"; at most {x.in_time:.1%} of a class count as able" if x.in_time < 1 else ""
-        out.append(f"  cut: engines of {plain(x.model)} planned {1 - x.keep:.1%} less full{less}")
-    lines = [f"  [red]{x.found}[/red]: {plain(x.model)}: {x.seen:.2%} in time of {x.promised:.2%} promised"
-             for x in c.promises if x.found != "kept"]  # fmt: skip
-    return out + lines[:ROWS_SHOWN]
+    over = "the trace" if not c.copies else f"{c.copies} draws of the requests, with {c.confidence:.4g} confidence,"
+    return certification_lines(
+        c,
+        f"every model attains in replays of {over} what the plan promises",
+        {
+            "margins": lambda r: "looser" if r.looser else "as they are",
+            "promised": lambda r: f"{r.attainment:.2%}",
+            "replayed": lambda r: f"{r.replayed:.2%}",
+        },
+        [
+            f"cut: engines of {plain(x.model)} planned {1 - x.keep:.1%} less full"
+            + (f"; at most {x.in_time:.1%} of a class count as able" if x.in_time < 1 else "")
+            for x in c.cuts
+        ],
+        [
+            f"[red]{x.found}[/red]: {plain(x.model)}: {x.seen:.2%} in time of {x.promised:.2%} promised"
+            for x in c.promises if x.found != "kept"
+        ],
+    )  # fmt: skip
 
 
 def _out_of_sample(found: Mapping[str, Any]) -> str:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import maximum_flow
 
 from formulations.reserved_capacity.check_engines import check_engines
 from formulations.reserved_capacity.plan import FlowLine, ReservedPlan
 from formulations.reserved_capacity.problem import ReservedCapacity, ReservedCase, WorstCase
 from optmodels.plan.findings import TOLERANCE, Findings
 from optmodels.plan.outcome import CheckReport
+from optmodels.solver.light_imports import graphs
 
 Array = npt.NDArray[np.float64]
 MARKET_ORDER = ("on_demand", "spot", "reserved_1y", "reserved_3y")
@@ -413,7 +413,7 @@ class _Network:
             value = np.concatenate([np.floor(d * scale).ravel(), width.ravel(), np.ceil(offer * scale).ravel()])
             graph = sp.csr_array((value.astype(np.int32), (row, col)), shape=(2 + size * n,) * 2)
             graph.eliminate_zeros()
-            flow = maximum_flow(graph, 0, 1).flow
+            flow = graphs().maximum_flow(graph, 0, 1).flow
             out = np.asarray(flow[[0]].toarray()).ravel()[2:].reshape(n, size)[:, :R]
             served[at : at + BLOCK] = np.minimum((out.sum(axis=1) + R) / scale, d.sum(axis=1))
         missing: Array = demand.sum(axis=1) - served

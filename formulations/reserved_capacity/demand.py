@@ -43,9 +43,9 @@ class Clock:
         """Hours that local time is ahead of UTC in every hour, (hours,); daylight saving included."""
         if self.offset_h is not None or self.zone is None:
             return np.full(hours, self.offset_h or 0.0)
-        offsets = np.empty(hours)
+        offsets, clock = np.empty(hours), start.replace(tzinfo=None)
         for day in range(0, hours, 24):  # exact but for the hours around a change of the clocks
-            value = self.zone.utcoffset((start + day * HOUR).replace(tzinfo=None))
+            value = self.zone.utcoffset(clock + day * HOUR)
             offsets[day : day + 24] = value.total_seconds() / 3600 if value else 0.0
         return offsets
 

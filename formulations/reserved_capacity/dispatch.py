@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import maximum_flow
 
 from formulations.reserved_capacity.model import FlowModel, capacity, demand_met
 from formulations.reserved_capacity.points import Array, Index, ReservedTables, families
 from formulations.reserved_capacity.problem import HOURS_PER_MONTH
 from optmodels.errors import SolverError
+from optmodels.solver.light_imports import graphs
 from optmodels.solver.session import Session
 
 SERVED = 1e-9  # share of a row's demand below which it counts as served
@@ -387,7 +387,7 @@ def _serve_by_max_flow(t: ReservedTables, rows: Index, have: Array, flow: _Flow,
         asked = np.floor(wanted * scale)
         value = np.concatenate([asked.ravel(), np.full(n * len(source), 2e9), np.ceil(offer * scale).ravel()])
         graph = sp.csr_array((value.astype(np.int32), (tail, head)), shape=(2 + n * size,) * 2)
-        found = maximum_flow(graph, 0, 1).flow.tocoo()
+        found = graphs().maximum_flow(graph, 0, 1).flow.tocoo()
         real = (found.data > 0) & (found.row > 1) & (found.col > 1)
         which, i = np.divmod(found.row[real] - 2, size)
         j = (found.col[real] - 2) % size - I

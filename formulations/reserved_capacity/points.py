@@ -25,7 +25,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
 from formulations.reserved_capacity.problem import (
     HOURS_PER_MONTH,
@@ -35,6 +34,7 @@ from formulations.reserved_capacity.problem import (
     quarters_charged,
 )
 from optmodels.catalog.types import MARKETS, Market
+from optmodels.solver.light_imports import graphs
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -372,7 +372,7 @@ def families(reach: Mask, most: int = MOST_SETS) -> list[Mask] | None:
     users = np.flatnonzero(reach.any(axis=1))
     own = reach[users].astype(float)
     found = []
-    part = connected_components(sp.csr_array(own @ own.T), directed=False)[1] if len(users) else users
+    part = graphs().connected_components(sp.csr_array(own @ own.T), directed=False)[1] if len(users) else users
     for label in np.unique(part):
         family = union_closed(reach[users[part == label]], most)
         if family is None:

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ from optmodels.cli import (
     sweeping,
 )
 from optmodels.cli.console import ready, report_mistakes
-from optmodels.errors import InputError, printable
+from optmodels.errors import InputError, Mistake, printable
 from optmodels.formulation import Formulation, register
 
 
@@ -90,7 +91,7 @@ def run(arguments: list[str] | None = None) -> int:
         status: Any = _asked_for(arguments)(args=arguments, standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        report_mistakes(error)
+        report_mistakes(_by_option(error, arguments))
         return 2
     except typer.Exit as stop:
         return _status(stop.exit_code)
@@ -100,6 +101,18 @@ def run(arguments: list[str] | None = None) -> int:
     except Exception as error:
         return _fault(error)
     return _status(status or 0)
+
+
+def _by_option(error: InputError, arguments: list[str]) -> InputError:
+    """Mistakes in arguments of the API by the options that they were given by."""
+    given = {a.split("=")[0] for a in arguments}
+
+    def named(m: Mistake) -> Mistake:
+        name = "--" + m.path.replace("_", "-")
+        option = next((x for x in (name, name.removesuffix("-s")) if x in given), None)
+        return m if m.file is not None or option is None else replace(m, path=option)
+
+    return InputError([named(m) for m in error.mistakes])
 
 
 def _status(code: int) -> int:

@@ -53,6 +53,9 @@ def plan(
     budget: Annotated[float | None, typer.Option(help="USD/h at most.")] = None,
     engine: Annotated[str, typer.Option(help="vllm, sglang or trtllm.")] = "vllm",
     apart: Annotated[bool, typer.Option("--apart", help="Prefill and decode may have machines of their own.")] = False,
+    attention_ranks: Annotated[
+        str, typer.Option(help="Data-parallel attention ranks, experts spread over all: 1,2,4,8 to choose from.")
+    ] = "1",
     certify: Annotated[bool, typer.Option("--certify-replay", help="What it promises holds in simulation.")] = False,
     write: Annotated[Path | None, typer.Option(help="Write the instance this stands for (YAML).")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for result files (default: none).")] = None,
@@ -62,7 +65,7 @@ def plan(
 ) -> int:
     """What to rent for one workload, without a file. The plan, the instance it stands for, and what to try next."""
     from optmodels import question
-    from optmodels.cli.planning import solved
+    from optmodels.cli.planning import solved, whole_numbers
     from optmodels.errors import InputError
     from optmodels.loading import load
 
@@ -72,7 +75,8 @@ def plan(
         ttft=_one("ttft", ttft, ttft_p95, ttft_p99), tpot=_one("tpot", tpot, tpot_p95, tpot_p99),
         e2e=_one("e2e", e2e, e2e_p95, e2e_p99), clouds=cloud or ["aws"], region=region, gpus=gpu or [],
         markets=market or ["on_demand"], quota=[quota_of(text) for text in quota or []], survive=survive, budget=budget,
-        engine=engine, longest=longest, apart=apart, certify=certify,
+        engine=engine, longest=longest, apart=apart,
+        attention_ranks=whole_numbers(attention_ranks, "--attention-ranks"), certify=certify,
     )  # fmt: skip
     folder = trace.parent if trace is not None and write is None else Path() if write is None else write.parent
     made = question.instance(asked, folder)
@@ -119,6 +123,12 @@ def quota_of(text: str) -> tuple[str, int]:
     return gpu, int(most)
 
 
+def _has_experts(model: str) -> bool:
+    from optmodels import catalog
+
+    return catalog.llms()[model].moe is not None
+
+
 def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
     """What to try after this answer, the most useful first."""
     file = str(write) if write is not None else "FILE"
@@ -138,6 +148,8 @@ def _next(asked: Any, result: Any, write: Path | None) -> list[str]:
         lines.append("--survive 1: what it costs to lose any one deployment without missing a limit")
     if not asked.apart:
         lines.append("--apart: whether prefill and decode on machines of their own cost less, or the proof that not")
+    if list(asked.attention_ranks) == [1] and not asked.certify and _has_experts(asked.model):
+        lines.append("--attention-ranks 1,2,4,8: what data-parallel attention saves; there is no replay of it")
     if "spot" not in asked.markets:
         lines.append("--market on_demand --market spot: what spot machines save")
     if len(asked.clouds) == 1:

@@ -42,19 +42,24 @@ def interview(
         InputError: the input ends before the answers do, or an answer cannot be and nobody is there to ask.
     """
     given: dict[str, Any] = {}
+
+    def wrong(asked: Asked, value: str) -> InputError:
+        say("\n")  # below the prompt
+        return InputError(Mistake("<stdin>", asked.name, value, asked.words))
+
     for asked in questions:
         while True:
             say(f"{asked.words}{f' [{asked.default}]' if asked.default else ''}: ")
             line = answer()
             if not line and asked.default is None:
-                raise InputError(Mistake("<stdin>", asked.name, "end of input", asked.words))
+                raise wrong(asked, "end of input")
             text = line.strip() or asked.default or ""
             try:
                 given[asked.name] = asked.read(text)
                 break
             except (ValueError, InputError) as error:
                 if not again or not line:
-                    raise InputError(Mistake("<stdin>", asked.name, text, asked.words)) from None
+                    raise wrong(asked, text) from None
                 say(f"  {printable(str(error), 300)}\n")
     return given
 

@@ -371,8 +371,8 @@ def operating_points(
     if attention_ranks > 1:
         said = (
             *said,
-            f"{attention_ranks} data-parallel attention ranks are no key of instance files: plans and exports of these "
-            f"points say TP{tp}, and the engine has to be told of the ranks beside",
+            f"{attention_ranks} data-parallel attention ranks are no key of points in instance files: plans and "
+            f"exports of these say TP{tp}, and the engine has to be told of the ranks beside",
         )
     if written is not None:
         rows = [{"service": service, **serves}]

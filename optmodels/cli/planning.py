@@ -197,7 +197,7 @@ def compare(
     check_folder(out)
     files = _expand(instances)
     names = None if methods is None else [m.strip() for m in methods.split(",") if m.strip()]
-    several = None if seeds is None else _whole_numbers(seeds, "--seeds")
+    several = None if seeds is None else whole_numbers(seeds, "--seeds")
     with counted() as on_row:
         rows = api.compare(
             files, names, time_limit=time_limit, seed=seed, seeds=several, replay=replay, on_row=on_row,
@@ -216,7 +216,7 @@ def compare(
     return 1 if failed else 0
 
 
-def _whole_numbers(text: str, option: str) -> list[int]:
+def whole_numbers(text: str, option: str) -> list[int]:
     """``0,1,2`` as numbers, each once."""
     from optmodels.errors import InputError, Mistake
 
@@ -291,6 +291,8 @@ def _proof(proof: Any) -> list[Any]:
     }[proof.verdict]  # fmt: skip
     gap = "" if proof.gap is None else f", gap {proof.gap:.2g} to the plan"
     lines = [f"Bound: {words}; claimed {number(proof.claimed)}, derived anew {number(proof.bound)}{gap}"]
+    if proof.of:
+        lines.append(plain(f"  of the linear model {', and of that '.join(proof.of)}"))
     for a in proof.attempts:
         found = f", a plan of {number(a.objective)}" if a.objective is not None else ""
         said = f"; {a.said}" if a.said else ""

@@ -342,10 +342,10 @@ def _without_union_noise(found: list[Mistake]) -> list[Mistake]:
     return [by_path[p] for p in deepest]
 
 
-_UNIT_OF_SUFFIX = {
-    "_usd_per_hour": "USD/h", "_s": "s", "_gib": "GiB", "_gbps": "Gbps", "_tokens": "tokens", "tps": "tokens/s",
-    "_bytes_per_s": "B/s", "_flops": "FLOP/s", "on_demand": "USD/h", "spot": "USD/h", "reserved_1y": "USD/h",
-    "reserved_3y": "USD/h",
+_UNIT_OF_SUFFIX = {  # the first that ends a name
+    "requests_per_s": "requests/s", "_bytes_per_s": "B/s", "_usd_per_hour": "USD/h", "_s": "s", "_gib": "GiB",
+    "_gbps": "Gbps", "_tokens": "tokens", "tps": "tokens/s", "_flops": "FLOP/s", "on_demand": "USD/h",
+    "spot": "USD/h", "reserved_1y": "USD/h", "reserved_3y": "USD/h",
 }  # fmt: skip
 
 

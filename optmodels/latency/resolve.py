@@ -282,9 +282,10 @@ def _said(model: LatencyModel, d: Deployment) -> tuple[tuple[str, object, object
     """What a model was measured on beside what the deployment is."""
     low, high = model.domain.get("tp", (1.0, 1.0))
     measured = f"TP {low:g}" if low == high else f"TP {low:g} to {high:g}"
+    split = f"TP {d.gpus // d.attention_ranks}" + (f" × DP {d.attention_ranks}" if d.attention_ranks > 1 else "")
     return (
         ("gpu", model.gpu, d.gpu_name), ("llm", model.llm, d.llm_name), ("precision", model.precision, d.precision),
-        ("engine", model.engine, d.engine), ("parallelism", measured, f"TP {d.gpus // d.attention_ranks}"),
+        ("engine", model.engine, d.engine), ("parallelism", measured, split),
     )  # fmt: skip
 
 

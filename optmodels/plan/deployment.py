@@ -57,9 +57,10 @@ class Deployment(Document):
     gpus_per_machine: Count
     tensor_parallel: Count = 1
     pipeline_parallel: Count = 1
+    attention_ranks: Count = Field(default=1, description="data-parallel ones of a replica, experts spread over all")
     replicas_per_machine: Count = 1
-    max_num_seqs: int | None = Field(default=None, ge=1, description="requests in a replica at a time")
-    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step of a replica")
+    max_num_seqs: int | None = Field(default=None, ge=1, description="requests in an attention rank at a time")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="tokens of a step of an attention rank")
     chunk_tokens: int | None = Field(default=None, ge=1, description="tokens of one prompt in a step")
     max_model_len: int | None = Field(
         default=None, ge=1,
@@ -77,9 +78,14 @@ class Deployment(Document):
     notes: list[str] = Field(default=[], description="what the plan says and serving engines have no setting for")
 
     @property
+    def gpus_per_replica(self) -> int:
+        """Of all the machines that it spans."""
+        return self.tensor_parallel * self.pipeline_parallel * self.attention_ranks
+
+    @property
     def groups(self) -> list[list[int]]:
         """GPUs of every replica on a machine."""
-        size = self.tensor_parallel * self.pipeline_parallel // self.nodes
+        size = self.gpus_per_replica // self.nodes
         return self.devices or [list(range(i * size, (i + 1) * size)) for i in range(self.replicas_per_machine)]
 
     @property

@@ -193,7 +193,10 @@ def _waits(quantile: float | None, most: float | None) -> float:
 
 @dataclass(frozen=True)
 class Level:
-    """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks."""
+    """An engine at the step and wait of a line; `outside`: what a step with a prompt costs that `fixed` lacks.
+
+    `room` and `kv` are those of each of its data-parallel attention ranks.
+    """
 
     fixed: float
     outside: float
@@ -206,6 +209,7 @@ class Level:
     kv: float
     prefill_share: float
     longest: float
+    ranks: int = 1
 
     def prefilling(self, r: Request) -> float:
         """Share of the time that goes to prompts: with requests like this one, or of the mixture."""
@@ -222,9 +226,12 @@ class Level:
 
 def at_level(
     limits: EngineLimits, costs: StepCosts, kv: float, requests: dict[str, Request], step: float,
-    stage: Stage = "both",
+    stage: Stage = "both", ranks: int = 1,
 ) -> Level | None:  # fmt: skip
-    """Constants of the level of a step time; None where there is none."""
+    """Constants of the level of a step time; None where there is none.
+
+    `kv` is what all `ranks` hold, `limits` are those of each.
+    """
     requests = {k: replace(r, drafts=costs.drafts, tokens=costs.tokens) for k, r in requests.items()}
     every = list(requests.values())
     total = sum(r.weight for r in every)
@@ -244,7 +251,7 @@ def at_level(
     mixed = min(3 * prompts, 1.0) if varies else 0.0
     mixed = 1.0 if stage == "prefill" else mixed
     lightest = costs.decode_request_s + costs.context_s * min(r.prompt for r in every)
-    crowd = min(slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else slots
+    crowd = min(ranks * slots, max(step - costs.fixed_s, 0.0) / lightest) if lightest > 0 else ranks * slots
     bare = costs.fixed_s
     if costs.experts is not None:
         bare += mixed * costs.experts.all_s
@@ -258,7 +265,7 @@ def at_level(
     for k, r in requests.items():
         chunks, prefill = _prefill(costs, r, chunk)
         decode = costs.decode_request_s * r.decodes + slope * contexts[k]
-        made[k] = replace(r, chunks=chunks, filled=r.new / room, prefill=prefill, decode=decode)
+        made[k] = replace(r, chunks=chunks, filled=r.new / (ranks * room), prefill=prefill, decode=decode)
     if all(r.work <= 0 for r in made.values()):
         return None
     within, shared = _prompt_steps(
@@ -276,8 +283,8 @@ def at_level(
     prefill_share = prefills[0] / mean({k: r.work for k, r in made.items()})
     longest = prefills[1] / prefills[0] if prefills[0] > 0 else 0.0  # by its own seconds
     outside = (1 - within) * costs.prompt_step_s
-    return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv,
-                 prefill_share, longest)  # fmt: skip
+    return Level(fixed, outside, 1 - fixed / step, room, mixed if varies else 1.0, stage, made, typical, kv / ranks,
+                 prefill_share, longest, ranks)  # fmt: skip
 
 
 def _prompt_steps(
@@ -331,8 +338,9 @@ def capacities(
         s = r.filled * (level.beside(r, step) + level.outside) + r.prefill if prompts else 0.0
         turn = r.filled * (level.fixed + level.outside + step * level.load * (1 - v) ** 2) + r.prefill
         turn += r.decode * level.load * v * v / gamma if v > 0 else 0.0
-        blocked = most is not None and s > most * wait * (1 + SLACK)
-        waiting = 0.0 if not prompts else math.inf if blocked else s * s / (2 * wait) + turn
+        whole = level.ranks * s  # of the one rank that prefills it
+        blocked = most is not None and whole > most * wait * (1 + SLACK)
+        waiting = 0.0 if not prompts else math.inf if blocked else s * whole / (2 * wait) + turn
         one, two = held[k]
         fits = crowd > 0 and r.prompt + r.output + r.drafts <= level.kv
         memory = (
@@ -340,9 +348,9 @@ def capacities(
         )
         found[k] = {
             "time": r.work / level.load,
-            "running": r.steps * step / running if running > 0 else math.inf,
-            "memory": memory,
-            "tokens": r.new * step / (0.9 * level.room),
+            "running": r.steps * step / running / level.ranks if running > 0 else math.inf,
+            "memory": memory / level.ranks,
+            "tokens": r.new * step / level.ranks / (0.9 * level.room),
             "chunks": r.chunks * step / level.mixed if level.mixed < 1 and prompts else 0.0,
             "waiting": waiting,
         }
@@ -357,7 +365,8 @@ def latencies(
 
     def ttft(q: float | None) -> float:
         first, own, waits = _form(q)
-        each = step if q is None or q <= 0.5 else level.beside(r, step)
+        others = level.prefilling(r) * step * (level.ranks - 1) / level.ranks  # prompts of other ranks
+        each = step if q is None or q <= 0.5 else level.beside(r, step) + others
         base = first * step + own * (r.chunks * (each + level.outside) + r.prefill) + level.following(r) / 2 + request_s
         return factor * (base + waits * _waits(q, most) * wait)
 
@@ -374,7 +383,7 @@ def latencies(
         prompts = level.following(r) * step / r.decodes / others**2 if r.decodes > 0 else 0.0
         spread = math.sqrt(mean / (1 - level.load) + prompts / each**2)
         crowd = mean + spread * (z + skew * (z * z - 1) / 6)
-        return level.fixed + 1.15 * each * min(max(crowd, 1.0), slots) + left
+        return level.fixed + 1.15 * each * min(max(crowd, 1.0), level.ranks * slots) + left
 
     # The deadline's time to first token has the factor, its decodes have it in the costs already.
     at_ttft, at_tpot, at_e2e = quantiles

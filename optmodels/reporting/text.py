@@ -47,6 +47,12 @@ def titled(title: str | None, *columns: str, **looks: Any) -> Table:
     return Table(*columns, title=title, title_justify="left", title_style="bold", **looks)
 
 
+def first_lines(lines: list[str], most: int = 20) -> list[str]:
+    """At most so many lines, and how many are left out."""
+    more = len(lines) - most
+    return [*lines[:most], f"  and {more:,} more"] if more > 0 else lines
+
+
 def as_html(lines: Iterable[Any]) -> str:
     """Lines and tables of a terminal summary as one block of HTML with their styles; names of users are escaped."""
     from io import StringIO

@@ -54,6 +54,15 @@ S_out − 1 of them take R = ⌈(S_out − 1)/g⌉ steps in place of S_out − 1
 tokens in the cache and in the step's budget. It is the mean acceptance that counts: requests whose drafts are accepted
 more or less often than others' are not told apart.
 
+*Ranks.* An engine of D data-parallel attention ranks (experts spread over all of them) deals its requests over them at
+random; `max_num_seqs`, B and the longest chunk are of each, and a step is one step of all. So U = Σ λ·u·t/(D·B); of
+slots, KV tokens and prompt tokens a rank has as much as an engine and 1/D of the requests (a share's crowd is spread no
+wider than N at the level's ρ). A rank is one server for its share of the prompts, each of which takes D·s of its time:
+
+    Σ λ (D·s²/2ω + s) ≤ 1                                                                                   (S9)
+
+and a prompt's own steps carry other ranks' prompts, too.
+
 *Quantiles* that a level bounds are the formulas of `Points.ttft_s` and `Points.tpot_s`; those at given rates are
 `predict`'s. ``benchmarks/continuous.py`` checks both.
 """
@@ -209,8 +218,9 @@ class Classes:
         """Output tokens at a quantile (None: the mean), (W,)."""
         if quantile is None:
             return self.output_tokens.mean(axis=1)
-        at = np.quantile(self.output_tokens, quantile, axis=1, method="inverted_cdf")
-        return np.asarray(at, dtype=float)
+        at = max(math.ceil(quantile * self.output_tokens.shape[1] - 1.0), 0)
+        found: Array = np.sort(self.output_tokens, axis=1)[:, at]
+        return found
 
 
 # ------------------------------------------------------------------------------------------ the work of a request
@@ -379,14 +389,12 @@ def crowd_quantile(quantile: float | Array, fixed_crowd: Array, load: Array, bes
 
 
 def crowd_allowed(most: Array, load: Array, overflow: float = OVERFLOW) -> Array:
-    """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow; 0 where there is none."""
-    low = np.zeros(np.broadcast(most, load).shape)
-    high = np.broadcast_to(np.asarray(most, dtype=float), low.shape).copy()
-    for _ in range(50):
-        middle = (low + high) / 2.0
-        fine = crowd_above(most, middle * (1.0 - load), load) <= overflow
-        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
-    return low
+    """The largest mean N₀/(1 − ρ) whose P(N ≥ most) ≤ overflow, to 1e-9 and never above; 0 where there is none."""
+    from scipy.special import btdtrib
+
+    found = btdtrib(most, overflow, load)  # N₀/ρ + 1; below 1 or NaN where even N₀ = 0 is too much
+    mean: Array = np.fmax(found - 1.0, 0.0) * load / (1.0 - load)
+    return mean * (1.0 - 1e-9)  # SciPy's own tolerance
 
 
 # ---------------------------------------------------------------------------------------------- operating points
@@ -405,7 +413,8 @@ class Points:
         work_s: W: prefill, `prompt_step` as shared, and decodes, (P, L, W).
         steps: m and those of its decodes, mean, (P, L, W).
         load: one request/s as a share of each capacity of `ROWS` but waiting, (5, P, L, W); infinite: not on this one.
-        beside_s: what a step lasts beside prompts, (P, L, W): with the class's own share of decodes or the mixture's.
+        beside_s: what a step lasts beside its rank's prompts, (P, L, W): with the class's own share of decodes or the
+            mixture's.
         turn_s: s, (P, L, W), 0 where engines only decode; `mean_turn_s`: the same in Σ λs.
         crowd_s: c: mean work of a running request in a step, (P, L, W): the class's own or the mixture's by weight,
             whichever is larger. `decode_s`: d: that of the class's own decodes, 0 without any.
@@ -414,6 +423,7 @@ class Points:
             others make in that, s², (P, L, W).
         request_s: seconds of a request outside the steps, (P,).
         of: coefficients of the P deployments.
+        ranks: data-parallel attention ranks D, (P, 1, 1).
     """
 
     classes: Classes
@@ -436,13 +446,14 @@ class Points:
     bursts: Array
     request_s: Array
     of: Coefficients
+    ranks: Array
 
     def spread(self) -> float:
         """How many times as much a level takes of a capacity as any step time up to the next level would, at most.
 
-        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time,
-        tokens and turns it takes less, of slots and KV more than the lower level: both are monotone in t. So no choice
-        of t in the range of the levels needs less than 1/spread of the deployments.
+        A larger t never serves requests faster, so what one between two levels can serve the lower one can. Of time and
+        chunks it takes less, of slots, KV, tokens and turns more than the lower level: all are monotone in t. So no
+        choice of t in the range of the levels needs less than 1/spread of the deployments.
         """
         turns = (self.turn_s**2, self.mean_turn_s)
         rows = np.concatenate([self.load, np.stack(turns)])
@@ -452,26 +463,27 @@ class Points:
         return float(np.nanmax(np.where(known[None, :, :, None] & np.isfinite(ratio), ratio, 1.0), initial=1.0))
 
     def waiting(self, wait_s: Array, most: float) -> Array:
-        """One request/s as a share of the waiting that a mean wait ω allows (S7), (P, L, V, W).
+        """One request/s as a share of the waiting that a mean wait ω allows (S7, S9), (P, L, V, W).
 
         Args:
             wait_s: ω > 0, (P, L, V).
             most: of `MOST_OF_WAIT`: infinite for a class that holds prefill up for longer than that many ω by itself.
         """
-        s, omega = self.turn_s[:, :, None, :], wait_s[..., None]
-        fits = self.exists[:, :, None, None] & (s <= most * omega * (1.0 + 1e-12))
-        return np.where(fits, s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
+        s, omega, ranks = self.turn_s[:, :, None, :], wait_s[..., None], self.ranks[..., None]
+        fits = self.exists[:, :, None, None] & (ranks * s <= most * omega * (1.0 + 1e-12))
+        return np.where(fits, ranks * s * s / (2.0 * omega) + self.mean_turn_s[:, :, None, :], np.inf)
 
     def missed(self, per_token_s: Array, at_most_s: Array | float) -> Array:
         """How far a class is beyond its best level, (P, L, W): above 1 where a shorter step serves more of it.
 
-        The larger of its time per token over its limit, and of what it takes of slots or KV cache over what it takes
-        of time: a longer step takes less of time and more of these. Infinite where there is no level.
+        The larger of its time per token over its limit, and of what it takes of slots, KV cache or prompt tokens over
+        what it takes of time: a longer step takes less of time and more of these. 0 at steps too short to be a level,
+        infinite where no request of the class can be on the level.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            room = np.maximum(self.load[RUNNING], self.load[MEMORY]) / self.load[TIME]
-            found = np.where(self.exists[..., None], np.maximum(per_token_s / at_most_s, room), np.inf)
-        return np.where(np.isnan(found), np.inf, found)
+            room = self.load[[RUNNING, MEMORY, TOKENS]].max(axis=0) / self.load[TIME]
+            found = np.maximum(per_token_s / at_most_s, room)
+        return np.where(self.exists[..., None], np.where(np.isnan(found), np.inf, found), 0.0)
 
     def tpot_s(self, quantile: float | None) -> Array:
         """Seconds per output token after the first at a quantile (None: the mean), at most, (P, L, W).
@@ -491,7 +503,7 @@ class Points:
     def _decode_step_s(self, quantile: float | None) -> Array:
         fixed, load = self.fixed_s[..., None], (1.0 - self.fixed_s / self.step_s)[..., None]
         seen = fixed, self.crowd_s, self.decode_s, self.left_s, self.bursts, load
-        return _tpot(*seen, quantile, self.engine.max_num_seqs, MARGIN)
+        return _tpot(*seen, quantile, self.ranks * self.engine.max_num_seqs, MARGIN)
 
     @property
     def _steps_per_token(self) -> Array:
@@ -540,7 +552,7 @@ def longest_wait(quantile: float | None, most: float) -> float:
 
 def _tpot(
     fixed_s: Array, crowd_s: Array, decode_s: Array, left_s: Array, bursts: Array, load: Array,
-    quantile: float | None, most: float, margin: float = 1.0,
+    quantile: float | None, most: Array | float, margin: float = 1.0,
 ) -> Array:  # fmt: skip
     rho = np.clip(load, 1e-9, 1.0 - 1e-9)
     if quantile is None:
@@ -552,37 +564,38 @@ def _tpot(
 
 
 def levels_of_loads(costs: Sequence[StepCosts], loads: Array) -> Array:
-    """Step times (P, 2L) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
+    """Step times (P, 2L + 1) at which loads ρ (L,) are carried: a₀/(1 − ρ), with a₀ at its least and at its largest.
 
-    The former are for steps shorter than any of the latter's; in place of those that are not stand steps without a
-    level.
+    The former are for steps shorter than any of the latter's. In place of those that are not, and first of all, stands
+    a step without a level: `StepCosts.fixed_s`, which every step of a level is longer than.
     """
     c = Coefficients.stack(costs)
     least, most = c.least_fixed_s[:, :, 0], c.largest_fixed_s[:, :, 0]
     short, long = least / (1.0 - loads), most / (1.0 - loads)
-    short = np.where(short < long.min(axis=1, keepdims=True), short, c.fixed_s[:, :, 0])
-    return np.sort(np.concatenate([short, long], axis=1), axis=1)
+    none = c.fixed_s[:, :, 0]
+    short = np.where(short < long.min(axis=1, keepdims=True), short, none)
+    return np.sort(np.concatenate([none, short, long], axis=1), axis=1)
 
 
 def with_best_steps(step_s: Array, missed: Callable[[Array], Array]) -> Array:
     """Step times (P, L + K) of levels, and those that are best for a class.
 
-    A longer step takes less of time, tokens and turns and more of slots and KV cache: the longest one at which a class
-    keeps its limit per token and time is still scarcer than these carries most of it. Of a deployment's classes the
-    first, the median and the last in the order of these steps are offered (`BEST_STEPS`), each found between two levels
-    in `HALVINGS`.
+    A longer step takes less of time and more of slots, KV cache and prompt tokens: the longest one at which a class
+    keeps its limit per token and time is still scarcer than these carries most of it. It may be shorter than every
+    level's. Of a deployment's classes the first, the median and the last in the order of these steps are offered
+    (`BEST_STEPS`), each found between two steps in `HALVINGS`.
 
     Args:
-        step_s: of the levels, ascending, (P, L).
+        step_s: `levels_of_loads`, ascending, (P, L).
         missed: of step times (P, J): `Points.missed`, (P, J, W).
     """
     seen = missed(step_s)
     L, W = seen.shape[1:]
     fits = seen <= 1.0
     last = L - 1 - np.argmax(fits[:, ::-1], axis=1)  # (P, W): the longest that does
-    between = fits.any(axis=1) & (last < L - 1)
     at, after = (np.take_along_axis(step_s, k, axis=1) for k in (last, np.minimum(last + 1, L - 1)))
     low, high = (np.take_along_axis(seen, k[:, None, :], axis=1)[:, 0] for k in (last, np.minimum(last + 1, L - 1)))
+    between = fits.any(axis=1) & (last < L - 1) & ((low > 0.0) | np.isfinite(high))
     with np.errstate(invalid="ignore", divide="ignore"):
         near = at + (after - at) * np.where(between, (1.0 - low) / (high - low), 0.0)
     order = np.argsort(np.where(between, near, np.inf), axis=1, kind="stable")
@@ -606,6 +619,7 @@ def operating_points(
     step_s: Array,
     stage: Stage = "both",
     held_s: Array | float = 0.0,
+    attention_ranks: Array | int = 1,
 ) -> Points:
     """Capacities and latencies of deployments at levels.
 
@@ -617,12 +631,15 @@ def operating_points(
         step_s: t, (P, L).
         stage: what the engines do of a request.
         held_s: seconds that they hold its prompt's cache besides, broadcast to (P, 1, W).
+        attention_ranks: data-parallel attention ranks that an engine is made of, broadcast to (P,); `costs` are of
+            steps of all, `kv_tokens` of all together, `engine` of each.
     """
     if stage == "prefill":
         classes = replace(classes, output_tokens=np.ones((len(classes), 1)))
     c = Coefficients.stack(costs)
     t = np.asarray(step_s, dtype=float)[:, :, None]  # (P, L, 1)
-    kv = np.asarray(kv_tokens, dtype=float)[:, None, None]
+    ranks = np.broadcast_to(np.asarray(attention_ranks, dtype=float), len(costs))[:, None, None]  # D
+    kv = np.asarray(kv_tokens, dtype=float)[:, None, None] / ranks
     prompt, weight = classes.input_tokens, classes.weight / classes.weight.sum()
     u = np.zeros(len(classes)) if stage == "decode" else classes.new_tokens
     earlier = prompt - u
@@ -652,12 +669,12 @@ def operating_points(
     # a₀ without `prompt_step`, at the largest mean crowd of the level, by time and by slots.
     with np.errstate(divide="ignore", over="ignore"):
         lightest = c.decode_request_s + c.context_s * prompt.min()
-        crowd = np.minimum(engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
+        crowd = np.minimum(ranks * engine.max_num_seqs, np.maximum(t - c.fixed_s, 0.0) / lightest)
     bare = c.step_fixed_s(crowd, phi)
     exists = t > bare
-    room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B
+    room = np.zeros_like(bare) + engine.room_beside(np.inf, c.drafts)  # B of a rank
     chunk = np.minimum(room, engine.chunk_tokens or np.inf)
-    chunks, filled = np.ceil(u / chunk), u / room
+    chunks, filled = np.ceil(u / chunk), u / (ranks * room)
     alone, decoding = c.prefill_work_s(u, earlier, chunk, 0.0), decode_s(phi)
     within, paid = _prompt_steps(
         t - bare, c.prompt_step_s, alone + decoding, filled, chunks - filled, weight, stage
@@ -671,10 +688,10 @@ def operating_points(
     load = np.empty((WAITING, *work.shape))
     load[TIME] = work / rho
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        load[RUNNING] = steps * t / crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho)
+        load[RUNNING] = steps * t / (ranks * crowd_allowed(np.full_like(rho, float(engine.max_num_seqs)), rho))
         joining = 1.0 if stage == "decode" else 0.0  # steps between arrival and the first one with the request
-        load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight)
-        load[TOKENS] = u * t / (TOKENS_FILLED * room)
+        load[MEMORY] = _memory(c, classes, chunks + joining + held_s / t, t, kv, rho, weight) / ranks
+        load[TOKENS] = u * t / (TOKENS_FILLED * ranks * room)
         load[CHUNKS] = 0.0
         if stage == "both":
             load[CHUNKS] = np.where(varies & (phi < 1.0), chunks * t / phi, 0.0)
@@ -699,8 +716,8 @@ def operating_points(
         bursts = np.where(decodes > 0, following * t / decodes / (1.0 - prefilling) ** 2, 0.0)
     return Points(
         classes, engine, t[:, :, 0], exists[:, :, 0], a0[:, :, 0], chunks, alone + outside * chunks,
-        work, steps, load, beside, filled * (beside + outside) + alone, mean_turn, crowd_s, own, following,
-        left, bursts, c.request_s[:, 0, 0], c,
+        work, steps, load, beside + (1.0 - 1.0 / ranks) * prefilling * t, filled * (beside + outside) + alone,
+        mean_turn, crowd_s, own, following, left, bursts, c.request_s[:, 0, 0], c, ranks,
     )  # fmt: skip
 
 

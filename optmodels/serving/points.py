@@ -48,6 +48,7 @@ class Configurations:
     dp: Index  # replicas per main machine
     count: Index  # k passes, K pairs, N sharing mains, or replicas of a single machine
     batch: Index  # requests per replica and pass (the largest part)
+    ranks: Index  # attention ranks of a replica, of tp GPUs each; 1 but of engines
 
     def __len__(self) -> int:
         return len(self.family)
@@ -262,7 +263,7 @@ def _family_configurations(case: Case, model: Model, family: Family) -> Configur
     return Configurations(
         family=np.full(len(r), FAMILIES.index(family), dtype=np.intp),
         main=machine[r], ao=np.broadcast_to(ao, r.shape), tp=tp[r], dp=dp[r], count=c,
-        batch=_ceil_div(case.problem.workload.batch, dp[r] * c),
+        batch=_ceil_div(case.problem.workload.batch, dp[r] * c), ranks=np.ones_like(c),
     )  # fmt: skip
 
 
@@ -377,6 +378,7 @@ def _measured(case: Case) -> tuple[Configurations, Curves, tuple[OperatingPoint,
         dp=np.array([o.replicas_per_machine for o in points], dtype=np.intp),
         count=np.array([o.count for o in points], dtype=np.intp),
         batch=np.array([-(-batch // (o.count * o.replicas_per_machine)) for o in points], dtype=np.intp),
+        ranks=np.ones(len(points), dtype=np.intp),
     )
     rows = np.array([
         (o.ttft_s or 0.0, o.tbt_s or 0.0, o.e2e_s if o.e2e_s is not None else case.tokens / (o.tps or np.nan))

@@ -21,6 +21,7 @@ P = TypeVar("P", bound=Document)
 Kept = Literal["certified", "incomplete", "not kept"]
 TIME_OVER, ROUNDS_OVER, NONE_LEFT = "stopped at the time limit", "after as many rounds as allowed", "no plan is left"
 LEAST_S = 0.05  # for a solve
+BOUND_OF = "bound_of"  # in the log: how loose the model is that the bound is of
 
 
 class Judged(Protocol):
@@ -102,8 +103,8 @@ class Certifier(Protocol[P]):
     def rank(self, plan: P, judged: Sequence[Any]) -> float:
         """Of plans that keep as many promises, the one with the least is returned."""
 
-    def state(self, plan: P, status: Kept, best: Round[P] | None, rounds: list[Any]) -> None:
-        """Write into the plan how far it was certified."""
+    def state(self, plan: P, status: Kept, best: Round[P] | None, rounds: list[Any], bounded: float) -> None:
+        """Write into the plan how far it was certified, and of how loose a model its bound is."""
 
 
 def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -> Method:
@@ -122,7 +123,7 @@ def certified(method: Method, certifier: Callable[[Any, Any], Certifier[Any]]) -
         if options.answer_only:
             outcome = method(problem, tables, options)
             if outcome.plan is not None:
-                rounds.of.state(outcome.plan, "incomplete", None, [])
+                rounds.of.state(outcome.plan, "incomplete", None, [], 1.0)
             return outcome
         return rounds.run()
 
@@ -157,6 +158,7 @@ class _Rounds(Generic[P]):
         """
         for loose in dict.fromkeys(self.of.passes):
             if self.stops and self.left <= 0:
+                self.stops.append(TIME_OVER)
                 break
             clock = time.perf_counter()
             tables, cuts = self.of.tables(loose), dict[Any, Any]()
@@ -203,6 +205,10 @@ class _Rounds(Generic[P]):
         self.of.add_cuts(cuts, self.found[-1].unkept)
         return None
 
+    def _none(self, loosest: float) -> bool:
+        """Whether there is no plan in any model: where values compare, the loosest has those of all."""
+        return self.of.comparable or all(x.status == "infeasible" for x in self.firsts.values())
+
     def _hopeless(self, outcome: Outcome[P]) -> bool:
         """Whether a certified plan is as good: further cuts of this pass only make plans worse."""
         if not self.of.comparable or outcome.plan is None:
@@ -233,19 +239,24 @@ class _Rounds(Generic[P]):
         if best is not None and not self.of.comparable:
             loose = best.loose
         bound = self.firsts[loose].bound
+        said = {BOUND_OF: loose}
         outcome = self.unsimulated if best is None else best.outcome
         limit = "time" if TIME_OVER in self.stops else first.limit
         if outcome is None or outcome.plan is None:
             if first.plan is None:
-                return replace(first, limit=first.limit or limit, seconds=self.seconds)
+                status: Status = first.status
+                if status == "infeasible" and (TIME_OVER in self.stops or not self._none(loose)):
+                    status = "no_solution_found"  # a looser model may have one
+                log, limit = first.log | said, first.limit or limit
+                return replace(first, status=status, limit=limit, seconds=self.seconds, log=log)
             words = "the model finds no plan as the instance is, and simulation keeps none of a looser model"
             broken = dict.fromkeys(x.name for x in self.found[-1].unkept) if self.found else ()
             words += f"; not kept in the last round: {', '.join(broken)}" if broken else ""
-            status: Status = "no_solution_found"
-            return Outcome(status, None, bound, limit, self.seconds, first.size, first.log | {"reason": words})
+            log = first.log | said | {"reason": words}
+            return Outcome("no_solution_found", None, bound, limit, self.seconds, first.size, log)
         kept = best is not None and not best.unkept
         state: Kept = "certified" if kept else "not kept" if set(self.stops) == {NONE_LEFT} else "incomplete"
-        self.of.state(outcome.plan, state, best, self.lines)
+        self.of.state(outcome.plan, state, best, self.lines, loose)
         of = "" if loose == 1 else f"; bound of the linear model with {self.of.looser(loose)}"
         if kept:
             assert best is not None
@@ -254,7 +265,7 @@ class _Rounds(Generic[P]):
         else:
             words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(self.stops) if x)}{of}"
         # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.
-        log = outcome.log | {"certification": words, "reason": words}
+        log = outcome.log | said | {"certification": words, "reason": words}
         return replace(
             outcome, status="feasible", bound=bound, limit=limit, seconds=self.seconds, size=first.size, log=log,
             events=first.events,

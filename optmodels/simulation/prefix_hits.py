@@ -100,8 +100,8 @@ def distances(trace: Trace, engine: Ints) -> Distances:
     """
     p = trace.prefixes
     if p is None:
-        expected = "requests with hash_ids: nothing else says what prompts share"
-        raise InputError(Mistake(None, trace.name, "no hash_ids", expected))
+        expected = "them with every request: nothing else says what prompts share"
+        raise InputError(Mistake(trace.name, "hash_ids", None, expected))
     size = p.block_tokens
     whole = np.minimum(np.diff(p.start), trace.prompt_tokens // size)
     able = np.minimum(whole, (trace.prompt_tokens - 1) // size)  # a token is left to compute

@@ -85,6 +85,7 @@ def solve_compiled(model: Compiled, settings: Settings | None = None, start: dic
       without presolve and with another seed, has to come to it too, and the message says so; else it is not reported.
     * An LP's bound is what its duals prove in our arithmetic (`safe.least_value`; the reduced cost of a column
       without bounds may be wrong by HiGHS' tolerance). A MIP's is the tree's, and no point may be better.
+    * Where HiGHS gives up on every run, the model is solved without its costs, for a point or the proof of none.
     * A second run is made, too, where the first one's point or bound is refuted, and where the model's numbers are
       extreme even when scaled (`scaling.extremes`): the best of the points counts, and a bound that two runs reached.
 
@@ -158,6 +159,8 @@ class _Solve:
         while len(runs) < MOST_RUNS and not self._settled(answer) and self._left() != 0 and not cancelled():
             runs.append(self._careful(answer.x, len(runs)))
             answer = self._agreed(runs)
+        if answer.x is None and answer.ended == "error" and self._left() != 0 and not cancelled():
+            answer = self._without_costs(answer)
         if answer.x is None and answer.problem is not None and answer.ended != "infeasible" and self._left() != 0:
             if self.extreme is None:
                 raise SolverError(answer.problem)
@@ -270,9 +273,9 @@ class _Solve:
         return run.bound - value > max(PROVED * max(abs(value), abs(run.bound)), self._rounding(run.x))
 
     def _doubtful(self, run: _Run) -> bool:
-        """Whether the run's point is refuted, or its bound, or what it calls optimal has a gap: tolerances hid it."""
+        """Whether HiGHS gave up, point or bound is refuted, or what it calls optimal has a gap: tolerances hid it."""
         unproved = run.ended == "optimal" and run.bound is not None and not self._settled(run)
-        return run.problem is not None or self._contradicts(run) or unproved
+        return run.ended == "error" or run.problem is not None or self._contradicts(run) or unproved
 
     def _settled(self, run: _Run) -> bool:
         """Whether another run has nothing to add."""
@@ -313,6 +316,17 @@ class _Solve:
             except EndedError:
                 limit: Limit = "interrupt" if cancelled() else "time"
                 return _Run("limit", limit, "ended with its process", None, None, None, 0)
+
+    def _without_costs(self, given_up: _Run) -> _Run:
+        """Where every run gave up: whether there is a point does not depend on the costs, which may be why."""
+        plain = replace(self.seen, model=replace(self.seen.model, costs=np.zeros_like(self.seen.model.costs)))
+        options = self.settings.options | CAREFUL
+        run = self._killable(plain, replace(self.settings, time_limit=self._left(), options=options, on_event=None))
+        if run.ended == "infeasible" and (words := refute(plain.model, self._patience())) is not None:
+            return run._replace(message=words)
+        if run.x is None:
+            return given_up
+        return given_up._replace(ended="limit", limit="gap", x=run.x, problem=None)
 
     def _agreed(self, runs: list[_Run]) -> _Run:
         """What runs say together: the best of their points, and a bound that no point refutes.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -47,6 +48,31 @@ def _without_notes() -> None:
             return lambda function: function
 
         setattr(array_api, "xp_capabilities", unchanged)  # noqa: B010
+
+
+def graphs() -> ModuleType:
+    """scipy.sparse.csgraph, and scipy's linear algebra not before a Laplacian is wanted as an operator."""
+    name = "scipy.sparse.linalg"
+    if name in sys.modules or "scipy.sparse.csgraph" in sys.modules:
+        return import_module("scipy.sparse.csgraph")
+
+    def operator(*arguments: Any, **named: Any) -> Any:
+        return import_module(name).LinearOperator(*arguments, **named)
+
+    def other(wanted: str) -> Any:
+        if wanted.startswith("__"):
+            raise AttributeError(wanted)
+        sys.modules.pop(name, None)
+        return getattr(import_module(name), wanted)
+
+    later = ModuleType(name)
+    later.__dict__.update(LinearOperator=operator, __getattr__=other)
+    sys.modules[name] = later
+    try:
+        return import_module("scipy.sparse.csgraph")
+    finally:
+        if sys.modules.get(name) is later:
+            del sys.modules[name]
 
 
 def _unhook(dependencies: Any) -> None:

@@ -3,6 +3,10 @@
 A bound is confirmed if a run that shares as little as possible with the one that claimed it comes to one that is as
 tight; it is refuted by a plan that passes the check and is better. That there is no plan is confirmed by a run that
 finds none either, and refuted by a plan. Running out of time is neither.
+
+A formulation says of which models a document's bound is where it is not the instance's own (`Formulation.bounded`): a
+certified plan's is that of the loosest linear model that its rounds went through. Each is derived, and the loosest one
+counts.
 """
 
 from __future__ import annotations
@@ -12,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optmodels.errors import InputError, SolverError
-from optmodels.formulation import Formulation, Method, Options
-from optmodels.plan.outcome import Attempt, DocumentReport, Proof, Violation
+from optmodels.formulation import Bounded, Formulation, Method, Options
+from optmodels.plan.outcome import Attempt, DocumentReport, Proof, Verdict, Violation
 from optmodels.solver.highs import PROVED, relative_gap
 from optmodels.solver.otherwise import Way, otherwise
 from optmodels.solver.scip import installed
@@ -49,20 +53,44 @@ def prove(form: Formulation, problem: Any, document: Mapping[str, Any], time_lim
         time_limit: seconds for everything.
     """
     began = time.perf_counter()
+    tables = form.tables(problem)
+    models = [Bounded("", problem, tables)]
+    if form.bounded is not None:
+        models = list(form.bounded(problem, tables, document))
+    parts: list[Proof] = []
+    for k, model in enumerate(models):
+        left = time_limit - (time.perf_counter() - began)
+        parts.append(_of_one(form, model, document, left / (len(models) - k)))
+        if parts[-1].verdict == "refuted":
+            break
+    verdicts = {x.verdict for x in parts}
+    order: tuple[Verdict, ...] = ("refuted", "not refuted", "nothing claimed", "confirmed")
+    bounds = [x.bound for x in parts if x.bound is not None]
+    loosest = max if form.goal_of(problem)[0] == "max" else min
+    bound = loosest(bounds) if len(bounds) == len(models) else None
+    return Proof(
+        verdict=next(x for x in order if x in verdicts), claimed=document.get("bound"),
+        of=[x.words for x in models if x.words], bound=bound, gap=relative_gap(document.get("objective"), bound),
+        attempts=[a for x in parts for a in x.attempts],
+    )  # fmt: skip
+
+
+def _of_one(form: Formulation, model: Bounded, document: Mapping[str, Any], time_limit: float) -> Proof:
+    """The bound derived anew for one of the models that it is of."""
+    began, problem = time.perf_counter(), model.problem
     proof = Proof(verdict="not refuted", claimed=document.get("bound"))
     infeasible = document.get("status") == "infeasible"
     if proof.claimed is None and not infeasible:
         proof.verdict = "nothing claimed"
     worse = 1.0 if form.goal_of(problem)[0] == "max" else -1.0  # larger bounds are looser, or smaller ones
     plan = document.get("objective")
-    tables = form.tables(problem)
     ways = list(_ways(form, document))
     for k, (words, method, way) in enumerate(ways):
         left = time_limit - (time.perf_counter() - began)
         if left <= 0:
             break
         seconds = left / (len(ways) - k)
-        attempt, none = _attempt(form, problem, tables, words, method, way, seconds)
+        attempt, none = _attempt(form, model, words, method, way, seconds)
         proof.attempts.append(attempt)
         if none and plan is not None:
             attempt.said = "finds no plan at all, though the document's passes the check"
@@ -80,7 +108,6 @@ def prove(form: Formulation, problem: Any, document: Mapping[str, Any], time_lim
                 proof.verdict = "confirmed"
         if proof.verdict in ("refuted", "confirmed") or (plan is not None and _closed(plan, proof.bound)):
             break
-    proof.gap = relative_gap(plan, proof.bound)
     return proof
 
 
@@ -107,18 +134,18 @@ def _ways(form: Formulation, document: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _attempt(
-    form: Formulation, problem: Any, tables: Any, words: str, method: Method, way: Way, seconds: float
+    form: Formulation, model: Bounded, words: str, method: Method, way: Way, seconds: float
 ) -> tuple[Attempt, bool]:
     """One derivation, and whether it says that there is no plan."""
     began = time.perf_counter()
     solver = way.solver if way.solver == "SCIP" else "HiGHS, without presolve, another seed"
-    attempt = Attempt(form=words, solver=solver, status="error", seconds=0.0)
+    attempt = Attempt(form=words, solver=solver, status="error", of=model.words, seconds=0.0)
     try:
         with otherwise(way):
-            outcome = method(problem, tables, Options(time_limit=seconds, answer_only=True))
+            outcome = method(model.problem, model.tables, Options(time_limit=seconds, answer_only=True))
         attempt.status, attempt.bound, attempt.said = outcome.status, outcome.bound, outcome.log.get("reason", "")
         if outcome.plan is not None:
-            verdict = form.check(problem, outcome.plan.model_dump(mode="json"))
+            verdict = form.check(model.problem, outcome.plan.model_dump(mode="json"))
             if verdict.ok:
                 attempt.objective = form.objective(outcome.plan)
             else:

@@ -166,7 +166,7 @@ def said(d: Deployment) -> list[str]:
 
 def about(d: Deployment, notes: list[str]) -> list[str]:
     """Comment lines on one deployment: what it is, then its notes."""
-    size = d.tensor_parallel * d.pipeline_parallel
+    size = d.gpus_per_replica
     place = f" in {d.region}" if d.region else ""
     terms = f" ({d.market.replace('_', '-')})" if d.market else ""
     runs = (

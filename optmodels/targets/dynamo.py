@@ -37,7 +37,7 @@ def component(name: str, d: Deployment) -> dict[str, Any]:
     if d.stage != "both":  # Dynamo has roles of its own
         arguments |= {"kv-transfer-config": vllm.connector("kv_both"), "disaggregation-mode": d.stage}
     engine |= {"image": IMAGE, "command": ["python3", "-m", "dynamo.vllm"],
-               "args": [f"--{k}={v}" for k, v in arguments.items()]}  # fmt: skip
+               "args": [vllm.flag(k, v) for k, v in arguments.items()]}  # fmt: skip
     return {
         "name": name, "type": TYPES[d.stage], "replicas": d.replicas,
         "podTemplate": {"metadata": {"labels": labels(name), "annotations": of_line(d)}, "spec": spec},

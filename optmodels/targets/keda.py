@@ -33,7 +33,7 @@ def query(name: str) -> str:
 
 def slots(d: Deployment) -> str:
     """Requests that a replica takes at a time: as many in it ask for one more (vLLM's default: 256)."""
-    return str(d.max_num_seqs or 256)
+    return str((d.max_num_seqs or 256) * d.attention_ranks)
 
 
 def manifests(name: str, d: Deployment) -> list[dict[str, Any]]:

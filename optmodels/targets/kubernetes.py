@@ -54,7 +54,7 @@ def pod(d: Deployment, container: str = "vllm") -> dict[str, Any]:
         key, value = SPOT[d.provider]
         select[key] = value
         tolerations.append({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    gpus = d.tensor_parallel * d.pipeline_parallel // d.nodes
+    gpus = d.gpus_per_replica // d.nodes
     side_channel = [{"name": "VLLM_NIXL_SIDE_CHANNEL_HOST", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
     engine = {
         "name": container, "image": IMAGE, "args": ["--model", vllm.flags(d)[0], *vllm.flags(d)[1:]],

@@ -18,7 +18,7 @@ def task(name: str, d: Deployment) -> dict[str, Any]:
     """The task: one replica of the service is one machine."""
     resources: dict[str, Any] = {"instance_type": d.machine, "use_spot": d.market == "spot", "ports": vllm.PORT}
     if d.hosts:
-        gpus = d.tensor_parallel * d.pipeline_parallel * d.replicas_per_machine
+        gpus = d.gpus_per_replica * d.replicas_per_machine
         resources = {"infra": f"ssh/{name}", "accelerators": f"{d.gpu}:{gpus}", "ports": vllm.PORT}
     elif d.provider in PROVIDERS:
         resources["infra"] = f"{d.provider}/{d.region}" if d.region else d.provider
@@ -38,7 +38,7 @@ def export(plan: Deployments) -> Export:
     """``NAME.sky.yaml`` for each deployment: ``sky serve up NAME.sky.yaml``.
 
     Raises:
-        InputError: all of the plan's deployments do one stage.
+        InputError: all of the plan's deployments do one stage, or share machines with others of several ranks.
     """
     files, notes = {}, list(plan.notes)
     whole = [d for d in plan.deployments if d.stage == "both"]
@@ -49,6 +49,15 @@ def export(plan: Deployments) -> Export:
         )
     if not whole:
         raise InputError(Mistake(None, "to", "skypilot", f"llm-d or dynamo: {notes[-1]}"))
+    shared = [d for d in whole if d.attention_ranks > 1 and d.replicas_per_machine > 1]
+    notes += [
+        f"{d.name}: SkyPilot's replica is a machine, and one command starts no {d.replicas_per_machine} engines of"
+        f" {d.attention_ranks} attention ranks on it; export it --to vllm or kubernetes."
+        for d in shared
+    ]
+    whole = [d for d in whole if d not in shared]
+    if not whole:
+        raise InputError(Mistake(None, "to", "skypilot", f"vllm or kubernetes: {notes[-1]}"))
     for name, d in zip(names(whole), whole, strict=True):
         mine = said(d)
         if d.hosts:

@@ -20,7 +20,7 @@ TRANSFERS = (
     "KV caches go by NIXL over the network that engines have: without RDMA devices (in pods, too) by TCP, slower than"
     " planned."
 )
-SIDE_CHANNEL = 5600  # of NIXL, one for each engine of a host
+SIDE_CHANNEL = 5600  # of NIXL, one for each engine of a host: its first rank's, the others' follow
 
 
 def arguments(d: Deployment) -> dict[str, Any]:
@@ -34,6 +34,9 @@ def arguments(d: Deployment) -> dict[str, Any]:
     found["tensor-parallel-size"] = d.tensor_parallel
     if d.pipeline_parallel > 1:
         found["pipeline-parallel-size"] = d.pipeline_parallel
+    if d.attention_ranks > 1:  # limits below are of each
+        found["data-parallel-size"] = d.attention_ranks
+        found["enable-expert-parallel"] = True
     if d.max_num_seqs is not None:
         found["max-num-seqs"] = d.max_num_seqs
     if d.max_num_batched_tokens is not None:
@@ -72,7 +75,12 @@ def _speculative(d: Deployment, s: Drafts) -> dict[str, Any]:
 def flags(d: Deployment) -> list[str]:
     """Arguments of ``vllm serve``: the model, then its flags."""
     found = arguments(d)
-    return [found.pop("model"), *(f"--{k}={v}" for k, v in found.items())]
+    return [found.pop("model"), *(flag(k, v) for k, v in found.items())]
+
+
+def flag(name: str, value: Any) -> str:
+    """An argument on the command line."""
+    return f"--{name}" if value is True else f"--{name}={value}"
 
 
 def export(plan: Deployments) -> Export:
@@ -93,7 +101,7 @@ def export(plan: Deployments) -> Export:
             channel = ""
             if d.stage != "both":
                 host = 'VLLM_NIXL_SIDE_CHANNEL_HOST="${VLLM_NIXL_SIDE_CHANNEL_HOST:-$(hostname -I | cut -d" " -f1)}"'
-                channel = f"{host} VLLM_NIXL_SIDE_CHANNEL_PORT={SIDE_CHANNEL + first - PORT + i} "
+                channel = f"{host} VLLM_NIXL_SIDE_CHANNEL_PORT={SIDE_CHANNEL + first - PORT + i * d.attention_ranks} "
             commands.append(f"CUDA_VISIBLE_DEVICES={devices} {channel}{command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
         files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])

@@ -350,7 +350,7 @@ def _table(path: Path, rows: _Rows, mapped: Mapping[str, str]) -> Trace:
         if len(missing) == 3:
             raise InputError(Mistake(file, "columns", sorted(names)[:8], _FORMATS, hint=_MAP_YOURS))
         if missing:
-            raise InputError(Mistake(file, c, None, "this column") for c in missing)
+            raise InputError(Mistake(file, c, None, "this column", hint=_MAP_YOURS) for c in missing)
         layout = OURS
     if any(c in mapped for c in _MAPPED[:3]):
         layout = replace(layout, from_first=True)

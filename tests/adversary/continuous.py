@@ -281,26 +281,30 @@ def levels(
 ) -> list[Level]:  # fmt: skip
     """Those that there are at steps a₀/(1 − ρ) of the largest a₀, at shorter ones of the least, and best ones.
 
-    The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots and cache.
+    The best of a class is the longest that keeps its TPOT and at which it takes more of time than of slots, cache and
+    prompt tokens. It may be shorter than the shortest of these: down to what a step takes whatever is in it.
 
     `tpot`: each class's limit in seconds and its percentile (None: the mean); empty: none has one.
     """
     long, short = ([a0 / (1.0 - rho) for rho in loads] for a0 in (largest_fixed_s(c), least_fixed_s(c)))
-    times = sorted(long + [t for t in short if t < min(long)])
+    times = sorted([c.fixed_s, *long, *(t for t in short if t < min(long))])
 
     @cache
     def at(t: float) -> Level | None:
         return level(c, kinds, limits, kv, t, stage, moved_s, ranks)
 
     def beyond(t: float, i: int) -> float:
-        """m: TPOT over its limit, or slots or cache over time, whichever is more; above 1 the step is too long."""
+        """m: TPOT over its limit, or slots, cache or tokens over time, whichever is most; above 1 a step is too long.
+
+        0 where there is no level, as the step is too short for one.
+        """
         if (x := at(t)) is None:
-            return math.inf
-        time, running, memory = x.rows[i][:3]
-        scarcer = max(running, memory) / time if time > 0 else math.inf
+            return 0.0
+        time, *others = x.rows[i][:4]
+        scarcer = max(others) / time if time > 0 else math.inf
         if not tpot or stage == "prefill" or kinds[i].output <= 1:
             return scarcer
-        joins = joins_s(c, x, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
+        joins = joins_s(c, x.step_s, moved_s[i]) / (kinds[i].output - 1.0) if stage == "decode" else 0.0
         return max(scarcer, (tpot_s(x, i, tpot[i][1], limits.max_num_seqs) + joins) / tpot[i][0])
 
     between = []  # (about where m is 1, class, an interval that has this)
@@ -310,7 +314,8 @@ def levels(
         if last is None or last == len(times) - 1:
             continue
         t1, t2, m1, m2 = times[last], times[last + 1], of[last], of[last + 1]
-        between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
+        if m2 < math.inf or at(t1) is not None:  # else it is on no level
+            between.append((t1 + (t2 - t1) * (1.0 - m1) / (m2 - m1) if m2 < math.inf else t1, i, t1, t2))
     between.sort()
     for place in {round((len(between) - 1) * v / 2) for v in range(3)} if between else ():
         _, i, kept, over = between[place]
@@ -321,9 +326,9 @@ def levels(
     return [x for t in sorted(set(times)) if (x := at(t)) is not None]
 
 
-def joins_s(c: StepCosts, x: Level, moved_s: float) -> float:
+def joins_s(c: StepCosts, step_s: float, moved_s: float) -> float:
     """Until a request joins an engine that only decodes: its cache comes, and the step then under way ends."""
-    return x.step_s + moved_s + c.request_s
+    return step_s + moved_s + c.request_s
 
 
 def level(
@@ -577,7 +582,7 @@ def ways(
     after = kind.output - 1 if stage != "prefill" else 0.0  # tokens
     sent = moved_s if stage == "prefill" else 0.0
     for x in levels(c, [kind], limits, kv, TWENTY_FIVE, stage=stage, moved_s=[moved_s], tpot=[tpot]):
-        joins = joins_s(c, x, moved_s) if stage == "decode" else 0.0
+        joins = joins_s(c, x.step_s, moved_s) if stage == "decode" else 0.0
         if after and tpot_s(x, 0, tpot_at, seqs) + joins / after > tpot_limit * (1 + slack):
             continue
         steps = x.chunks[0] + (rounds(c, kind.output) if after else 0.0)
@@ -607,14 +612,46 @@ def ways(
 
 
 @dataclass(frozen=True)
+class Network:
+    """What an engine sends or receives caches through.
+
+    Attributes:
+        bytes_per_s: of it.
+        most_used: share that is planned; a transfer has the rest to itself.
+        latency_s: of a transfer, where it is sent.
+        cached: (work, shape, share) of everything that keeps a cache of a prompt.
+    """
+
+    bytes_per_s: float
+    most_used: float
+    latency_s: float
+    cached: Sequence[tuple[LayerWork, Architecture, float]]
+
+    def bytes_of(self, prompt: float) -> float:
+        return sum(share * _cache_bytes(work, shape, 1, prompt) for work, shape, share in self.cached)
+
+    def moved_s(self, prompt: float) -> float:
+        return self.bytes_of(prompt) / (self.bytes_per_s * (1.0 - self.most_used))
+
+    def planned_s(self, prompt: float) -> float:
+        """Of the planned share."""
+        return self.bytes_of(prompt) / (self.bytes_per_s * self.most_used)
+
+
+@dataclass(frozen=True)
 class Engine:
     """An engine at the step at which `batch` requests of the mixture run in the mean.
 
     Attributes:
+        costs: of its steps.
         later: times to the first token take so many times as long.
         limits: the instance's `engine` section.
+        kv: tokens of its cache.
+        stage: what it does of a request.
+        network: that caches go through, where it does one.
         charged: every chunk pays what a step that carries prompts costs besides; else a₀ has it.
         mixed: share of steps that may carry prompts; at most so many chunks a step where that is below 1.
+        rate: requests/s of the level.
         wait_s: planned; `mean_wait_s` then is what prompts may wait in the mean.
         burst_s: what a burst adds to the mean square of turns, over the mean turn.
         most: of time, requests, tokens of cache, prompt tokens a step, chunks a step and waiting.
@@ -624,10 +661,13 @@ class Engine:
     later: float
     limits: Any
     kv: float
+    stage: str
+    network: Network | None
     charged: bool
     mixed: float
     step_s: float
     pace_s: float
+    rate: float
     wait_s: float
     mean_wait_s: float
     burst_s: float
@@ -644,54 +684,85 @@ class Engine:
         own = (0.5 + self.chunks(prompt)) * self.step_s + self.prefill_s(prompt) + self.costs.request_s
         return self.later * (own + self.wait_s)
 
+    def sends_s(self, prompt: float) -> float:
+        """From the first token until its cache is sent, where it only prefills."""
+        return self.network.moved_s(prompt) + self.network.latency_s if self.network else 0.0
+
+    def joins_s(self, prompt: float) -> float:
+        """Until a cache that is sent has come and the step then under way has ended, where it only decodes."""
+        return joins_s(self.costs, self.step_s, self.network.moved_s(prompt)) if self.network else 0.0
+
     def rest_s(self, output: float) -> float:
-        """From the first token to the last."""
+        """From the first token, or when it has joined, to the last."""
         return rounds(self.costs, output) * self.pace_s
 
     def turn_s(self, prompt: float) -> float:
         """s: for so long a prompt keeps others waiting."""
         return prompt * self.step_s / _room(self.costs, self.limits) + self.prefill_s(prompt)
 
-    def own_queue(self, mixture: Sequence[tuple[float, float, float]], batch: int) -> float:
-        """What the whole mixture takes of the capacity of waiting if `batch` of its requests run in the mean."""
-        weight = sum(w for w, _, _ in mixture)
-        steps = sum(w * (self.chunks(p) + rounds(self.costs, n)) for w, p, n in mixture) / weight
-        turns = [(w, self.turn_s(p)) for w, p, _ in mixture]
-        used = sum(w * (s + s * (s + self.burst_s) / (2 * self.mean_wait_s)) for w, s in turns) / weight
-        return batch / (steps * self.step_s) * used
+    def waits_s(self, prompt: float) -> float:
+        """What a prompt takes of the capacity of waiting."""
+        s = self.turn_s(prompt)
+        return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
 
-    def taken(self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int) -> list[Array]:
-        """Of each capacity the share that the mean start of a class takes, in its bin and those after it."""
+    def own_queue(self, mixture: Sequence[tuple[float, float, float]]) -> float:
+        """What the level's own requests take of the capacity of waiting."""
+        return self.rate * sum(w * self.waits_s(p) for w, p, _ in mixture) / sum(w for w, _, _ in mixture)
+
+    def taken(
+        self, prompts: Sequence[float], outputs: Sequence[float], bin_s: float, bins: int, since: float = 0.0
+    ) -> list[Array]:
+        """Of each capacity the share that the mean start of a class takes, in its bin and those after it.
+
+        `since`: seconds from the start until an engine that only decodes has to do with it.
+        """
 
         def mean(values: Iterable[float]) -> float:
             return sum(values) / len(prompts)
 
-        each = list(zip(prompts, outputs, strict=True))
-        first = mean(self.first_s(p) for p in prompts)
-        last = first + mean(self.rest_s(n) for n in outputs)
-        begins, ends = under_way(first, bin_s, bins), under_way(last, bin_s, bins)
+        def until(seconds: float) -> Array:
+            return under_way(seconds, bin_s, bins)
+
+        each, none = list(zip(prompts, outputs, strict=True)), np.zeros(bins)
+        prefills, decodes = self.stage != "decode", self.stage != "prefill"
+        firsts = [self.first_s(p) if prefills else self.joins_s(p) for p in prompts]
+        rests = [self.rest_s(n) if decodes else self.sends_s(p) for p, n in each]
+        # When it is prefilled, or joins; and when its cache is free again.
+        first = since + mean(firsts)
+        last = first + mean(rests)
+        here = until(last) - until(since)
         # The shape of the mean request's cache, as large as the mean of all requests' caches.
-        cache = mean(prompts) * ends + mean(outputs) * _growing(first, last, bin_s, bins)
+        grown = mean(outputs) if decodes else 0.0
+        cache = mean(prompts) * here + grown * _growing(first, last, bin_s, bins)
         k = self.costs.drafts
-        size = mean(self.first_s(p) * (p + k) + self.rest_s(n) * (p + k + n / 2) for p, n in each)
-        size /= first * mean(prompts) + (last - first) * (mean(prompts) + mean(outputs) / 2)
-        decoding = 0.0
-        if last > first:
-            decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each) / (last - first)
-        turns = mean(s + s * (s + self.burst_s) / (2 * self.mean_wait_s) for s in map(self.turn_s, prompts))
-        rows = (
-            begins * mean(self.prefill_s(p) for p in prompts) / first + (ends - begins) * decoding,
-            ends, cache * size, begins * mean(prompts) * self.step_s / first,
-            begins * mean(self.chunks(p) for p in prompts) * self.step_s / first, begins * turns / first,
-        )  # fmt: skip
-        return [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
+        size = mean(
+            f * (p + k) + r * (p + k + n / 2 * decodes) for f, r, (p, n) in zip(firsts, rests, each, strict=True)
+        )
+        size /= (first - since) * mean(prompts) + (last - first) * (mean(prompts) + grown / 2)
+        work = none
+        if prefills:
+            work = until(first) * mean(self.prefill_s(p) for p in prompts) / first
+        if decodes and last > first:
+            decoding = mean(decode_s(self.costs, p, n, self.mixed) for p, n in each)
+            work = work + (until(last) - until(first)) * decoding / (last - first)
+        of_prompts = [none] * 3
+        if prefills:
+            tokens, chunks = mean(prompts) * self.step_s, mean(self.chunks(p) for p in prompts) * self.step_s
+            of_prompts = [until(first) * x / first for x in (tokens, chunks, mean(self.waits_s(p) for p in prompts))]
+        rows = (work, here, cache * size, *of_prompts)
+        found = [row / most for row, most in zip(rows, self.most, strict=True) if most < math.inf]
+        if self.network is not None:
+            begins, ends = (first, last) if prefills else (since, first)
+            through = mean(self.network.planned_s(p) for p in prompts) / (ends - begins)
+            found.append((until(ends) - until(begins)) * through)
+        return found
 
 
 def engine(
     c: StepCosts, later: float, limits: Any, kv: float, mixture: Sequence[tuple[float, float, float]], batch: int,
-    waits: float, stream: tuple[float, float],
-) -> Engine:  # fmt: skip
-    """The level of a batch and a wait for a mixture of (weight, prompt, output).
+    waits: float, stream: tuple[float, float], stage: str = "both", network: Network | None = None,
+) -> Engine | None:  # fmt: skip
+    """The level of a batch and a wait for a mixture of (weight, prompt, output); None where it has nothing to do.
 
     `stream`: requests per second of the whole model, and variance over mean of how many come in a window.
     """
@@ -700,30 +771,58 @@ def engine(
         return sum(w * value(p, n) for w, p, n in mixture) / sum(w for w, _, _ in mixture)
 
     chunk, seqs = _chunk(c, limits), limits.max_num_seqs
-    steps = mean(lambda p, n: math.ceil(p / chunk) + rounds(c, n))
+    prefills, decodes = stage != "decode", stage != "prefill"
+
+    def steps_of(p: float, n: float) -> float:
+        return (math.ceil(p / chunk) if prefills else 0.0) + (rounds(c, n) if decodes else 0.0)
+
+    def work_of(p: float, n: float, charged: bool) -> float:
+        return (prompt_s(c, p, 0.0, chunk, charged) if prefills else 0.0) + (
+            decode_s(c, p, n, mixed) if decodes else 0.0
+        )
+
+    steps = mean(steps_of)
+    if steps <= 0:
+        return None
     varies = c.experts is not None or c.mixed_context_s > c.context_s
-    mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps) if varies else 1.0
+    mixed = 1.0 if prefills else 0.0
+    if stage == "both" and varies:
+        mixed = min(1.0, 2.0 * batch * mean(lambda p, _: math.ceil(p / chunk)) / steps)
+    at_once = float(batch)  # requests that a step does something of
+    if not decodes:
+        at_once = min(at_once, max(1.0, 0.9 * _room(c, limits) / mean(lambda p, _: p) * steps))
     ways = []
     for charged in (False, True):
         a0 = fixed_s(c, seqs, mixed, charged)
-        crowd = mean(lambda p, n, charged=charged: prompt_s(c, p, 0.0, chunk, charged) + decode_s(c, p, n, mixed))
-        ways.append((a0 + batch * crowd / steps, a0, crowd / steps, charged))
-    t, a0, crowd_s, charged = ways[1] if ways[1][0] <= ways[0][0] * (1 + 1e-9) else ways[0]
+        crowd = mean(lambda p, n, charged=charged: work_of(p, n, charged))
+        ways.append((a0 + at_once * crowd / steps, a0, crowd / steps, charged))
+    # Prompts alone: every step carries some. None: none does.
+    best = 1 if ways[1][0] <= ways[0][0] * (1 + 1e-9) else 0
+    t, a0, crowd_s, charged = ways[best if stage == "both" else int(decodes)]
     rho = 1.0 - a0 / t
     pace = a0 + crowd_s * min(crowd_at(limits.quantile, batch * (1.0 - rho), rho), seqs)
-    held = [(w * (math.ceil(p / chunk) + rounds(c, n)), p + n / 2 + c.drafts) for w, p, n in mixture]
+    rate = at_once / steps / t
+    turn, wait, burst = 0.0, 0.0, 0.0
+    mean_wait, busy = math.inf, rho
+    if prefills:
+        turn = mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
+        # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
+        mine = min(rate / stream[0], 1.0) if stream[0] > 0 else 0.0
+        burst = mine * (stream[1] - 1.0) * turn
+        mean_wait = wait = waits * turn * (1 if decodes else batch)
+        if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
+            above = 1.0 - limits.quantile
+            mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
+    found = Engine(
+        c, later, limits, kv, stage, network, charged, mixed, t, max(t, pace), rate, wait, mean_wait, burst, ()
+    )
+    if not decodes:  # a queue as busy as its wait and its steps allow
+        busy = min(rho, turn / mean(lambda p, _: found.waits_s(p)))
+    held = [(w * steps_of(p, n), p + (n / 2 if decodes else 0.0) + c.drafts) for w, p, n in mixture]
     typical = sum(h * size * size for h, size in held) / sum(h * size for h, size in held)
-    cache = typical * allowed_crowd(kv / typical, rho)
-    most = (rho, allowed_crowd(seqs, rho), cache, 0.9 * _room(c, limits), mixed if mixed < 1 else math.inf, 1.0)
-    turn = mean(lambda p, _: p * t / _room(c, limits) + prompt_s(c, p, 0.0, chunk, charged))
-    # Dealt at random, an engine keeps of what the variance has beyond Poisson's its own share of the requests.
-    mine = min(batch / steps / t / stream[0], 1.0) if stream[0] > 0 else 0.0
-    mean_wait = waits * turn
-    if limits.bursts != "none":  # the planned wait is the quantile at the share of waiting at which it is longest
-        above = 1.0 - limits.quantile
-        mean_wait /= max(1.0, *(math.log(rho / above) / rho for rho in (1.0, min(1.0, math.e * above))))
-    burst = mine * (stream[1] - 1.0) * turn
-    return Engine(c, later, limits, kv, charged, mixed, t, max(t, pace), waits * turn, mean_wait, burst, most)
+    cache = typical * allowed_crowd(kv / typical, busy)
+    chunks = mixed if stage == "both" and mixed < 1 else math.inf
+    return replace(found, most=(rho, allowed_crowd(seqs, busy), cache, 0.9 * _room(c, limits), chunks, 1.0))
 
 
 def _room(c: StepCosts, limits: Any) -> int:

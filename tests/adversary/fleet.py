@@ -915,7 +915,7 @@ def _decoding(p: Fleet, members: list[Demand], x: Level, moved_s: list[float], c
         (each_s, each_at), (whole_s, whole_at) = map(
             continuous.limit, (d.workload.slo.tbt_s, d.workload.slo.deadline_s)
         )
-        joins = continuous.joins_s(costs, x, moved_s[i])
+        joins = continuous.joins_s(costs, x.step_s, moved_s[i])
         each = continuous.tpot_s(x, i, each_at, seqs) + joins / rest
         whole = rest * continuous.tpot_s(x, i, whole_at, seqs) + joins
         kept = each <= each_s * (1 + continuous.HAIR) and whole <= whole_s

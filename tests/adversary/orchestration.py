@@ -12,7 +12,7 @@ import csv
 import io
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
 from tests.adversary import continuous, static
-from tests.adversary.continuous import Engine, under_way
+from tests.adversary.continuous import Engine, Network, under_way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
 from tests.adversary.harness import FILES, Answer, Instance
 from tests.adversary.programme import Array, Programme, Solution
@@ -47,13 +47,6 @@ LEFT_OUT = {
          "Orchestration.certification",
          *(f"Certification.{f}" for f in ("confidence", "copies", "quantile", "waits", "rounds", "seed"))),
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
-    ),
-    **dict.fromkeys(
-        ("Orchestration.deployment", "Deployment.link",
-         *(f"{of}{s}" for of in ("Deployment.stages", "Running.stage") for s in ("", "=both", "=prefill", "=decode")),
-         *(f"Link.{f}" for f in ("net_gbps", "latency_s", "most_used")),
-         *(f"Link.tensor_parallel{s}" for s in ("", "=any", "=equal"))),
-        "prefill and decode apart: tests/orchestration/test_apart.py tries every choice of instances",
     ),
     "Latency.fitted": _FITTED,
     "TraceSpec.generated": _GENERATED,
@@ -99,6 +92,7 @@ class Candidate:
     rate: float
     prefill: float
     engine: Engine | None = None  # each replica's, at the level of `batch`; None: slots
+    stage: str = "both"
 
     @property
     def gpus(self) -> int:
@@ -110,21 +104,43 @@ class Candidate:
         return self.dp * (self.batch if self.engine is None else self.engine.most[1])
 
     def first(self, prompt: Array) -> Array:
-        """Seconds from a start to the first token."""
+        """Seconds from a start to the first token; until it is sent, where the candidate only prefills."""
         if self.engine is None:
             return self.prefill * prompt
-        return np.array([self.engine.first_s(max(1.0, p)) for p in prompt.tolist()])
+        of = self.engine
+        return np.array([of.first_s(p) + of.sends_s(p) for p in np.maximum(prompt, 1.0).tolist()])
 
-    def rest(self, output: Array) -> Array:
+    def rest(self, prompt: Array, output: Array) -> Array:
         """Seconds from the first token to the last."""
         if self.engine is None:
             return output / self.rate
-        return np.array([self.engine.rest_s(max(1.0, n)) for n in output.tolist()])
+        prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (prompt, output))
+        return np.array([
+            self.engine.joins_s(p) * (self.stage == "decode") + self.engine.rest_s(n)
+            for p, n in zip(prompts, outputs, strict=True)
+        ])  # fmt: skip
 
-    def holds(self, tokens: Array) -> npt.NDArray[np.bool_]:
-        """Whether its cache holds requests of so many tokens."""
+    def holds(self, prompt: Array, output: Array) -> npt.NDArray[np.bool_]:
+        """Whether its cache holds such requests."""
         most = math.inf if self.engine is None else self.engine.kv * (1 + EDGE)
-        return np.asarray(tokens <= most)
+        return np.asarray(np.maximum(prompt, 1) + np.maximum(output, 1) <= most)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way of a request: by the candidate that begins it and the one that ends it, mostly the same.
+
+    `j`: their indices.
+    """
+
+    begins: Candidate
+    ends: Candidate
+    j: tuple[int, int]
+
+    @property
+    def legs(self) -> list[tuple[int, Candidate]]:
+        """The candidates, each once, with their indices."""
+        return list(dict(zip(self.j, (self.begins, self.ends), strict=True)).items())
 
 
 @dataclass(frozen=True)
@@ -142,29 +158,40 @@ class Group:
     def requests(self) -> float:
         return float(self.arrivals.sum())
 
-    def able(self, c: Candidate, ttft_s: float | None, edge: float) -> tuple[float, float]:
-        """(share in time on an idle c, mean wait in seconds which that share can afford)."""
-        first = c.first(self.prompt)
-        slack = self.due - first - c.rest(self.output)
+    def able(self, r: Route, ttft_s: float | None, edge: float) -> tuple[float, float, Group]:
+        """(share in time on idle candidates, mean wait in seconds which that share can afford, who counts there).
+
+        Of what a start takes of an engine that serves whole requests, means are over those that can be in time.
+        """
+        first = r.begins.first(self.prompt)
+        slack = self.due - first - r.ends.rest(self.prompt, self.output)
         if ttft_s is not None:
             slack = np.minimum(slack, ttft_s - first)
-        can = (slack >= edge * self.due) & c.holds(np.maximum(self.prompt, 1) + np.maximum(self.output, 1))
-        return (float(can.mean()), max(0.0, float(slack[can].mean()))) if can.any() else (0.0, 0.0)
+        can = slack >= edge * self.due
+        for _, c in r.legs:
+            can &= c.holds(self.prompt, self.output)
+        if not can.any():
+            return 0.0, 0.0, self
+        mine = self
+        if r.begins.engine is not None and r.begins is r.ends:
+            mine = replace(self, prompt=self.prompt[can], output=self.output[can], due=self.due[can])
+        return float(can.mean()), max(0.0, float(slack[can].mean())), mine
 
-    def first(self, c: Candidate) -> float:
+    def first(self, r: Route) -> float:
         """Seconds from a start to the first token."""
-        return float(c.first(self.prompt).mean())
+        return float(r.begins.first(self.prompt).mean())
 
-    def service(self, c: Candidate) -> float:
+    def service(self, r: Route) -> float:
         """Seconds in a slot, or running."""
-        return self.first(c) + float(c.rest(self.output).mean())
+        return self.first(r) + float(r.ends.rest(self.prompt, self.output).mean())
 
-    def taken(self, c: Candidate, bin_s: float, bins: int) -> list[Array]:
-        """Share of each capacity of an instance that a start takes, in its bin and those after it."""
+    def taken(self, r: Route, c: Candidate, bin_s: float, bins: int) -> list[Array]:
+        """Share of each capacity of an instance of c that a start takes, in its bin and those after it."""
         if c.engine is None:
-            return [under_way(self.service(c), bin_s, bins) / c.running]
+            return [under_way(self.service(r), bin_s, bins) / c.running]
         prompts, outputs = (np.maximum(x, 1.0).tolist() for x in (self.prompt, self.output))
-        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins)]
+        since = self.first(r) if c.stage == "decode" else 0.0
+        return [row / c.dp for row in c.engine.taken(prompts, outputs, bin_s, bins, since)]
 
 
 @dataclass
@@ -176,6 +203,7 @@ class Case:
     types: list[str]
     free: list[tuple[str, int]]
     candidates: list[Candidate]
+    routes: list[Route]
     groups: list[Group]
     bins: int
     bin_s: float
@@ -234,7 +262,19 @@ def read(data: Instance) -> Case:
         groups, bins, bin_s = _classes(data, names, slices, held)
     else:
         groups, bins, bin_s = _requests(data, names, trace, slices, held, candidates, lengths)
-    return Case(data, names, types, free, candidates, groups, bins, bin_s)
+    return Case(data, names, types, free, candidates, _routes(data, candidates), groups, bins, bin_s)
+
+
+def _routes(data: Instance, candidates: list[Candidate]) -> list[Route]:
+    """Every candidate that does whole requests, and every two of a model that do them together."""
+    link = data.get("deployment", {}).get("link", {})
+    of: dict[str, list[tuple[int, Candidate]]] = {}
+    for j, c in enumerate(candidates):
+        of.setdefault(c.stage, []).append((j, c))
+    return [Route(c, c, (j, j)) for j, c in of.get("both", ())] + [
+        Route(a, b, (i, j)) for i, a in of.get("prefill", ()) for j, b in of.get("decode", ())
+        if a.model == b.model and (a.tp == b.tp or link.get("tensor_parallel") != "equal")
+    ]  # fmt: skip
 
 
 def _shape(model: dict[str, Any]) -> Architecture:
@@ -559,6 +599,8 @@ def _engines(
 ) -> list[Candidate]:  # fmt: skip
     """Every combination at the level of every batch that max_num_seqs and the cache allow for, and every wait."""
     choose, cluster, found = _choices(data, m), data["cluster"], []
+    stages = data.get("deployment", {}).get("stages", ["both"])
+    largest = {g: max(s["gpus"] for s in cluster["servers"] if s["gpu"] == g) for g in types}
     # Engines compute a token at least of whatever is asked.
     if sum(w for w, _, _ in mixture) > 0:
         mixture = [(w, max(1.0, p), max(1.0, n)) for w, p, n in mixture]
@@ -572,18 +614,32 @@ def _engines(
             cache = _cache(data, m, work, vram[g], tp, limits, shortest)
             if 1 not in choose["pp"] or steps is None or cache < min(p + n for _, p, n in mixture):
                 continue
-            for batch in sorted(set(choose["batch"])):
-                at = None
-                for waits in sorted(limits.waits) if isinstance(limits.waits, tuple) else (limits.waits,):
-                    if at is not None and at.own_queue(mixture, batch) <= 0.5:
+            for stage, batch in itertools.product(stages, sorted(set(choose["batch"]))):
+                at: Engine | None = None
+                every = sorted(limits.waits) if isinstance(limits.waits, tuple) else [limits.waits]
+                for waits in every[:1] if stage == "decode" else every:
+                    if at is not None and at.own_queue(mixture) <= 0.5:
                         break  # the wait before is not half used
-                    at = continuous.engine(*steps, limits, cache, mixture, batch, waits, stream)
-                    if batch <= at.most[1] and at.most[2] > 0:
+                    network = None if stage == "both" else _network(data, m, work, largest[g], tp)
+                    at = continuous.engine(*steps, limits, cache, mixture, batch, waits, stream, stage, network)
+                    if at is not None and batch <= at.most[1] and at.most[2] > 0:
                         found += [
-                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at)
+                            Candidate(m, g, tp, 1, dp, batch, unit, at.costs.tokens / at.pace_s, 0.0, at, stage)
                             for dp in sorted(set(choose["dp"])) if unit <= max(of_type) and tp * dp <= sum(of_type)
                         ]  # fmt: skip
     return found
+
+
+def _network(data: Instance, m: int, work: LayerWork, largest: int, tp: int) -> Network:
+    """What an engine has of its server's network, of so many GPUs of which the largest server of its type has most."""
+    served, link = data["models"][m], data["deployment"]["link"]
+    cached, s = [(work, _shape(served), 1.0)], _speculation(data, m)
+    if s is not None:
+        beside = static.drafts_beside(s, served.get("weights", "fp16"), served.get("kv", "fp16"))
+        cached[0] = (work, _shape(served), 1.0 + beside["head"])
+        cached += [(*beside["draft"], 1.0)] if "draft" in beside else []
+    net = link["net_gbps"] * static.GBIT * min(1.0, tp / largest)
+    return Network(net, link.get("most_used", 0.5), link.get("latency_s", 0.005), cached)
 
 
 def _classes(
@@ -620,7 +676,8 @@ def _requests(
     long = [r.prompt + r.output > held[r.model] for r in trace]
     last = trace[-1].at
     asked = {r.model for r in trace}
-    services = [lengths[c.model][1] / c.rate for c in candidates if c.model in asked]
+    decoding = [c for c in candidates if c.stage != "prefill"]
+    services = [lengths[c.model][1] / c.rate for c in decoding if c.model in asked]
     typical = float(np.median(services)) if services else 1.0
     few = 16 if _limits(data) is None else 48
     bin_s = data.get("bins", {}).get("seconds") or max(typical, last / few, 1e-3)
@@ -628,7 +685,7 @@ def _requests(
     T = math.floor(last / bin_s) + 1 if last > 0 else max(1, math.ceil(max(short, default=0.0) / bin_s))
     wait = 0.0
     for r, due, x in zip(trace, dues, long, strict=True):
-        best = max((c.rate for c in candidates if c.model == r.model), default=0.0)
+        best = max((c.rate for c in decoding if c.model == r.model), default=0.0)
         if best > 0 and not x:
             wait = max(wait, due - r.output / best)
     ttft = data.get("slo", {}).get("ttft_s")
@@ -731,16 +788,18 @@ def _schedule(
         return
     ttft = case.data.get("slo", {}).get("ttft_s")
     able = []
-    for j, c in enumerate(case.candidates):
-        share, wait = q.able(c, ttft, EDGE if strict else -EDGE)
-        if c.model == q.model and share > 0:
-            able.append((j, c, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait))
+    for route in case.routes:
+        share, wait, who = q.able(route, ttft, EDGE if strict else -EDGE)
+        if route.begins.model == q.model and share > 0:
+            able.append((route, share, 0.0 if strict and wait < LEAST_WAIT * case.bin_s else wait, who))
     if not able:
         return
-    most = max(c.running * case.most(c) * (T + 2) * case.bin_s / q.service(c) for _, c, _, _ in able)
+    most = max(
+        c.running * case.most(c) * (T + 2) * case.bin_s / who.service(r) for r, _, _, who in able for _, c in r.legs
+    )
     unit = min(N, most)
     admitted: list[tuple[float, list[int]]] = []
-    for j, c, share, wait in able:
+    for route, share, wait, who in able:
         starts = [p.variable(high=N / unit) for _ in range(T)]
         if wait > 0:
             comes = [p.variable(high=N / unit) for _ in range(T)]
@@ -756,15 +815,16 @@ def _schedule(
         else:
             comes = starts
         admitted.append((share, comes))
-        lasts = T + math.ceil(q.service(c) / case.bin_s) + 2
-        for r, taken in enumerate(q.taken(c, case.bin_s, lasts)):
-            for t in range(T + 1):
-                for tau in range(min(t + 1, T)):
-                    # Nothing starts after the last bin: the one behind it has the most of what each start takes there.
-                    share = taken[t - tau] if t < T or c.engine is None else taken[t - tau :].max()
-                    if share > 1e-9 * taken.max():
-                        work[j].setdefault((r, t), {})[starts[tau]] = share * unit * c.running
-        score.add(q, c, unit, starts, comes, wait > 0)
+        lasts = T + math.ceil(who.service(route) / case.bin_s) + 2
+        for j, c in route.legs:
+            for r, taken in enumerate(who.taken(route, c, case.bin_s, lasts)):
+                for t in range(T + 1):
+                    for tau in range(min(t + 1, T)):
+                        # Nothing starts after the last bin: the one behind it has the most of what each start takes.
+                        share = taken[t - tau] if t < T or c.engine is None else taken[t - tau :].max()
+                        if share > 1e-9 * taken.max():
+                            work[j].setdefault((r, t), {})[starts[tau]] = share * unit * c.running
+        score.add(q, who.first(route), unit, starts, comes, wait > 0)
     for t in range(T):
         for level in sorted({share for share, _ in admitted}):  # shares are nested
             mine = [(comes[t], 1.0) for share, comes in admitted if share <= level]
@@ -799,18 +859,20 @@ class _Score:
         ttft = self.case.data.get("slo", {}).get("ttft_s")
         found = [0.0]
         for q in self.case.groups:
-            for c in (c for c in self.case.candidates if c.model == q.model):
-                share, wait = q.able(c, ttft, 0.0)
+            for r in (r for r in self.case.routes if r.begins.model == q.model):
+                share, wait, who = q.able(r, ttft, 0.0)
                 if share > 0:
-                    found.append(wait + q.first(c))
+                    found.append(wait + who.first(r))
         longest = max(found)
         return longest if longest > EDGE else 1.0  # what is left of a wait of 0 is rounding
 
-    def add(self, q: Group, c: Candidate, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
-        """What requests of class q on c are worth; variables count `unit` of them."""
+    def add(self, q: Group, first_s: float, unit: float, starts: list[int], comes: list[int], waits: bool) -> None:
+        """What requests of class q are worth that have their first token so long after they start.
+
+        Variables count `unit` of them.
+        """
         p, w = self.p, self.weights
-        first = q.first(c)
-        each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first / self.limit) / self.N
+        each = w["attainment"] * q.weight / self.weighed + w["latency"] * (1 - first_s / self.limit) / self.N
         held = w["latency"] * self.case.bin_s / (self.limit * self.N)
         for t, x in enumerate(starts):
             p.cost[x] -= each * unit
@@ -840,12 +902,12 @@ class _Score:
         running: dict[tuple[Any, ...], int] = {}
         for r in change.get("running", ()):
             key = (self.case.names.index(r["model"]), r.get("gpu", self.case.types[0]), r.get("tp", 1), r.get("pp", 1),
-                   r.get("dp", 1), r["batch"])  # fmt: skip
+                   r.get("dp", 1), r["batch"], r.get("stage", "both"))  # fmt: skip
             running[key] = running.get(key, 0) + r.get("count", 1)
         if not running:
             return
         for n, c in zip(instances, self.case.candidates, strict=True):
-            count = running.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch), 0)
+            count = running.get((c.model, c.gpu, c.tp, c.pp, c.dp, c.batch, c.stage), 0)
             up, down = p.variable(change.get("score_per_start", 0.0)), p.variable(change.get("score_per_stop", 0.0))
             p.row({n: 1.0, up: -1.0}, high=count)
             p.row({n: 1.0, down: 1.0}, low=count)
@@ -856,7 +918,7 @@ class _Score:
 KINDS = (
     "classes", "constant", "rows", "lengths", "files", "crowd", "unlike-servers", "odd-sizes", "memory", "change",
     "limits", "lexicographic", "roofline", "degenerate", "few-requests", "many-requests", "weights-apart", "edge",
-    "everything", "engines", "engines", "engines", "steps",
+    "everything", "engines", "engines", "engines", "steps", "stages", "stages",
 )  # fmt: skip
 
 
@@ -891,6 +953,14 @@ class _Making:
         """Whether it is of one of these kinds, or of everything."""
         return self.kind in (*kinds, "everything")
 
+    @property
+    def engines(self) -> bool:
+        return self.kind in ("engines", "stages")
+
+    @property
+    def longest_prompt(self) -> int:
+        return 3000 if self.kind == "stages" else 1000
+
     def instance(self) -> Instance:
         d = self.d
         data: Instance = {"formulation": "orchestration", "schema": 1, "notes": self.kind}
@@ -900,17 +970,21 @@ class _Making:
             data["gpus"] = {g: self.gpu() for g in self.types}
         data["cluster"] = self.cluster()
         data["models"] = [self.model(n) for n in self.names]
-        if d.chance(0.85):
+        if d.chance(0.85) or self.kind == "stages":
             data["candidates"] = self.sizes()
         data["latency"] = self.latency(data)
-        if self.kind == "engines":
+        if self.engines:
             data["serving"] = "continuous"
             if d.chance(0.8):
                 data["engine"] = self.engine(data["models"])
         elif d.chance(0.1):
             data["serving"] = "slots"
+        if self.kind == "stages":
+            data["deployment"] = static.linked(d.rng, static.stages(d.rng), [])
+        elif d.chance(0.05):
+            data["deployment"] = static.linked(d.rng, ["both"], [])
         listed = self.kind in ("rows", "lengths", "files", "crowd")
-        listed |= self.kind in ("everything", "engines") and d.chance(0.5)
+        listed |= self.kind in ("everything", "engines", "stages") and d.chance(0.5)
         data["requests"], data["slo"], data["bins"] = self.rows() if listed else self.rates()
         if self.on("limits") or d.chance(0.2):
             if d.chance(0.5):
@@ -965,11 +1039,13 @@ class _Making:
     def sizes(self) -> dict[str, list[int]]:
         d = self.d
         sizes = {"tp": d.some((1, 2, 3) if self.on("odd-sizes") else (1, 2, 4)), "batch": d.some((1, 2, 3, 4))}
-        if self.kind == "engines":
+        if self.engines:
             sizes = {"tp": d.some((1, 2)), "batch": d.some((1, 4, 12, 32))[:2]}
-        if d.chance(0.1 if self.kind == "engines" else 0.3):
+        if self.kind == "stages" and len(sizes["tp"]) == 2:  # ways are as many as prefill times decode candidates
+            sizes["batch"] = sizes["batch"][:1]
+        if d.chance(0.1 if self.engines else 0.3):
             sizes["pp"] = d.some((1, 2))
-        if d.chance(0.3):
+        if d.chance(0.1 if self.kind == "stages" else 0.3):
             sizes["dp"] = d.some((1, 2, 3))
         return sizes
 
@@ -1020,7 +1096,7 @@ class _Making:
     def latency(self, data: Instance) -> dict[str, Any]:
         """A rate for every parallelism, with a gap here and there; tp and pp 1 always, for the time per token."""
         d = self.d
-        if self.kind in ("engines", "steps"):
+        if self.engines or self.kind == "steps":
             steps: dict[str, Any] = {"model": d.one(("default", "default", "roofline"))}
             if d.chance(0.1):
                 steps["model"] = static.measured_steps(d.rng)
@@ -1066,7 +1142,7 @@ class _Making:
     def rates(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         """(requests, slo, bins) of classes."""
         d, T = self.d, self.d.whole(1, 5)
-        scale = {"few-requests": 1e-9, "many-requests": 1e9, "engines": 30.0}.get(self.kind, 1.0)
+        scale = {"few-requests": 1e-9, "many-requests": 1e9, "engines": 30.0, "stages": 30.0}.get(self.kind, 1.0)
         even, listed = self.kind == "degenerate", self.kind != "constant"
 
         def rate() -> Any:
@@ -1081,16 +1157,16 @@ class _Making:
             }  # fmt: skip
             if self.kind == "edge":
                 c["slo_factor"] = d.one((0.5, 1.0, 1.0, 2.0))  # as fast as one GPU is, and no faster
-            elif self.kind == "engines":
+            elif self.engines:
                 c["slo_factor"] = d.number(0.8, 8.0)
             if d.chance(0.5):
-                c["prompt_tokens"] = d.number(0, 1000)
+                c["prompt_tokens"] = d.number(0, self.longest_prompt)
             if self.on("weights-apart") or d.chance(0.3):
                 c["weight"] = d.one((0.0, 2.0, 1e9, d.magnitude(1e-9, 1e9)) if self.on("weights-apart") else (2.0, 0.5))
             classes.append(c)
         requests: dict[str, Any] = {"classes": classes}
         if any(isinstance(c["requests_per_s"], list) for c in classes):
-            bin_s = d.number(0.2, 5) if self.kind == "engines" else d.one((4.0, d.number(1, 30)))
+            bin_s = d.number(0.2, 5) if self.engines else d.one((4.0, d.number(1, 30)))
             return requests | {"classes_bin_s": bin_s}, {}, {}
         requests["duration_s"] = d.number(5, 60)
         return requests, {}, {"seconds": requests["duration_s"] / d.number(1, 6)} if d.chance(0.8) else {}
@@ -1103,14 +1179,14 @@ class _Making:
         d = self.d
         n = 70 if self.kind == "crowd" else d.whole(1, 12)
         span = d.number(1, 40)
-        engines = self.kind == "engines"
+        engines = self.engines
         if engines:
             n, span = d.whole(1, d.one((5, 60))), d.number(0.2, 4)
         by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
         rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
         rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
         if d.chance(0.6) or self.kind == "files":
-            rows["prompt_tokens"] = [d.whole(1, 1000) for _ in range(n)]
+            rows["prompt_tokens"] = [d.whole(1, self.longest_prompt) for _ in range(n)]
         requests: dict[str, Any] = {}
         if d.chance(0.5):
             rows["model"] = [d.one(self.names) for _ in range(n)]
@@ -1127,10 +1203,13 @@ class _Making:
             bins = {}
         if (alone or not by_length) and d.chance(0.7):
             crowd = [3.0] + [0.01] * (n - 1)  # one of them can be in time
-            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, high) for _ in range(n)]
+            most = 2.5 if engines and d.chance(0.6) else high  # here and there some of a class cannot be in time
+            rows["slo_factor"] = crowd if self.kind == "crowd" else [d.number(low, most) for _ in range(n)]
             if d.chance(0.5):
                 slo = {}
-        if not narrow if engines else d.chance(0.8):
+        if self.kind == "stages":  # few bins, as ways are many
+            bins["seconds"] = d.number(1, 8)
+        elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
@@ -1177,6 +1256,9 @@ class _Making:
             if d.chance(0.5):
                 r["gpu"] = d.one(self.types)
             r |= {x: d.one(choose[x]) for x in ("tp", "pp", "dp") if d.chance(0.7)}
+            stages = data.get("deployment", {}).get("stages", ["both"])
+            if stages != ["both"] or d.chance(0.1):
+                r["stage"] = d.one(stages)
             gpus = r.get("tp", 1) * r.get("pp", 1) * r.get("dp", 1)
             taken = [server for x in running for server in x.get("placement", ())]
             roomy = [

@@ -54,8 +54,8 @@ def test_instances_that_once_differed(file: str) -> None:
     HiGHS (211181, a false optimum), a full pool on spot that cannot lose anything (401242), made small; engines whose
     steps take as long however prompts are charged for (orchestration 111119), and prompts that fill their chunks to the
     last token (cost efficiency 300112), made small; a price of requests that are always served, beside which machines
-    cost nothing (801199, a false optimum). Others are kept whole: seeds mean other instances whenever a generator
-    learns a field.
+    cost nothing (801199, a false optimum), and a ratio of 10²¹ tokens/USD to begin with, at which HiGHS gave up
+    (800525). Others are kept whole: seeds mean other instances whenever a generator learns a field.
     """
     data = json.loads((HERE / "once_differed" / file).read_text(encoding="utf-8"))
     assert harness.judge(data["formulation"], data, True).outcome == "same"

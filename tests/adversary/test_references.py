@@ -14,6 +14,7 @@ import pytest
 import yaml
 from scipy.stats import nbinom
 
+from optmodels import catalog
 from optmodels.catalog.types import Architecture, MoE
 from optmodels.latency.steps import Experts, StepCosts
 from optmodels.latency.work import layer_work
@@ -124,6 +125,48 @@ def test_a_level_is_the_longest_with_time_the_scarcest(seqs: int, kv: float, row
         assert any(abs(r[row] / r[0] - 1.0) < 2e-3 and max(r[1:3]) <= r[0] for r in x.rows)
     slack = [(math.inf, None)] * len(kinds)
     assert [x.step_s for x in best_levels(kinds, limits, kv, tpot=slack, **more)] == [x.step_s for x in new]
+
+
+@pytest.mark.parametrize(
+    ("stage", "seqs", "kv", "row", "short"),
+    [
+        ("both", 64, 1e7, 1, False), ("decode", 1024, 2e4, 2, False),  # slots, cache
+        ("prefill", 64, 1e7, 3, False),  # prompt tokens: of an engine that only prefills they alone rise with the step
+        ("both", 4, 1e7, 1, True), ("both", 64, 2e3, 2, True), ("decode", 4, 1e7, 1, True),  # scarcer at every load
+    ],
+)  # fmt: skip
+def test_a_best_level_is_where_time_is_as_scarce_as_what_is_next(
+    stage: str, seqs: int, kv: float, row: int, short: bool
+) -> None:
+    limits = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": seqs})
+    long, less = ([a0 / (1 - 0.95 * 0.8**k) for k in range(9)] for a0 in (0.012, 0.01))
+    grid = [0.01, *sorted(long + [t for t in less if t < min(long)])]
+
+    def scarcer(t: float) -> float:
+        x = continuous.level(COSTS, KINDS[:1], limits, kv, t, stage, [0.0])
+        assert x is not None
+        return max(x.rows[0][1:4]) / x.rows[0][0]
+
+    (new,) = best_levels(KINDS[:1], limits, kv, stage=stage, moved_s=[0.0])
+    interval = next(t for t in grid if t > new.step_s) - max(t for t in grid if t < new.step_s)
+    assert scarcer(new.step_s) <= 1.0 < scarcer(new.step_s + 1.001 * interval / 2**12)
+    assert new.rows[0][row] == pytest.approx(new.rows[0][0], rel=5e-3)
+    assert (0.01 < new.step_s < grid[1]) == short
+
+
+def test_a_class_that_no_level_serves_has_no_best_one() -> None:
+    long = continuous.Kind(6000.0, 40.0, 0.0, 1e-6)  # of more tokens than the cache has
+    assert len(best_levels([KINDS[0], long], LIMITS, 5000.0)) == 1
+    assert best_levels([long], LIMITS, 5000.0) == []
+
+
+def test_of_many_classes_the_first_the_median_and_the_last_have_a_level_at_their_limit() -> None:
+    limits, n = SimpleNamespace(**vars(LIMITS) | {"max_num_seqs": 1024}), 5
+    kinds = [continuous.Kind(300.0, 50.0, 0.0, 1.0) for _ in range(n)]
+    seconds = [0.040, 0.020, 0.035, 0.025, 0.030]
+    new = best_levels(kinds, limits, 1e7, tpot=[(s, None) for s in seconds])
+    for x, s in zip(new, (0.020, 0.030, 0.040), strict=True):
+        assert continuous.tpot_s(x, 0, None, 1024) == pytest.approx(s, rel=1e-3)
 
 
 def test_a_limit_that_no_level_keeps_makes_none() -> None:
@@ -243,6 +286,72 @@ def test_a_cache_grows_after_the_first_token() -> None:
     assert found[:2].tolist() == [0.0, 0.0]
     assert found[2] == pytest.approx(1 / 12)  # ∫∫ (v − u)/2 over 0 ≤ u ≤ v ≤ 1
     assert found[5] == pytest.approx(0.0)
+
+
+def apart(stage: str) -> continuous.Engine:
+    """Of prompts of 1,000 tokens and answers of 100; caches of 131 MB have a quarter of a GB/s to themselves."""
+    shape = catalog.llms()["llama-3.1-8b"]
+    network = continuous.Network(1e9, 0.75, 0.01, [(layer_work(shape, "fp16", "fp16"), shape, 1.0)])
+    limits = SimpleNamespace(
+        max_num_seqs=64, max_num_batched_tokens=2064, chunk_tokens=None, quantile=0.8, bursts="none"
+    )
+    mixture = [(1.0, 1000.0, 100.0)]
+    found = continuous.engine(COSTS, 1.0, limits, 1e6, mixture, 4, 1.0, (1.0, 1.0), stage, network)
+    assert found is not None
+    return found
+
+
+SENT_S = 0.131072 / 0.25 + 0.01
+
+
+def test_prompts_alone() -> None:
+    e = apart("prefill")
+    # 1.8 prompts of 15 ms fill a step to 90 %, beside 10 ms and 2 for carrying prompts.
+    assert e.step_s == pytest.approx(0.012 + 1.8 * 0.015)
+    turn_s = 0.015 + 0.039 / 2
+    assert e.first_s(1000.0) == pytest.approx(1.5 * 0.039 + 0.015 + 4 * turn_s)
+    assert e.rate == pytest.approx(1.8 / 0.039)
+    busy = 0.027 / 0.039  # a wait of four turns would let it be busy for 8/9 of the time
+    assert e.most[:2] == pytest.approx((busy, continuous.allowed_crowd(64.0, busy)))
+    work, running, cache, tokens, waits, link = (row.sum() for row in e.taken([1000.0], [100.0], 1.0, 9))
+    gone_s = e.first_s(1000.0) + SENT_S
+    assert (work, tokens) == pytest.approx((0.015 / busy, 1000 * 0.039 / 1800))
+    assert waits == pytest.approx(turn_s + turn_s / 8)
+    assert (running, cache) == pytest.approx((gone_s / e.most[1], 1000 * gone_s / e.most[2]))
+    assert link == pytest.approx(0.131072 / 0.75)
+
+
+def test_decodes_alone() -> None:
+    e = apart("decode")
+    decode_s = 99 * 1e-4 + 1e-6 * (99 * 1000 + 99 * 98 / 2)
+    assert e.step_s == pytest.approx(0.01 + 4 * decode_s / 99)
+    joins_s = 0.131072 / 0.25 + e.step_s
+    assert e.joins_s(1000.0) == pytest.approx(joins_s)
+    rows = e.taken([1000.0], [100.0], 0.1, 90, since=2.0)
+    work, running, cache, *of_prompts, link = (row.sum() * 0.1 for row in rows)
+    assert not any(of_prompts)
+    assert not any(row[:19].any() for row in rows)
+    rest_s = 99 * e.pace_s
+    assert work == pytest.approx(decode_s / e.most[0])
+    assert running == pytest.approx((joins_s + rest_s) / e.most[1])
+    assert cache == pytest.approx((joins_s * 1000 + rest_s * 1050) / e.most[2])
+    assert link == pytest.approx(0.131072 / 0.75)
+
+
+def test_who_cannot_be_in_time_takes_nothing_of_an_engine() -> None:
+    e = replace(apart("both"), network=None)
+    c = orchestration.Candidate(0, "h100", 1, 1, 1, 4, 1, 0.0, 0.0, e)
+    prompt, output = np.array([1000.0, 1000.0, 200.0]), np.array([100.0, 50.0, 20.0])
+    takes_s = np.array([e.first_s(p) + e.rest_s(n) for p, n in zip(prompt.tolist(), output.tolist(), strict=True)])
+    q = orchestration.Group(0, 1.0, np.array([3.0]), prompt, output, takes_s + np.array([0.3, -0.1, 0.1]))
+    share, wait_s, who = q.able(orchestration.Route(c, c, (0, 0)), None, 0.0)
+    assert (share, wait_s) == pytest.approx((2 / 3, 0.2))
+    assert who.service(orchestration.Route(c, c, (0, 0))) == pytest.approx((takes_s[0] + takes_s[2]) / 2)
+    slots = orchestration.Candidate(0, "h100", 1, 1, 1, 4, 1, 50.0, 0.0)
+    two_s = replace(q, due=np.array([2.5, 1.5, 0.1]))  # of 50 tokens a second
+    share, wait_s, who = two_s.able(orchestration.Route(slots, slots, (0, 0)), None, 0.0)
+    assert (share, wait_s) == pytest.approx((2 / 3, 0.5))
+    assert who.service(orchestration.Route(slots, slots, (0, 0))) == pytest.approx(170 / 150)
 
 
 def one_region(**more: Any) -> dict[str, Any]:

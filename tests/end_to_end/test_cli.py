@@ -439,8 +439,8 @@ def test_compare_takes_folders_and_leaves_results_alone(cli, write, folder, tiny
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(("--methods", "exact,gredy"), "did you mean greedy?"), (("--time-limit", "0"), "time_limit"),
-     (("--time-limit", "nan"), "time_limit")],
+    [(("--methods", "exact,gredy"), "did you mean greedy?"), (("--time-limit", "0"), "--time-limit: got 0.0"),
+     (("--time-limit", "nan"), "--time-limit: got nan")],
 )  # fmt: skip
 def test_compare_refuses_before_it_solves(cli, write, tiny, arguments, named):
     done = cli("compare", write(tiny()), *arguments)

@@ -17,7 +17,7 @@ from scipy.stats import binom
 import optmodels
 from formulations.fleet.files import Trace, bucket_trace
 from formulations.fleet.methods.exact import exact
-from formulations.fleet.points import build_tables, nondominated, prune
+from formulations.fleet.points import _at_most, build_tables, nondominated, prune
 from formulations.fleet.problem import Fleet
 from formulations.fleet.reserve import largest_pools, spares
 from optmodels.errors import InputError
@@ -40,6 +40,15 @@ def test_pruning_keeps_an_optimum(seed):
     assert counts["kept"] == len(kept.points)
     a, b = brute_force(problem, tables, most=4), brute_force(problem, kept, most=4)
     assert a == (None if b is None else pytest.approx(b, rel=1e-9))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 20), st.sampled_from([1, 15, 16, 40, 101]))
+def test_a_few_columns_first_find_the_pairs_that_all_columns_do(seed, n, k):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(0, 3, (n, k)) + 0.5
+    b = a[rng.integers(0, n, 2 * n)] + (rng.random((2 * n, k)) < 0.1) - (rng.random((2 * n, k)) < 1 / (2 * k))
+    b[rng.random(b.shape) < 0.05] = np.inf
+    assert (_at_most(a, b) == (a[:, None] <= b).all(axis=2)).all()
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 4))

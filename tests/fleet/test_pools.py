@@ -69,6 +69,40 @@ def test_the_optimum_is_that_of_the_whole_model(case, monkeypatch):
     assert outside >= 10
 
 
+def test_a_bound_under_bounds_of_sums_holds_for_points_that_no_program_has():
+    """The whole model with the same bounds on M, N and U, each stated over all points, costs no less."""
+    compared = 0
+    for seed in range(100):
+        rng = np.random.default_rng([seed, 5])
+        problem, tables = several_capacities(seed)
+        pool = tables.points.pool * (seed % 2)  # of even seeds all one
+        tables = replace(tables, points=replace(tables.points, pool=pool))
+        model = FleetModel(problem, tables)
+        compiled = model.compiled()
+        tree = pools.Tree(model, compiled, Settings())
+        whole, some = tree.whole, rng.permutation(len(tables.points))[:2]
+        few = tree.few(some, np.zeros(whole.P, dtype=bool))
+        sums = {("U", p): (whole.group == whole.group[p]) & (whole.rank <= whole.rank[p]) for p in some.tolist()}
+        sums |= {("N", g): whole.group == g for g in range(len(whole.groups))}
+        sums |= {("M", c): whole.of_price[whole.group] == c for c in range(len(whole.prices))}
+        keys = [key for key in sums if rng.random() < 0.5]
+        bounds = {key: (low := float(rng.integers(0, 2)), low + float(rng.integers(0, 3))) for key in keys}
+        rows = np.zeros((len(keys), compiled.A.shape[1]))
+        for i, key in enumerate(keys):
+            rows[i, model.n.columns] = sums[key]
+        limited = replace(
+            compiled, A=sp.csc_array(sp.vstack([compiled.A, rows])),
+            row_names=[*compiled.row_names, *["sum"] * len(keys)],
+            row_lower=np.append(compiled.row_lower, [bounds[key][0] for key in keys]),
+            row_upper=np.append(compiled.row_upper, [bounds[key][1] for key in keys]),
+        )  # fmt: skip
+        least = solve_compiled(limited).objective
+        if least is not None and few.solve(bounds):
+            assert few.bound()[0] <= least * (1 + 1e-6) + 1e-9
+            compared += len(keys) > 0
+    assert compared >= 25
+
+
 @pytest.mark.parametrize("by_cuts", [True, False])
 @pytest.mark.parametrize("case", [random_stages, several_capacities, replicas])
 def test_cuts_and_tree_find_the_optimum_of_the_whole_model(case, by_cuts, monkeypatch):

@@ -384,6 +384,8 @@ def test_engines_are_told_their_stage_and_what_they_cannot_do(apart):
     }
     for d in made.deployments:
         assert any("a proxy has to send each request" in note for note in d.notes)
+    two = APART | {"strategies": {"tensor_parallel": [4]}}
+    made = deployments(optmodels.load(two), optmodels.solve(two).plan)
     script = "".join(text for name, text in export(made).files.items() if name.endswith(".sh"))
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5600" in script
     assert "VLLM_NIXL_SIDE_CHANNEL_PORT=5601" in script  # of the second engine of a machine

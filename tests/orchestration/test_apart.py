@@ -298,3 +298,17 @@ def test_instances_of_several_stages_have_names_of_their_own():
     # What knows no stages has no proof where they are allowed.
     found = optmodels.solve(document(), "greedy_dp")
     assert found.status == "feasible" and found.bound is None and found.objective <= result.objective
+
+
+def test_the_network_of_each_of_several_engines_of_an_instance():
+    """5 prompts/s of 1,000 tokens through one instance of two engines: each sends half."""
+    data = document(("prefill", "decode")) | {
+        "cluster": {"servers": [{"server": "s", "gpu": "h100", "gpus": 4}]},
+        "candidates": {"tp": [1], "batch": [4], "dp": [2]},
+        "requests": {"duration_s": 20, "classes": [
+            {"model": "llama-3.1-8b", "prompt_tokens": 1000, "output_tokens": 100, "slo_factor": 3,
+             "requests_per_s": 5}]},
+    }  # fmt: skip
+    _, _, outcome = solved(data)
+    for line in outcome.plan.configurations:
+        assert line.link.busiest_gbps == pytest.approx(5 * 1000 * GB * 8 / 2, rel=1e-4)

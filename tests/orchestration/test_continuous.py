@@ -222,6 +222,7 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
             assert wait == pytest.approx(t.wait_s[k, r]) if share > 0 else t.wait_s[k, r] < 0
             if a == b and way[0].stage != "both":
                 continue
+            q = true.starting(q, way)
             whole = sum(service_s(q, c) for c in legs(way))
             assert (first_s(q, way), whole) == pytest.approx((t.first_s[k, r], t.service_s[k, r]))
             x = np.zeros(t.bins)
@@ -236,6 +237,29 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
                 shares[:, : busy.shape[1]] = busy * c.dp
                 np.testing.assert_allclose(amount, shares[:, : t.bins + 2], rtol=1e-6, atol=1e-9)
                 since += service_s(q, c)
+
+
+def test_a_start_takes_what_those_in_time_take():
+    """Of a class half has prompts that no engine prefills in time: what starts is as short as the other half."""
+    requests = {"rows": {
+        "arrival_s": [float(i) for i in range(8)], "output_tokens": [20] * 8, "model": ["mistral-7b"] * 8,
+        "prompt_tokens": [500, 12_000] * 4, "slo_factor": [7.0] * 8,
+    }}  # fmt: skip
+    one_class = {"requests": requests, "bins": {"seconds": 4, "lengths": 1, "slo": 1}, "engine": {"waits": 0.5}}
+    problem = load(two_models(10, **one_class | ENGINES | H100 | {"candidates": {"tp": [1], "batch": [1]}}))
+    t = build_tables(problem)
+    ((c, x),) = [(i, x) for i, x in enumerate(t.configurations) if t.case.models[x.model] == "mistral-7b"]
+    (k,) = np.flatnonzero(t.classes.model == x.model)
+    assert t.share[k, c] == pytest.approx(0.5)
+    short, output = np.array([500.0]), np.array([20.0])
+    one = Taken.by(x.engine, short, output, np.zeros(1, dtype=np.int64), 1)
+    assert t.first_s[k, c] == pytest.approx(x.engine.first_s(short)[0])
+    assert t.service_s[k, c] == pytest.approx(one.service_s[0])
+    assert t.taken[c].waits[k] == pytest.approx(x.engine.waits(short)[0])
+    np.testing.assert_allclose(t.busy(k, c), one.shares(x.engine, 0, t.bin_s))
+    plan = exact(problem, t, Options(gap=0, time_limit=20)).plan.model_dump(mode="json")
+    assert plan["prediction"]["in_time"] == pytest.approx(4)
+    assert check(problem, plan).violations == []
 
 
 def test_each_instance_is_planned_for_the_wait_that_suits_its_requests():

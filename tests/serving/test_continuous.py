@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import betainc
 
 from optmodels.latency.steps import Experts, StepCosts, Window
 from optmodels.serving.continuous import (
@@ -82,6 +83,19 @@ def test_the_crowd_is_the_stationary_one_of_its_birth_death_chain():
     assert crowd_allowed(np.array(2.0), np.array(0.95)) == 0  # even a single request's own chain is above 0.5 %
 
 
+def test_the_crowd_allowed_is_never_above_the_true_one():
+    rng = np.random.default_rng(5)
+    most = np.append(np.exp(rng.uniform(-4.0, 9.0, 4000)), [0.0, np.inf])
+    load = np.append(rng.uniform(1e-3, 0.999, 4000), [0.5, 0.5])
+    low, high = np.zeros_like(load), most
+    for _ in range(60):
+        middle = (low + high) / 2
+        fine = betainc(np.maximum(most, 1e-12), middle * (1 - load) / load + 1, load) <= 0.005
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+    found = crowd_allowed(most, load)
+    assert (found <= low).all() and found == pytest.approx(low, rel=3e-9, abs=1e-12)
+
+
 def test_rows_by_hand():
     """One class without chunks or windows: every row from its formula."""
     classes, limits = Classes.of([300.0], [101.0]), EngineLimits(max_num_seqs=64, max_num_batched_tokens=364)
@@ -110,7 +124,7 @@ def test_a_prompt_turns_with_all_decodes_beside_it_take_no_longer_than_the_linea
     rng = np.random.default_rng(1)
     classes = Classes.of(rng.uniform(50, 4000, 6), rng.uniform(2, 500, 6), weight=rng.uniform(0, 1, 6))
     p = operating_points(
-        [PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7]))[:, 1:]
+        [PLAIN], np.array([1e6]), EngineLimits(), classes, levels_of_loads([PLAIN], np.array([0.7]))[:, 2:]
     )
     t, room, u = p.step_s[0, 0], float(p.engine.room_beside(np.inf, 0)), classes.new_tokens
     decodes = (p.work_s - p.prefill_s)[0, 0]
@@ -324,6 +338,54 @@ def test_levels_lie_where_limits_per_token_bind():
     at = best.argmin()
     time, memory = operating_points([PLAIN], np.array([4e4]), limits, classes, step).load[[TIME, MEMORY], 0, at, 1]
     assert memory == pytest.approx(time, rel=1e-3)
+
+
+def carried(costs, limits, classes, step, stage):
+    """Requests/s of the only class, waiting aside, and the rows that bind."""
+    rows = operating_points([costs], np.array([1e5]), limits, classes, np.array([[step]]), stage).load[:, 0, 0, 0]
+    return 1 / rows.max(), rows
+
+
+@pytest.mark.parametrize(
+    ("stage", "limits", "row"),
+    [
+        # With few slots these are scarcer than time already at the shortest level: the best step is a shorter one.
+        ("both", EngineLimits(max_num_seqs=8, max_num_batched_tokens=2048), RUNNING),
+        # Where nothing is decoded a longer step takes more of nothing but the tokens of a step.
+        ("prefill", EngineLimits(max_num_seqs=256, max_num_batched_tokens=1024), TOKENS),
+    ],
+)
+def test_the_best_step_of_a_class_carries_more_than_any_other(stage, limits, row):
+    classes = Classes.of([300.0], [101.0])
+    levels = levels_of_loads([PLAIN], np.array([0.35, 0.95]))
+
+    def missed(step_s):
+        p = operating_points([PLAIN], np.array([1e5]), limits, classes, step_s, stage)
+        return p.missed(np.zeros_like(p.work_s), np.inf)
+
+    (step,) = set(with_best_steps(levels, missed)[0]) - set(levels[0])
+    assert (step < 0.0154) == (stage == "both")  # the shortest level's, 0.01/(1 - 0.35)
+    most, rows = carried(PLAIN, limits, classes, step, stage)
+    assert rows[row] == pytest.approx(rows[TIME], rel=5e-3) and rows.argmax() in (row, TIME)
+    for other in np.geomspace(0.0101, 0.2, 200):
+        assert carried(PLAIN, limits, classes, other, stage)[0] <= most * 1.005
+
+
+def test_a_class_that_no_level_serves_takes_no_best_step_from_others():
+    """Of one output token nothing is left to decode."""
+    limits = EngineLimits(max_num_seqs=8, max_num_batched_tokens=2048)
+    levels = levels_of_loads([PLAIN], np.array([0.5]))
+
+    def best(inputs, outputs):
+        def missed(step_s):
+            p = operating_points([PLAIN], np.array([1e5]), limits, Classes.of(inputs, outputs), step_s, "decode")
+            return p.missed(p.tpot_s(None), np.inf)
+
+        return set(with_best_steps(levels, missed)[0]) - set(levels[0])
+
+    alone = best([300.0], [101.0])
+    assert len(alone) == 1 and min(alone) < levels[0, -1]
+    assert best([300.0, 300.0], [101.0, 1.0]) == alone
 
 
 def test_a_level_below_what_a_step_takes_does_not_exist():

@@ -306,3 +306,25 @@ def test_a_point_that_breaks_a_row_is_looked_for_again(monkeypatch):
     monkeypatch.setattr(Sloppy, "point", lambda self: np.zeros(2))
     with pytest.raises(SolverError, match=r"row\[0\]"):
         solve_compiled(model)
+
+
+class Helpless(Session):
+    """Gives up wherever there are costs."""
+
+    def load(self, cost, *rest):
+        self.costs = cost
+        super().load(cost, *rest)
+
+    def run(self):
+        return "error" if np.any(self.costs) else super().run()
+
+    def point(self):
+        return None if np.any(self.costs) else super().point()
+
+
+@pytest.mark.parametrize(("least", "status"), [(26.0, "feasible"), (90.0, "infeasible")])
+def test_where_the_solver_gives_up_costs_do_not_matter_to_whether_there_is_a_point(least, status, monkeypatch):
+    monkeypatch.setattr(highs, "Session", Helpless)
+    found = solve_compiled(compiled([1.0, 3.0], [[6.0, 10.0]], least, 99.0, 0.0, 3.0, True))
+    assert found.status == status
+    assert found.limit == ("gap" if status == "feasible" else None)

@@ -5,13 +5,17 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from document_cases import BURST, CERTIFIED
+from orchestration_cases import two_models
 
 import optmodels
 from optmodels import api, formulation
 from optmodels.cli import run
 from optmodels.errors import InputError
 from optmodels.plan.outcome import CheckReport, Outcome, Violation, judged
+from optmodels.simulation.certification import _Rounds
 from optmodels.solver import scip
+from optmodels.solver.highs import relative_gap
 from optmodels.study import prove
 
 NAMES = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity")
@@ -19,6 +23,13 @@ NAMES = ("cost_efficiency", "fleet", "orchestration", "reserved_capacity")
 
 STATIC = {"serving": "static", "strategies": {"families": ["high_end", "kvo_ram"], "batches": [1, 4, 16, 64]},
           "queueing": {"model": "mmc", "load_levels": [0.5, 0.7, 0.85, 0.95]}}  # fmt: skip
+
+
+LOOSER = BURST | {  # engines may be waited for so short in the first pass that the second one's plan is better
+    "engine": BURST["engine"] | {"waits": 1e-4}, "certification": {"copies": 4, "rounds": 6}, "bins": {"seconds": 5.0},
+    "requests": {"duration_s": 60, "classes": [
+        {"model": "llama-3.2-3b", "output_tokens": 60, "prompt_tokens": 2000, "slo_factor": 3, "requests_per_s": 8}]},
+}  # fmt: skip
 
 
 def template(name):
@@ -127,6 +138,44 @@ def test_a_plan_that_fails_its_check_is_not_proved():
     made = document("fleet")
     made["objective"] *= 0.9
     assert api.check(made, prove=True).proof is None
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [(CERTIFIED, "with limits 3 times as long, without cuts"),
+     (two_models(1, **BURST), "with the engine's own margins, without cuts"),
+     (two_models(1, **LOOSER), "with quantile 0.5 and waits 4, without cuts")],
+)  # fmt: skip
+def test_the_bound_of_a_certified_plan_is_that_of_the_model_it_names(made, words, capsys, tmp_path):
+    result = optmodels.solve(made)
+    file = tmp_path / "plan.json"
+    file.write_text(result.to_json())
+    data = json.loads(result.to_json())
+    report = api.check(data, prove=True, time_limit=60)
+    assert (report.ok, report.proof.verdict, report.proof.of) == (True, "confirmed", [words])
+    assert report.proof.bound == pytest.approx(result.bound, rel=1e-5)
+    capsys.readouterr()
+    assert run(["check", str(file), "--prove"]) == 0
+    assert f"of the linear model {words}" in " ".join(capsys.readouterr().out.split())
+    # a bound that the model it names does not keep is refuted by a plan of that model
+    if data["objective"] > data["bound"] * 1.02:
+        false = data["bound"] * 1.02
+        false = data | {"bound": false, "gap": relative_gap(data["objective"], false)}
+        assert api.check(false, prove=True).proof.verdict == "refuted"
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_no_plan_of_a_certified_instance_is_no_plan_of_its_loosest_model(stops, monkeypatch):
+    """The time over before it was solved, nothing is proved."""
+    tight = [w | {"slo": {"ttft_s": 1e-4}} for w in CERTIFIED["workloads"]]
+    made = CERTIFIED | {"workloads": tight, "certification": {"stretch": [2.0, 3.0]}}
+    assert optmodels.solve(made).status == "infeasible"
+    data = json.loads(optmodels.solve(made).to_json())
+    proof = api.check(data, prove=True).proof
+    assert (proof.verdict, proof.of) == ("confirmed", ["with limits 3 times as long, without cuts"])
+    monkeypatch.setattr(_Rounds, "left", property(lambda self: 1.0 if len(self.stops) < stops else -1.0))
+    cut_short = optmodels.solve(made, time_limit=60)
+    assert (cut_short.status, cut_short.limit) == ("no_solution_found", "time")
 
 
 @pytest.mark.skipif(not scip.installed(), reason="needs the extra prove")

@@ -52,6 +52,7 @@ SAFE = 1e-9  # relative, by which cuts are looser than computed
 CARRIES = 1e-3  # deployments of a point that D counts
 DEAR = 30.0  # times the cost of D: what τ = 1 costs
 FIRST_GAP, LEAST_GAP = 1e-4, 1e-5  # relative, of master problems: of the first, and as soon as its counts can carry
+PATIENCE = 10  # cuts on single counts that raise no bound, after which the tree goes on alone
 PARTS = {"cuts": 2, "tree": 1}  # of the time
 NEARLY = 1e-3  # τ up to which counts are worth a look by the tree
 ROUNDING_S = 5.0  # for the best fleet of the relaxation's points
@@ -507,16 +508,17 @@ class _Search:
         S = np.zeros(cuts.P, dtype=bool)
         S[root.chosen] = True
         core = root.counts
-        whole, program = False, None
+        whole, idle, program = False, 0, None
         each = np.arange(cuts.P)
         while not self.stopped():
             yield
             report = self.master(whole)
             bound = self.tree.usd if report.status == "infeasible" and self.tree.x is not None else report.bound
+            idle = 0 if bound is None or bound > self.tree.proved + EQUAL * abs(bound) else idle + whole
             if bound is not None and bound > self.tree.proved:
                 self.tree.proved = bound
                 self.tree.told()
-            if report.x is None or self.stopped():
+            if report.x is None or self.stopped() or idle > PATIENCE:
                 return
             n, phi = np.zeros(cuts.P), report.x[-1]
             n[self.kept] = np.maximum(report.x[: len(self.kept)], 0.0)

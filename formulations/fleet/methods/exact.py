@@ -502,6 +502,8 @@ def _dinkelbach(
         start = solved.choice
         if start is None:
             limit = r.limit
+            if limit is None:
+                log["reason"] = f"the solver gave up on the model: {r.message}"
             break
         plan = make_plan(tables, start)
         if best is None or plan.tokens_per_usd > best.tokens_per_usd:

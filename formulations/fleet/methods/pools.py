@@ -1,12 +1,17 @@
 """Branch and bound on how many deployments a pool has, on few points, to which prices add those that pay.
 
 A fleet has many points, engines of one machine at many levels, and uses few. What the linear relaxation leaves open is
-how many *machines* there are, hardly which of their points: so the tree branches on N_g = Σ_{p ∈ g} n_p, g the points
-of one machine set, model and stage, and on an n_p only where every N_g is whole. Nodes are linear programs on a subset
-S of the points, solved from the last basis. Their row prices y bound the whole model (Lagrange): the points outside S
-add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole* deployment can save at these prices, a
-fractional knapsack. Where that sum matters, those points enter S. So a bound holds for all points, though most of them
-are in no linear program; and prefill and decode points are priced each by itself, at y's split of a demand's price.
+how many *machines* there are, and then how many of them have short steps: so the tree branches on M_c, the deployments
+of one price (a fleet costs a whole combination of prices), where these are whole on N_g = Σ_{p ∈ g} n_p, g the points
+of one machine set, model and stage, and then on U_p, those of g up to p in the order of their steps. No n_p is branched
+on: without p a relaxation takes the next level, which does nearly as well, while U_p ≤ k moves what is split between
+levels; and where every U_p is whole, so is every n_p = U_p − U_{before p}.
+
+Nodes are linear programs on a subset S of the points, solved from the last basis. Their row prices y bound the whole
+model (Lagrange): the points outside S add Σ_p min(0, u_p·(C_p − yᵀA_p − K_p)), K_p being the most that one *whole*
+deployment can save at these prices, a fractional knapsack. Where that sum matters, those points enter S. So a bound
+holds for all points, though most of them are in no linear program; and prefill and decode points are priced each by
+itself, at y's split of a demand's price.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from optmodels.solver.session import Session
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-Key = tuple[str, int]  # "N" and a group, or "n" and a point
+Key = tuple[str, int]  # "M" and a price, "N" and a group, or "U" and a point
 Bounds = dict[Key, tuple[float, float]]
 Node = tuple[float, int, Bounds, Any]  # proved bound, order, bounds, its parent's basis on the S of now or None
 OF_POINTS = ("capacity", "capacities", "small_shares")  # families whose rows are of one point
@@ -79,6 +84,9 @@ class Whole:
         self.groups, self.group = np.unique(tables.points.pool, return_inverse=True)
         self.price = np.zeros(len(self.groups))
         np.maximum.at(self.price, self.group, tables.points.usd_per_hour)
+        self.prices, self.of_price = np.unique(self.price, return_inverse=True)
+        order = np.lexsort((*tables.points.level.T[::-1], tables.points.configuration, self.group))
+        self.rank = np.argsort(order)  # of points, by group, configuration, step and wait
         load = np.where(np.isfinite(tables.each_load), tables.each_load, 0.0)
         self.each = load * tables.rates[0][None, :, None]  # (Q, W, P)
         self.mix = np.full((len(load), self.P), 1.0 / len(load))
@@ -114,17 +122,17 @@ class Whole:
             return None
         return found if full.violation(found) is None else None
 
-    def outside(self, y: Array, of_group: Array, inside: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
+    def outside(self, y: Array, of_count: Array, inside: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
         """What points outside S may add to a bound, ≤ 0 each, (P,); and their reduced costs, (P,), at most.
 
         Args:
             y: duals of the linking rows.
-            of_group: duals of Σ_{p ∈ g} n_p = N_g.
+            of_count: duals of the row of sums that each n_p is in, (P,).
             inside: points in S, (P,).
         """
         m = self.model
         reduced = self.compiled.costs[0] - self.coupling.T @ y
-        unit = reduced[m.n.columns] - of_group[self.group]
+        unit = reduced[m.n.columns] - of_count
         gain = np.zeros((self.W, self.P))
         gain[m.x.labels[1], m.x.labels[2]] = np.maximum(-reduced[m.x.columns], 0.0)
         gain[:, inside] = 0.0
@@ -197,28 +205,29 @@ class _Few:
         at = np.full(full.A.shape[1], -1)
         at[self.columns] = np.arange(n)
         self.n = at[whole.model.n.columns[chosen]]  # of the deployments of the chosen
-        self.N = n + np.arange(G)
-        sums = sp.csr_array((np.ones(len(chosen)), (whole.group[chosen], self.n)), shape=(G, n))
+        C, T = len(chosen), len(whole.prices)
+        self.U, self.N, self.M = np.split(n + np.arange(C + G + T), [C, C + G])
         e = np.flatnonzero(whole.within & self.inside[whole.model.x.labels[2]])  # x ≤ n that a relaxation needed
         x, count = at[whole.model.x.columns[e]], at[whole.model.n.columns[whole.model.x.labels[2][e]]]
         k = np.arange(len(e))
         within = sp.csr_array((np.repeat([1.0, -1.0], len(e)), (np.tile(k, 2), np.append(x, count))), shape=(len(e), n))
         parts: Any = [[sp.csr_array(full.A.tocsr()[self.rows][:, self.columns]), None], [within, None],
-                      [sums, -sp.eye_array(G)]]  # fmt: skip
+                      self._sums(n)]  # fmt: skip
         A = sp.csc_array(sp.block_array(parts))
-        zeros = np.zeros(G)
+        zeros = np.zeros(C + G + T)
         own_low = np.append(full.row_lower[self.rows], np.full(len(e), -np.inf))
         own_high = np.append(full.row_upper[self.rows], np.zeros(len(e)))
         of_group = np.bincount(whole.group, whole.most, G)
+        of_price = np.bincount(whole.of_price, of_group, T)
         self.part = Compiled(
             np.append(full.costs[0][self.columns], zeros)[None], full.offsets[:1], full.signs[:1], A,
             np.append(own_low, zeros), np.append(own_high, zeros),
-            np.append(full.lower[self.columns], zeros), np.append(full.upper[self.columns], of_group),
-            np.zeros(n + G, dtype=bool), [], [],
+            np.append(full.lower[self.columns], zeros),
+            np.concatenate([full.upper[self.columns], of_group[whole.group[chosen]], of_group, of_price]),
+            np.zeros(n + len(zeros), dtype=bool), [], [],
         )  # fmt: skip
         least, most = (np.isfinite(b[: len(whole.linking)]) for b in (self.part.row_lower, self.part.row_upper))
         signs = [(np.flatnonzero(least), 1.0), (np.flatnonzero(most), -1.0)]
-        self.missing = n + G + np.arange(sum(len(i) for i, _ in signs))
         index = np.concatenate([i for i, _ in signs])
         value = np.concatenate([np.full(len(i), s) for i, s in signs])
         spare = sp.csc_array((value, (index, np.arange(len(index)))), shape=(A.shape[0], len(index)))
@@ -230,12 +239,37 @@ class _Few:
         )  # fmt: skip
         self.changed: Index = np.zeros(0, dtype=np.intp)
 
+    def _sums(self, n: int) -> list[sp.csr_array]:
+        """Rows n_p + U_before = U_p in the order of rank, U_last = N_g, Σ N_g = M_c: of n columns, and of U, N, M."""
+        whole, C, G, T = self.whole, len(self.chosen), len(self.whole.groups), len(self.whole.prices)
+        self.order = np.argsort(whole.rank[self.chosen])
+        group = whole.group[self.chosen[self.order]]
+        ends = np.append(group[1:] != group[:-1], True)[:C]
+        i, U, again = np.arange(C), self.U[self.order] - n, np.flatnonzero(~ends)
+        chain = sp.csr_array((np.ones(C), (i, self.n[self.order])), shape=(C + G + T, n))
+        row = [i, again + 1, C + group[ends], C + np.arange(G), C + G + whole.of_price, C + G + np.arange(T)]
+        column = [U, U[again], U[ends], C + np.arange(G), C + np.arange(G), C + G + np.arange(T)]
+        value = [-np.ones(C), np.ones(len(again)), np.ones(ends.sum()), -np.ones(G), np.ones(G), -np.ones(T)]
+        joined = np.concatenate(value), (np.concatenate(row), np.concatenate(column))
+        return [chain, sp.csr_array(joined, shape=(C + G + T, C + G + T))]
+
+    def _of_count(self, duals: Array) -> Array:
+        """Duals of the row of sums that each n_p is in, (P,): of the next one in S, or behind the last that of N_g.
+
+        Args:
+            duals: of the rows of `_sums`.
+        """
+        whole, C = self.whole, len(self.chosen)
+        chosen = self.chosen[self.order]
+        at = np.searchsorted(whole.rank[chosen], whole.rank)
+        return np.where(np.append(whole.group[chosen], -1)[at] == whole.group, duals[at], duals[C + whole.group])
+
     def solve(self, bounds: Bounds) -> bool:
         """Run under a node's bounds of n and N; whether it was solved to its end."""
         self.lower, self.upper = self.part.lower.copy(), self.part.upper.copy()
-        place = dict(zip(self.chosen.tolist(), self.n.tolist(), strict=True))
+        place = dict(zip(self.chosen.tolist(), self.U.tolist(), strict=True))
         for (kind, k), (low, high) in bounds.items():
-            j = int(self.N[k]) if kind == "N" else place[k]
+            j = place[k] if kind == "U" else int((self.N if kind == "N" else self.M)[k])
             self.lower[j], self.upper[j] = low, high
         now = np.flatnonzero((self.lower != self.part.lower) | (self.upper != self.part.upper))
         touched = np.union1d(now, self.changed)
@@ -251,10 +285,10 @@ class _Few:
     def bound(self) -> tuple[float, Array]:
         """Proved for all points under the node's bounds, whatever the tolerances; and reduced costs outside S."""
         y = self.session.row_duals()
-        L, G = len(self.whole.linking), len(self.whole.groups)
+        L, sums = len(self.whole.linking), len(self.U) + len(self.N) + len(self.M)
         y = np.where(((y > 0) & np.isinf(self.part.row_lower)) | ((y < 0) & np.isinf(self.part.row_upper)), 0.0, y)
         inside = least_value(self.part, self.part.costs[0], y, lower=self.lower, upper=self.upper)
-        less, reduced = self.whole.outside(y[:L], y[-G:], self.inside)
+        less, reduced = self.whole.outside(y[:L], self._of_count(y[-sums:]), self.inside)
         return inside + float(less.sum()) + float(self.part.offsets[0]), reduced
 
     def near(self) -> Index:
@@ -268,14 +302,15 @@ class _Few:
         return x
 
     def branch(self) -> tuple[Key, float, float, float] | None:
-        """What to branch on, its value and bounds: a group, the dearest fraction first, else a point; None if whole."""
-        price = self.whole.price
-        for kind, columns, weight in (("N", self.N, np.sqrt(price)), ("n", self.n, np.ones(len(self.n)))):
+        """What to branch on, its value and bounds: the dearest fraction of M, else N, else U; None if whole."""
+        whole = self.whole
+        usd = whole.prices, whole.price, whole.price[whole.group[self.chosen]]
+        for kind, columns, weight in zip("MNU", (self.M, self.N, self.U), map(np.sqrt, usd), strict=True):
             amount = self.value[columns]
             off = np.abs(amount - np.round(amount))
             if off.max(initial=0.0) > WHOLE:
                 k = int(np.where(off > WHOLE, off * weight, -1.0).argmax())
-                key = (kind, k if kind == "N" else int(self.chosen[k]))
+                key = (kind, int(self.chosen[k]) if kind == "U" else k)
                 return key, float(amount[k]), float(self.lower[columns[k]]), float(self.upper[columns[k]])
         return None
 
@@ -290,7 +325,7 @@ class Tree:
         self.usd = math.inf
         self.heap: list[Node] = []
         self.suggested: list[Bounds] = []  # where a dive may find a fleet
-        self.tie = count()
+        self.tie = count(0, -1)  # of equal bounds the last, which is deeper: many fleets cost the same
         self.closed = math.inf  # least bound of what is not searched any further
         self.proved = -math.inf  # of every fleet, by the nodes or otherwise
         self.nodes, self.seen = 0, 0
@@ -327,7 +362,7 @@ class Tree:
 
     def few(self, wanted: Index, ever: npt.NDArray[np.bool_]) -> _Few:
         """A linear program on these points, those of the best point, and what open nodes branched on."""
-        own = [k for node in self.heap for kind, k in node[2] if kind == "n"]
+        own = [k for node in self.heap for kind, k in node[2] if kind == "U"]
         best = np.zeros(0) if self.x is None else np.flatnonzero(self.x[self.whole.model.n.columns] > 0.5)
         chosen = np.unique(np.concatenate([wanted, np.flatnonzero(ever), best, own])).astype(np.intp)
         self.seen = max(self.seen, len(chosen))
@@ -353,7 +388,7 @@ class Tree:
         ever = relaxed.x[whole.model.n.columns] > WHOLE
         whole.learn(relaxed.y)
         nobody = np.zeros(whole.P, dtype=bool)
-        _, reduced = whole.outside(relaxed.y[whole.linking], np.zeros(len(whole.groups)), nobody)
+        _, reduced = whole.outside(relaxed.y[whole.linking], np.zeros(whole.P), nobody)
         few = self.few(np.argsort(reduced, kind="stable")[:FIRST], ever)
         node: Node | None = (-math.inf, next(self.tie), {}, None)
         diving, dive = False, 0
@@ -398,7 +433,7 @@ class Tree:
             if (at is None or cheapest >= self.target()) and low < self.target():
                 if len(entering):  # only points outside keep this node open
                     worst = entering[np.argsort((reduced * whole.most)[entering], kind="stable")][:MORE]
-                    fixed = [k for kind, k in bounds if kind == "n"]
+                    fixed = [k for kind, k in bounds if kind == "U"]
                     stay = few.chosen if bounds is again else few.chosen[few.near()]  # else they come and go for ever
                     few, again = self.few(np.concatenate([worst, fixed, stay]), few.ever), bounds
                     node = (low, next(self.tie), bounds, None)

@@ -143,7 +143,7 @@ class Master:
         for r in np.unique(t.source_region):
             for q in range(t.quarters):
                 rows = t.quarter == q
-                load, weight = oracle.load[rows][:, t.source_region == r].sum(axis=1), t.weight[rows] * scale
+                load, weight = oracle.load[:, t.source_region == r][rows].sum(axis=1), t.weight[rows] * scale
                 mine, value = self._reserved(np.where(t.sink_region == r, oracle.strength, 0.0), q)
                 self.session.add_columns([-1.0], [0.0], [float(weight @ load)])
                 for level in np.unique(np.quantile(load, np.linspace(0, 0.98, TANGENTS))):

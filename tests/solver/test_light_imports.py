@@ -1,0 +1,30 @@
+"""What imports leave out is there as soon as somebody asks for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+GRAPHS = """
+import sys
+from optmodels.solver.light_imports import graphs
+import numpy as np, scipy.sparse as sp
+way = sp.csr_array(np.array([[0, 3, 2, 0], [0, 0, 0, 2], [0, 0, 0, 2], [0, 0, 0, 0]], dtype=np.int32))
+assert graphs().maximum_flow(way, 0, 3).flow_value == 4
+assert not {"scipy.linalg", "scipy.sparse.linalg"} & set(sys.modules)
+edge = graphs().laplacian(np.array([[0.0, 1.0], [1.0, 0.0]]), form="lo")
+assert (edge @ np.eye(2)).tolist() == [[1.0, -1.0], [-1.0, 1.0]]
+from scipy.sparse.linalg import LinearOperator, spsolve
+assert isinstance(edge, LinearOperator) and sp.linalg.spsolve is spsolve
+import scipy.sparse.csgraph
+assert graphs() is scipy.sparse.csgraph
+"""
+
+
+def test_graphs_without_linear_algebra_until_it_is_needed():
+    subprocess.run([sys.executable, "-c", GRAPHS], check=True)
+
+
+def test_graphs_beside_linear_algebra():
+    code = "import scipy.sparse.linalg; from optmodels.solver.light_imports import graphs; graphs().laplacian"
+    subprocess.run([sys.executable, "-c", code], check=True)
