@@ -1023,6 +1023,13 @@ def generate(rng: Rng) -> Instance:
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
         _limits(rng, data, kind)
+    if "attention_ranks" in data.get("strategies", {}) and maybe(rng, 0.7):  # what a few machines carry
+        dear = max(v for q in _pools(data) for m in q["machines"] for v in m["prices"].values())
+        data |= {"objective": "max_served", "budget_usd_per_hour": dear * between(rng, 1.0, 3.0)}
+        data.pop("reserve", None)
+        for w in data["workloads"]:
+            w.pop("serve_at_least", None)
+            w.pop("min_replicas", None)
     return data
 
 
@@ -1207,7 +1214,7 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
             m["region"], m["provider"] = pick(rng, ["here", "there"]), pick(rng, ["one", "one", "two"])
     for m in own if ranks else ():
         m["gpu_count"] = pick(rng, [2, 2, 4, 8])
-        m["vram_gib"] = vram * between(rng, 0.4, 3.0) + 2.0 * m["gpu_count"]
+        m["vram_gib"] = vram * between(rng, 1.0, 4.0) + 4.0 * m["gpu_count"]
     data["pool"] = {"machines": own} if maybe(rng) else [{"machines": [m]} for m in own]
     if isinstance(data["pool"], dict) and maybe(rng, 0.2):
         data["pool"] |= {"include": ["m*"], "exclude": ["m7"]}
@@ -1247,7 +1254,7 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
             w["unserved_usd_per_1000_requests"] = between(rng, 0.05, 20)
         for rated in (w, *w.get("buckets", ())) if ranks else ():
             if "requests_per_s" in rated:  # so many machines that what they carry matters
-                rated["requests_per_s"] *= 5.0
+                rated["requests_per_s"] *= 50.0
         if maybe(rng, 0.7):
             w["slo"] = _slo(rng, modelled=True)
             if kind == "engines":

@@ -218,6 +218,23 @@ def test_a_prompt_of_one_rank_shares_its_step_with_those_of_others() -> None:
     assert continuous.ttft_s(two, 0, None, 4.0, 0.0) == continuous.ttft_s(one, 0, None, 4.0, 0.0)
 
 
+def test_a_rank_is_a_queue_of_its_share_of_prompts() -> None:
+    slo = SimpleNamespace(ttft_s=1.0, tbt_s=None, deadline_s=None)
+    asked = SimpleNamespace(name="w/b", output_tokens=200, workload=SimpleNamespace(slo=slo, soft=None))
+    for ranks in (1, 2):
+        x = at_ranks(ranks)
+        s, omega = x.turn_s[0], 1.0 - (0.5 + 1) * 0.02 - 0.00345 - x.late_s[0] / 2
+        (row,) = fleet._at_waits(SimpleNamespace(engine=LIMITS), [asked], x, 4.0, 0.0, 1.0, False, None)  # type: ignore[arg-type]
+        assert row[0] is not None
+        # Half of the prompts, each twice as long.
+        assert row[0].takes[-1] == pytest.approx((ranks * s) ** 2 / (2 * omega) / ranks + x.mean_turn_s[0])
+    for kept in (True, False):  # a prompt of 2 s keeps others waiting four times as long as it may wait, or longer
+        slo.ttft_s = 0.5 * 1.01 ** (1 if kept else -1) + (0.5 + 1) * 0.02 + 0.00345 + x.late_s[0] / 2
+        slow = replace(x, turn_s=[1.0])
+        (row,) = fleet._at_waits(SimpleNamespace(engine=LIMITS), [asked], slow, 4.0, 0.0, 1.0, False, None)  # type: ignore[arg-type]
+        assert (row[0] is not None) == kept
+
+
 def test_ranks_run_so_many_times_as_many() -> None:
     one, two = (at_ranks(n, max_num_seqs=8) for n in (1, 2))  # 20 run in the mean, if they may
     fewer, more = (continuous.tpot_s(x, 0, 0.95, 8) for x in (one, two))
