@@ -287,5 +287,7 @@ def test_the_cases_fill_every_field_of_the_plan(name):
         f for f in dict.fromkeys(fields(formulation.get(name).plan.model_json_schema()))
         if not any(re.fullmatch(re.escape(f).replace(r"\*", ".+"), have) for have in filled)
     ]  # fmt: skip
-    # No such dispatcher is made, the check refuses it; and nothing waits where engines only decode.
-    assert set(empty) <= {"online.strict_slo_factor", "decode.engine.most_of_wait"}, empty
+    # No such dispatcher is made, the check refuses it; nothing waits where engines only decode; and seldom do fleets
+    # without stages hold with longer limits only (the check lists this as taken on trust).
+    rare = {"online.strict_slo_factor", "decode.engine.most_of_wait", "certification.bound_stretch_alone"}
+    assert set(empty) <= rare, empty

@@ -90,7 +90,7 @@ def test_a_model_of_measured_steps_by_hand(cli, folder):
         (("--trace", "nowhere.csv"), "nowhere.csv"),
         (("--trace", "poisson:4:9:9:9", "--gpu", "h101"), "h100"),
         (("--trace", "poisson:4:9:9:9", "--llm", "llama-3-70b"), "GPUs enough for the weights"),
-        (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "max_num_seqs"),
+        (("--trace", "poisson:4:9:9:9", "--max-num-seqs", "0"), "--max-num-seqs"),
         (("--trace", "poisson:4:9:9:9", "--dispatcher", "planned_shares"), "earliest_finish"),
         (("--trace", "poisson:4:9:9:9", "--e2e-limit", "0"), "seconds > 0"),
     ],

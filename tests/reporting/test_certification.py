@@ -26,7 +26,7 @@ def test_a_fleets_rounds_cuts_and_broken_promises():
     promise = {"period": "all", "deployment": "2 × H100", "demand": "chat", "latency": "ttft_s", "at_most_s": 0.5}
     cut = {"loads": "chat", "gpu": "H100", "gpu_gib": 80, "tensor_parallel": 1, "step_s": 0.03, "wait_s": 0.1}
     seen = text(_certification(CertificationLine.model_validate({
-        "status": "incomplete", "confidence": 0.95, "seed": 0, "of_round": 2,
+        "status": "incomplete", "confidence": 0.95, "seed": 0, "of_round": 2, "bound_stretch": 1.5,
         "rounds": [each | {"objective": 10, "broken": 2, "undecided": 0},
                    each | {"objective": 1012.5, "broken": 1, "undecided": 1, "stretch": 1.5}],
         "cuts": [cut | {"keep": 0.9, "forbidden": ["a", "b"]}],
@@ -44,7 +44,7 @@ def test_a_fleets_rounds_cuts_and_broken_promises():
 
 def test_replayed_rounds_cuts_and_promises():
     seen = text(_replayed(Replayed.model_validate({
-        "status": "certified", "confidence": 0.95, "copies": 4, "seed": 0, "of_round": 1,
+        "status": "certified", "confidence": 0.95, "copies": 4, "seed": 0, "of_round": 1, "bound_looser": True,
         "rounds": [{"looser": True, "objective": 0.98, "attainment": 0.99, "replayed": 0.985, "promises": 2,
                     "broken": 0, "undecided": 0, "requests": 400}],
         "cuts": [{"model": "m", "keep": 0.95, "in_time": 0.97}],
