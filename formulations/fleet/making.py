@@ -327,9 +327,10 @@ def _deployment(
         block, c = tables.blocks[x.block[p]], int(x.configuration[p])
         conf = block.configurations
         family = FAMILIES[conf.family[c]]
-        idle = all(s.alpha is not None and s.alpha <= 0 for s in serves)
-        if family.startswith("kvo") and idle and "high_end" in case.problem.strategies.families:
-            family = "high_end"  # nothing is offloaded: the same deployment by its simpler name
+        # Nothing is offloaded: the same deployment by its simpler name, but where a calibration tells the two apart.
+        same = case.problem.latency.calibration is None and all(s.alpha is not None and s.alpha <= 0 for s in serves)
+        if family.startswith("kvo") and same and "high_end" in case.problem.strategies.families:
+            family = "high_end"
         able = np.flatnonzero(np.isfinite(tables.load[:, p]))
         loads = tables.demands[able[0]].workload if len(able) else None
         details = {
