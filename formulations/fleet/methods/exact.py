@@ -213,10 +213,15 @@ def _no_worse_than_heuristics(
 ) -> Outcome[FleetPlan]:
     """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
     if problem.objective == "max_served" and outcome.plan is not None and outcome.bound is not None:
-        value, everything = objective_value(outcome.plan), float(tables.rates.max(axis=0).sum())
-        if abs(outcome.bound - value) <= ROUNDING * everything:  # of requests/s, of which none may be served
+        value, noise = objective_value(outcome.plan), ROUNDING * float(tables.rates.max(axis=0).sum())
+        if abs(outcome.bound - value) <= noise:  # of requests/s, of which none may be served
+            if 0.0 <= value <= noise:  # or so few that the solver does not see them
+                plans = [outcome.plan, *(m(problem, tables, options).plan for m in heuristics.METHODS.values())]
+                best = max((x for x in plans if x is not None), key=objective_value)
+                outcome, value = replace(outcome, plan=best), objective_value(best)
             return replace(outcome, status="optimal", bound=value, limit=None)
-    if outcome.status not in ("feasible", "no_solution_found") or outcome.limit == "gap":
+    known = outcome.limit == "gap" and outcome.bound is not None
+    if outcome.status not in ("feasible", "no_solution_found") or known:
         return outcome
     began = time.perf_counter()
     best, by = outcome.plan, None
