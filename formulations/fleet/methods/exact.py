@@ -212,33 +212,38 @@ def _no_worse_than_heuristics(
     problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
 ) -> Outcome[FleetPlan]:
     """Where a limit stopped the proof, the best plan of all: a heuristic's may be better, or the only one."""
-    if problem.objective == "max_served" and outcome.plan is not None and outcome.bound is not None:
+    bound = outcome.bound
+    if problem.objective == "max_served" and outcome.plan is not None and bound is not None:
         value, noise = objective_value(outcome.plan), ROUNDING * float(tables.rates.max(axis=0).sum())
-        if abs(outcome.bound - value) <= noise:  # of requests/s, of which none may be served
-            if 0.0 <= value <= noise:  # or so few that the solver does not see them
-                plans = [outcome.plan, *(m(problem, tables, options).plan for m in heuristics.METHODS.values())]
-                best = max((x for x in plans if x is not None), key=objective_value)
-                outcome, value = replace(outcome, plan=best), objective_value(best)
+        if 0.0 <= value <= noise:  # of requests/s: none may be served, or so few that the solver does not see them
+            outcome = _with_best(problem, tables, options, outcome)
+            assert outcome.plan is not None
+            value = objective_value(outcome.plan)
+        if abs(bound - value) <= noise:
             return replace(outcome, status="optimal", bound=value, limit=None)
-    known = outcome.limit == "gap" and outcome.bound is not None
+    known = outcome.limit == "gap" and bound is not None
     if outcome.status not in ("feasible", "no_solution_found") or known:
         return outcome
+    best = _with_best(problem, tables, options, outcome)
+    if best.plan is outcome.plan or best.plan is None:
+        return best
+    value = objective_value(best.plan)
+    proved = bound is not None and abs(value - bound) <= PROVED * abs(value)
+    return replace(best, status="optimal" if proved else "feasible", limit=None if proved else best.limit)
+
+
+def _with_best(
+    problem: Fleet, tables: FleetTables, options: Options, outcome: Outcome[FleetPlan]
+) -> Outcome[FleetPlan]:  # fmt: skip
+    """The outcome with the best plan of its own and the heuristics'."""
     began = time.perf_counter()
-    best, by = outcome.plan, None
+    best, log = outcome.plan, outcome.log
     for name, method in heuristics.METHODS.items():
         found = method(problem, tables, options).plan
         if found is not None and heuristics.better(problem, found, best):
-            best, by = found, name
+            best, log = found, outcome.log | {"plan_by": name}
     seconds = outcome.seconds | {"heuristics": time.perf_counter() - began}
-    if best is None or by is None:
-        return replace(outcome, seconds=seconds)
-    bound, value = outcome.bound, objective_value(best)
-    proved = bound is not None and abs(value - bound) <= PROVED * abs(value)
-    status: Status = "optimal" if proved else "feasible"
-    return replace(
-        outcome, status=status, plan=best, limit=None if proved else outcome.limit, seconds=seconds,
-        log=outcome.log | {"plan_by": by},
-    )  # fmt: skip
+    return replace(outcome, plan=best, seconds=seconds, log=log)
 
 
 def _servable(tables: FleetTables, workload: str) -> bool:
