@@ -45,6 +45,8 @@ START_SHARE = 0.2  # of the time limit that this may take
 FREE_CELLS = 20_000_000  # sets × rows up to which all rows are first cut with forwarding for nothing
 FEW_FLOWS, FEW_ROUNDS = 100_000, 2  # flow variables up to which, after so many rounds of integers, the model as it
 FLOWS_SECONDS = 60.0  # stands has its turn, for so long
+ROUNDINGS, ROUNDING_GAP = 4, 1e-4  # masters that round one fractional point, and their gap,
+ROUNDING_S, ROUNDING_SHARE, ROUNDING_LEAST_S = 10.0, 0.25, 0.3  # each with at most so long, or a share of what is left
 TURN = 0.4  # share of the time limit after which, unproved, the heuristics have their turn
 SHORT_S, SHORT_TURN = 10.0, 0.2  # the same of a short limit, which one good heuristic nearly fills
 
@@ -114,6 +116,13 @@ class Master:
         slack = slack[slack >= self.structural]
         self.session.delete_rows(slack)
         self.lower = np.delete(self.lower, slack).tolist()
+
+    def between(self, lower: Array | None = None, upper: Array | None = None) -> None:
+        """Keep reservations, in steps, (C,), within these limits; without any, within the model's again."""
+        model = self.model
+        index = np.arange(model.k.start, model.k.start + len(model.most))
+        upper = model.most if upper is None else np.minimum(upper, model.most)
+        self.session.set_column_bounds(index, np.zeros(len(index)) if lower is None else lower, upper)
 
     def integers(self, on: bool) -> None:
         """Make k integer, or relax it."""
@@ -423,20 +432,25 @@ class _Run:
         return forced > claimed + 1e-9 * max(1.0, abs(bound))
 
     def _round(self, x: Array) -> None:
-        """Offer roundings of a fractional point that satisfy every hard bracket."""
-        t = self.t
-        if (t.column_minimum > 0).any():
-            return
-        fit: list[_Point] = []
-        for ahead in (0.5, 1.0 - 1e-6) if self.soft else (1.0 - 1e-6,):
-            counts = np.floor(x / t.column_step + ahead) * t.column_step.astype(float)
-            counts = np.minimum(counts, np.floor(t.most_useful() / t.column_step) * t.column_step)
-            machines = t.reserved(counts)
-            if (machines > t.sink_most[:, None] + 1e-9).any() or self.oracle.violated(machines, 1):
-                continue
-            fit.append(self._cut_at(self.oracle, counts) if self.soft else _Point(self._reserved_usd(counts), counts))
-        if fit:
-            self._offer(self._settle(min(fit, key=lambda point: point.value).counts))
+        """Offer the best of the wholes next to a fractional point: the integer master between them, cut where it errs."""
+        steps, minimum = x / self.t.column_step, self.t.column_minimum / self.t.column_step
+        below, above = np.floor(steps + 1e-6), np.ceil(steps - 1e-6)
+        self.master.integers(on=True)
+        self.master.between(np.where(below < minimum, 0.0, below), np.maximum(above, np.where(above > 0, minimum, 0.0)))
+        for _ in range(ROUNDINGS):
+            left = self.left()
+            seconds = ROUNDING_S if left is None else min(ROUNDING_S, max(ROUNDING_LEAST_S, ROUNDING_SHARE * left))
+            status, counts, bound = self.master.solve(ROUNDING_GAP, seconds)
+            if counts is None or (self.best is not None and (bound or 0.0) >= (1 - ROUNDING_GAP) * self.best.value):
+                break
+            hard = self.oracle.violated(self.t.reserved(counts), 1)
+            self.master.add(hard)
+            if not hard:
+                self._offer(self._settle(counts))
+            if self.out_of_time() or not (hard or self.soft):
+                break
+        self.master.between()
+        self.master.integers(on=False)
 
     def _gap(self) -> float:
         return np.inf if self.best is None else (self.best.value - self.lower) / max(abs(self.best.value), 1e-9)
