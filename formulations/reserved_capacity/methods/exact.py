@@ -342,14 +342,14 @@ class _Run:
         run.oracle = RowByRow(part, groups, self.options.seed)
         run.oracle.costs = oracle.costs
         run.master = Master(part, int(groups.max()) + 1, self.options)
-        status = run._relaxation()
+        status = run._relaxation(whole=False)
         if run.inside is not None and not oracle.violated(t.reserved(run.inside.counts), 1):
             self.inside = self._cut_at(oracle, run.inside.counts)
         self.log["start_seconds"] = time.perf_counter() - self.clock
         return status == "optimal"
 
-    def _relaxation(self) -> str:
-        """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target."""
+    def _relaxation(self, whole: bool = True) -> str:
+        """Cut the LP relaxation until no hard cut is violated and θ is within a fifth of the target; round its end."""
         t, rounds = self.t, 0
         last = np.zeros(len(t.column_sink))
         self.master.integers(on=False)
@@ -396,7 +396,8 @@ class _Run:
         self.log["relaxation_rounds"] = rounds
         self.log["relaxation_usd_per_month"] = self.lower
         self.log["relaxation_seconds"] = time.perf_counter() - self.clock
-        self._round(self.inside.counts if self.inside is not None else last)
+        if whole:
+            self._round(self.inside.counts if self.inside is not None else last)
         return "optimal"
 
     def _look(self, oracle: Oracle, counts: Array) -> list[Cut]:
@@ -432,22 +433,23 @@ class _Run:
         return forced > claimed + 1e-9 * max(1.0, abs(bound))
 
     def _round(self, x: Array) -> None:
-        """Offer the best of the wholes next to a fractional point: the integer master between them, cut where it errs."""
+        """Offer the best whole reservations next to a fractional point: the integer master, cut where it errs."""
         steps, minimum = x / self.t.column_step, self.t.column_minimum / self.t.column_step
         below, above = np.floor(steps + 1e-6), np.ceil(steps - 1e-6)
         self.master.integers(on=True)
         self.master.between(np.where(below < minimum, 0.0, below), np.maximum(above, np.where(above > 0, minimum, 0.0)))
-        for _ in range(ROUNDINGS):
+        for _ in range(ROUNDINGS):  # while that makes the plan better
+            before = np.inf if self.best is None else self.best.value
             left = self.left()
             seconds = ROUNDING_S if left is None else min(ROUNDING_S, max(ROUNDING_LEAST_S, ROUNDING_SHARE * left))
-            status, counts, bound = self.master.solve(ROUNDING_GAP, seconds)
-            if counts is None or (self.best is not None and (bound or 0.0) >= (1 - ROUNDING_GAP) * self.best.value):
+            _, counts, bound = self.master.solve(ROUNDING_GAP, seconds)
+            if counts is None or (bound or 0.0) >= (1 - ROUNDING_GAP) * before:
                 break
             hard = self.oracle.violated(self.t.reserved(counts), 1)
             self.master.add(hard)
             if not hard:
                 self._offer(self._settle(counts))
-            if self.out_of_time() or not (hard or self.soft):
+            if self.out_of_time() or not (hard or (self.best is not None and self.best.value < before)):
                 break
         self.master.between()
         self.master.integers(on=False)
