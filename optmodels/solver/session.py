@@ -62,6 +62,10 @@ class Settings:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+# HiGHS 1.15 and 1.16 call a column free whose bound a row implies within tolerance, and then give that bound to an
+# integer beside it: of "n ≥ 1.9999987·x, x ≤ 1" follows n ≤ 1, and a false optimum. Without the rule none is slower.
+FREE_COLUMNS = 1 << 9
+
 _S = highspy.HighsModelStatus
 _ENDED: dict[Any, Ended] = {
     _S.kOptimal: "optimal", _S.kModelEmpty: "optimal", _S.kInfeasible: "infeasible", _S.kUnbounded: "unbounded",
@@ -111,7 +115,7 @@ class Session:
         options = {
             "output_flag": False, "log_to_console": False, "threads": self.settings.threads,
             "random_seed": (self.settings.seed + way().seed) % 2**31, "mip_rel_gap": self.settings.gap,
-            "mip_abs_gap": 0.0,
+            "mip_abs_gap": 0.0, "presolve_rule_off": FREE_COLUMNS,
         } | self.settings.options | dict(way().options)  # fmt: skip
         for name, value in options.items():
             self.set_option(name, value)

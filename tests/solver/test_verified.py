@@ -59,6 +59,18 @@ def cheapest(load, usd, most):
 # ---------------------------------------------------------------------------------------------------- rows and points
 
 
+@pytest.mark.parametrize("whole", [2, 3, 4])
+@pytest.mark.parametrize("missing", [1e-9, 1e-7, 4e-7, 6e-7, 8e-7, 9.9e-7, 1.2e-6, 2e-6, 1e-5])
+def test_a_demand_a_hair_below_what_whole_machines_carry_is_served(whole, missing):
+    """min 3n + 15u, x + u = 1, whole·(1 − missing)·x ≤ n: all `whole` machines are worth it, and one less is not."""
+    model = compiled([3.0, 0.0, 15.0], [[0, 1, 1], [-1, whole * (1 - missing), 0]], [1.0, -INF], [1.0, 0.0], 0.0,
+                     [whole, 1.0, 1.0], [True, False, False])  # fmt: skip
+    fewer = 3.0 * (whole - 1) + 15.0 * (1 - (whole - 1) / (whole * (1 - missing)))
+    report = solve_compiled(model)
+    assert (report.status, report.x[0]) == ("optimal", whole)
+    assert report.bound == pytest.approx(3.0 * whole, rel=1e-6) and report.objective < fewer
+
+
 def test_a_row_has_to_hold_by_its_own_size():
     """Half of what a row of size 10⁻⁷ asks for is not within 10⁻⁶ of it."""
     model = compiled([1.0, 1.0], [[1e-7, 0.0], [1e7, 1.0]], [1e-7, -INF], [INF, 2e7], 0.0, INF, False)
