@@ -9,7 +9,8 @@ Prints, beside what the shipped form reaches where a GPU is left out or five row
 * the predictions of a left-out GPU after its own rows corrected them, a median ratio for each GPU, engine, …;
 * trees and boosted trees on the same physical terms, loads and names (where scikit-learn is installed);
 * five own rows continued by a Gaussian process over the log-ratios whose kernel is tuned on the very rows to predict;
-* a protocol that no row states, given: series whose first tokens wait for another request's completion.
+* protocols that no row states, and what is gained where one is given: a series whose first tokens wait for another
+  request's completion.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def trees(rows: Rows, levels: dict[str, pd.Series], clean: np.ndarray, known: np
     columns = [np.log(terms[name] + 1e-6) for name in FIRST_TOKEN]
     columns += [np.log(frame[c].to_numpy(float)) for c in ("concurrency", "input_tokens", "output_tokens", "gpus",
                                                            "ranks")]  # fmt: skip
-    columns += [pd.get_dummies(names).to_numpy(float) for names in (frame.engine, frame.precision, levels["llm"])]
+    columns += [pd.get_dummies(names).to_numpy(float) for names in (frame.engine, frame.precision, frame.llm)]
     X = np.column_stack(columns)
     chance = pd.Series(np.random.default_rng(0).integers(0, 8, len(frame)), index=frame.index)
     for what, level in {**levels, "eighth of the rows, by chance,": chance}.items():
@@ -124,12 +125,38 @@ def trees(rows: Rows, levels: dict[str, pd.Series], clean: np.ndarray, known: np
             stated(f"{name}, a whole {what} left out", found - target, clean, known)
 
 
-class Continued:
-    """Five own rows continued by a Gaussian process over log(measured/predicted) of the fit without their LLM."""
+def protocols(frame: pd.DataFrame, wait: np.ndarray) -> None:
+    """Print two protocols that no row states: by how much TTFT depends on the output's length, which no prefill does.
 
-    def __init__(self, rows: Rows, level: pd.Series, draws: int) -> None:
+    Rows of one deployment, prompt length and concurrency differ in their output only.
+    """
+    alike = [c for c in SETTING if c != "output_tokens"]
+    waiting = frame[wait > 0.0].assign(less=(frame.ttft_s - wait)[wait > 0.0])
+    spread = waiting.groupby(alike)[["ttft_s", "less"]].agg(lambda s: s.max() / s.min())
+    few = spread[spread.index.get_level_values("concurrency") <= 32.0]
+    print(f"{WAITING['llm']} on {WAITING['engine']} {WAITING['version']}, at most 32 requests: TTFT of the longest "
+          f"output over that of the shortest, median {few.ttft_s.median():.2f}; less {INTERVALS:g} intervals between "
+          f"completions {few.less.median():.2f}")  # fmt: skip
+    series = frame[(frame.llm == "llama-3.1-70b") & (frame.engine == "trtllm") & (frame.input_tokens == 1024.0)]
+    by = [c for c in alike if c != "gpus"]
+    for gpus, part in series.groupby("gpus"):
+        short, long = (part[part.output_tokens == n].set_index(by) for n in (1024.0, 8192.0))
+        steps = ((short.ttft_s - long.ttft_s) / short.tpot_s)[long.ttft_s < 1.0]  # above: waits for room in the cache
+        low, middle, high = np.quantile(steps.dropna(), [0.1, 0.5, 0.9])
+        print(f"llama-3.1-70b on trtllm, {gpus} GPUs: TTFT of 1,024 output tokens less that of 8,192, in steps: median "
+              f"{middle:.0f} ({low:.0f} to {high:.0f})")  # fmt: skip
+
+
+class Continued:
+    """Five own rows continued by a Gaussian process over log(measured/predicted) of the fit without their LLM.
+
+    To what it predicts is added what is given, `wait`, seconds, (n,).
+    """
+
+    def __init__(self, rows: Rows, level: pd.Series, draws: int, wait: np.ndarray) -> None:
         frame, labels = rows.frame, no_version(rows)
         self.cases, self.ratio = [], np.zeros(len(frame))
+        self.waits = wait / frame.ttft_s.to_numpy()
         last = None
         for models, chosen, rest in own_draws(rows, level, OWN, draws):
             if models is not last:
@@ -148,7 +175,8 @@ class Continued:
             for _ in range(8):  # Student's t of the noise, by weights
                 alpha = np.linalg.solve(K + np.diag(kernel["noise"] ** 2 / weight), y)
                 weight = (FREEDOM + 1.0) / (FREEDOM + ((y - K @ alpha) / kernel["noise"]) ** 2)
-            found.append(self._covariance(rest, chosen, kernel) @ alpha - self.ratio[rest])
+            ahead = np.exp(self._covariance(rest, chosen, kernel) @ alpha - self.ratio[rest])
+            found.append(np.log((ahead + self.waits[rest]) / (1.0 + self.waits[rest])))
         return found
 
     def _covariance(self, a: np.ndarray, b: np.ndarray, kernel: dict[str, float]) -> np.ndarray:
@@ -183,6 +211,9 @@ def main() -> None:
     rows, levels, known = Rows(frame), groups(frame), np.zeros(len(frame), dtype=bool)
     known[clean] = elsewhere(frame[clean])
     repeats(frame[clean])
+    mask = np.all([frame[c] == v for c, v in WAITING.items()], axis=0)
+    wait = np.where(mask, INTERVALS * frame.output_tokens * frame.tpot_s / frame.concurrency, 0.0)
+    protocols(frame[clean], wait[clean])
 
     seen = frame.ttft_s.to_numpy()
     ratio = {}
@@ -196,8 +227,6 @@ def main() -> None:
         stated(f"this form, a whole {what} left out", ratio[what], clean, known)
     corrected(rows, ratio["gpu"], clean, known)
 
-    mask = np.all([frame[c] == v for c, v in WAITING.items()], axis=0)
-    wait = np.where(mask, INTERVALS * frame.output_tokens * frame.tpot_s / frame.concurrency, 0.0)
     told = Rows(frame.assign(ttft_s=np.maximum(seen - wait, 0.05 * seen)))
     found = left_out(told, frame.gpu)["ttft_s"] + wait
     stated(f"this form, a whole gpu left out, waits for a completion given ({mask.sum()} rows)",
@@ -207,16 +236,11 @@ def main() -> None:
 
     measured, predicted = own_rows(rows, levels["llm"], OWN, args.draws)["ttft_s"]
     print(f"{OWN} own rows, this form: {error(np.log(predicted / measured))}", flush=True)
-    process = Continued(rows, levels["llm"], args.draws)
-    least, kernel = process.tuned()
-    print(f"{OWN} own rows, a Gaussian process tuned on the rows to predict: {least:6.1%}; "
-          + ", ".join(f"{name} {value:.2g}" for name, value in kernel.items()))  # fmt: skip
-    others = process.errors(kernel)
-    warm = (frame.engine == "sglang") & (frame.version == "?")
-    for what, out in {"that wait for a completion": mask, "of SGLang without a version (warm-ups)": warm.to_numpy(),
-                      "of either kind": mask | warm.to_numpy()}.items():  # fmt: skip
-        rest = np.concatenate([e[~out[r]] for (_, r), e in zip(process.cases, others, strict=True)])
-        print(f"  without rows {what}: {error(rest)}")
+    for what, those, given in (("", rows, 0.0 * wait), (", waits for a completion given", told, wait)):
+        process = Continued(those, levels["llm"], args.draws, given)
+        least, kernel = process.tuned()
+        print(f"{OWN} own rows, a Gaussian process tuned on the rows to predict{what}: {least:6.1%}; "
+              + ", ".join(f"{name} {value:.2g}" for name, value in kernel.items()), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
