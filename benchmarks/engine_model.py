@@ -17,6 +17,7 @@ import argparse
 import itertools
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,7 @@ AIMS = {
     "llm": {"tpot_s": 0.12, "ttft_s": 0.28}, "engine": {"tpot_s": 0.13, "ttft_s": 0.35},
     "own": {"tpot_s": 0.06, "ttft_s": 0.15},
 }  # fmt: skip
+DUPLICATE = "exact duplicate"
 FOLDS = 8
 SHRINK_ROWS = 20.0
 INFLATION = {"tpot_s": 1.2, "ttft_s": 1.6}
@@ -157,7 +159,7 @@ def read(path: Path) -> pd.DataFrame:
     deepseek = rows.llm.isin(("deepseek-v3", "deepseek-r1"))
     for reason, mask in {
         "LLM or GPU that the catalogue lacks": rows.llm.isna() | rows.gpu.isna(),
-        "exact duplicate": _rounded(rows.assign(llm=rows.llm.replace(SAME_SHAPE))).duplicated(),
+        DUPLICATE: _rounded(rows.assign(llm=rows.llm.replace(SAME_SHAPE))).duplicated(),
         "saturated: TTFT above the whole decoding time": rows.ttft_s > rows.output_tokens * rows.tpot_s,
         "vLLM 0.12 sweep without a precision, of inconsistent level": (rows.engine == "vllm")
         & (rows.version == "0.12.0") & raw.precision.isna(),
@@ -311,16 +313,14 @@ def covered(rows: Rows, level: pd.Series, what: str) -> dict[str, float]:
     return found
 
 
-def own_rows(rows: Rows, level: pd.Series, count: int, draws: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Measured and predicted seconds of LLMs never seen but for `count` rows over three workloads, by target.
+def own_draws(rows: Rows, level: pd.Series, count: int, draws: int) -> Iterator[tuple]:
+    """Coefficients of a fit without an LLM, `count` rows of it over three workloads, and its other rows.
 
     For each engine, LLM, GPU and precision with three workloads and five rows more, `draws` times: three workloads, one
-    row of each and further ones of the three at random; all other rows of the deployment are predicted.
+    row of each and further ones of the three at random; all other rows of the deployment are to be predicted.
     """
     frame, rng = rows.frame, np.random.default_rng(0)
-    same_version = {**rows.labels, "version": (frame.engine + "|None|" + frame.llm).to_numpy()}
     workload = groups(frame)["workload"].to_numpy()
-    found: dict[str, list] = {target: [] for target in TARGETS}
     for value in level.unique():
         models = fitted(rows, ((frame.why == "") & (level != value)).to_numpy())
         mine = frame[(frame.why == "") & (level == value)]
@@ -335,9 +335,20 @@ def own_rows(rows: Rows, level: pd.Series, count: int, draws: int) -> dict[str, 
                 chosen = [rng.choice(members[workload[members] == w]) for w in three]
                 more = min(count, len(pool)) - len(chosen)
                 chosen += list(rng.choice(np.setdiff1d(pool, chosen), more, replace=False))
-                rest = np.setdiff1d(members, chosen)
-                for target, s in predictions(pulled(models, rows.served(chosen)), rows, same_version).items():
-                    found[target].append((frame[target].to_numpy()[rest], s[rest]))
+                yield models, np.array(chosen), np.setdiff1d(members, chosen)
+
+
+def no_version(rows: Rows) -> dict[str, np.ndarray]:
+    """Labels of rows whose engine's version nobody else measured."""
+    return {**rows.labels, "version": (rows.frame.engine + "|None|" + rows.frame.llm).to_numpy()}
+
+
+def own_rows(rows: Rows, level: pd.Series, count: int, draws: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Measured and predicted seconds of LLMs never seen but for a few rows (`own_draws`), by target."""
+    found: dict[str, list] = {target: [] for target in TARGETS}
+    for models, chosen, rest in own_draws(rows, level, count, draws):
+        for target, s in predictions(pulled(models, rows.served(chosen)), rows, no_version(rows)).items():
+            found[target].append((rows.frame[target].to_numpy()[rest], s[rest]))
     return {t: tuple(np.concatenate(x) for x in zip(*pairs, strict=True)) for t, pairs in found.items()}
 
 
@@ -393,7 +404,7 @@ def main() -> None:
         parser.error("--write needs --kernels")
     everything = read(args.rows)
     everything = everything[everything.why != "LLM or GPU that the catalogue lacks"]
-    distinct = everything[everything.why != "exact duplicate"].reset_index(drop=True)
+    distinct = everything[everything.why != DUPLICATE].reset_index(drop=True)
     clean = (distinct.why == "").to_numpy()
     rows = Rows(distinct)
     print(f"{len(everything)} rows, {clean.sum()} fitted")
