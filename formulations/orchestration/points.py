@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
-from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
+from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Kept, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
 from optmodels.latency.memory import CHUNK_TOKENS, kv_bytes, longest_request, pass_bytes, weight_bytes
@@ -55,6 +55,7 @@ class Configuration:
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
         provenance: of the step latencies; None where these do not come from `latency.model`.
         waits: that of `Continuous.wait_levels` which the engine is planned for; None: there is one.
+        kept: what its prefix cache keeps; None: nothing that is counted.
     """
 
     model: int
@@ -70,10 +71,11 @@ class Configuration:
     engine: Engine | None = None
     provenance: Provenance | None = None
     waits: float | None = None
+    kept: Kept | None = None
 
-    def first_s(self, prompt: Array) -> Array:
-        """Seconds from a request's start to its first token."""
-        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt)
+    def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
+        """Seconds from a request's start to its first token; `cached`: tokens that the prefix cache has."""
+        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt, cached)
 
     def rest_s(self, output: Array) -> Array:
         """Seconds of decoding after that, when every slot is taken or the engine at its level."""
@@ -354,7 +356,10 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
         prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
         lies = prompt + output <= t.most_tokens[m] * HELD
         prefills, decodes = ([c for c, x in enumerate(of) if x.model == m and x.stage == s] for s in STAGES)
-        begins = [of[c].first_s(prompt) + _engine_of(of[c]).after_s(prompt, output) for c in prefills]
+        begins = [
+            of[c].first_s(prompt, t.case.cached_tokens(m, of[c].kept)) + _engine_of(of[c]).after_s(prompt, output)
+            for c in prefills
+        ]
         rests = [of[c].first_s(prompt) + of[c].rest_s(output) for c in decodes]
         for a, begun in zip(prefills, begins, strict=True):
             for b, rest in zip(decodes, rests, strict=True):
@@ -475,7 +480,7 @@ def _candidates(
                     if lengths is not None and limits is not None:
                         key = m, g, tp, pp, dp, batch
                         for stage in p.deployment.stages:
-                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage)
+                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage, most)
                         continue
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
@@ -499,7 +504,7 @@ def _candidates(
 
 def _engines(
     case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
-    largest: int, stage: Stage,
+    largest: int, stage: Stage, most: Array,
 ) -> Iterator[Configuration | Discarded]:  # fmt: skip
     """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
     m, g, tp, pp, dp, batch = key
@@ -522,6 +527,11 @@ def _engines(
             if queued <= QUEUED:
                 break  # prompts do not wait as long
             engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
+            kept = None
+            if case.counts_hits and stage != "decode":
+                kept = Kept.of(engine.part, engine.idle_kv_tokens)
+                cached = case.cached_tokens(m, kept)[_held(case, case.trace, most)[case.request_model == m]]
+                engine = Engine.at(steps, limits, kv, replace(lengths, cached=cached), batch, waits, stage, transfer)
             queued = engine.queued
             if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
                 continue  # a queue of prompts may be too long; others are so whatever waits
@@ -531,7 +541,7 @@ def _engines(
             yield Configuration(
                 m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
-                waits if len(levels) > 1 else None,
+                waits if len(levels) > 1 else None, kept,
             )  # fmt: skip
         if some:
             return
@@ -746,7 +756,8 @@ def served(
         count = np.bincount(k, minlength=K)[mine]
         if x.engine is not None:
             prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-        begun = x.first_s(prompt)
+        cached = case.cached_tokens(x.model, x.kept)
+        begun = x.first_s(prompt, cached)
         slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
         can = slack >= 0
         if x.engine is None:
@@ -756,7 +767,7 @@ def served(
             can &= prompt + output <= x.engine.kv_tokens * HELD
             # Of a class those start that can be in time; where none can, nothing does.
             start = can | (np.bincount(k, can, K) == 0)[k] if x.stage == "both" else np.ones_like(can)
-            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K))
+            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K, cached[start]))
             if x.stage != "both":
                 continue
             first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]

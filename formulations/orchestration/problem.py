@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Metric = Literal["attainment", "latency", "throughput"]
 MOST_GPUS = 1_000_000
 MOST_BINS = 2_000
+MOST_ENGINES = 1024  # that hits of prefix caches are measured for: more find next to nothing of each other
 MOST_ROWS = 100_000  # requests written into a plan file
 MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
 ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
@@ -387,6 +389,14 @@ class Continuous(EngineLimits):
         return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
 
 
+class PrefixCache(Entry):
+    """Hits of prefix caches that a plan counts with."""
+
+    hits: Literal["trace", "none"] = Field(
+        default="trace", description="measured on the prefix blocks of the requests, where they have some; or none"
+    )
+
+
 class Certification(Entry):
     """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
 
@@ -466,6 +476,7 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    prefix_cache: PrefixCache = Field(default=PrefixCache(), description="with serving: continuous")
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
@@ -554,6 +565,20 @@ class ServerLine:
     free: tuple[int, ...]
 
 
+class Kept(NamedTuple):
+    """What a prefix cache keeps: so many KV tokens of one of so many engines that requests are dealt to at random."""
+
+    kv_tokens: int
+    engines: int
+
+    @classmethod
+    def of(cls, part: float, kv_tokens: float) -> Kept:
+        """Of an engine that gets a part of its model's requests: as if there were ⌈1/part⌉, rounded up to 2ⁱ or 3·2ⁱ."""
+        wanted = min(math.ceil(1.0 / part - 1e-9), MOST_ENGINES)
+        power = 2 ** max(0, wanted.bit_length() - 1)
+        return cls(int(kv_tokens), next(n for n in (power, 3 * power // 2, 2 * power) if n >= wanted))
+
+
 @dataclass(frozen=True)
 class OrchestrationCase:
     """A problem with every reference resolved.
@@ -598,6 +623,29 @@ class OrchestrationCase:
         measured = engine is not None and engine.bursts == "trace"
         rate = len(arrival) / lasts if lasts > 0 else math.inf
         return rate, max(1.0, dispersion(arrival, BURST_S)) if measured else given
+
+    @cached_property
+    def counts_hits(self) -> bool:
+        """Whether plans count with hits of prefix caches."""
+        p, trace = self.problem, self.trace
+        return p.continuous is not None and p.prefix_cache.hits == "trace" and trace is not None and trace.prefixes is not None
+
+    def cached_tokens(self, m: int, kept: Kept | None) -> Array:
+        """(requests of model m,) tokens at the heads of their prompts that a prefix cache has; 0 of None."""
+        from optmodels.simulation.prefix_hits import distances, engines_of  # takes a second of Numba to import
+
+        if kept is None or self.trace is None:
+            rows = (c.model for c in self.problem.requests.classes or ())
+            return np.zeros(int((self.request_model == m).sum()) if self.trace is not None else sum(r == self.models[m] for r in rows))
+        key = m, kept.engines
+        if key not in self._distances:
+            mine = self.trace.take(np.flatnonzero(self.request_model == m))
+            self._distances[key] = distances(mine, engines_of(mine, kept.engines, os.environ.get('ROUTING','random')))
+        return self._distances[key].hit_tokens(int((self.request_model == m).sum()), kept.kv_tokens).astype(float)
+
+    @cached_property
+    def _distances(self) -> dict[tuple[int, int], Any]:
+        return {}
 
     @cached_property
     def largest_server(self) -> Ints:
