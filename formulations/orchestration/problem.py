@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr, model_validator
 
+from formulations.orchestration.prefixes import Prompts
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
@@ -49,7 +49,6 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Metric = Literal["attainment", "latency", "throughput"]
 MOST_GPUS = 1_000_000
 MOST_BINS = 2_000
-MOST_ENGINES = 1024  # that hits of prefix caches are measured for: more find next to nothing of each other
 MOST_ROWS = 100_000  # requests written into a plan file
 MOST_TOKENS = 10**6  # of a request in rows, a `PositiveInt`
 ONE_BY_ONE = 50  # requests of a trace up to which each is a class of its own
@@ -565,20 +564,6 @@ class ServerLine:
     free: tuple[int, ...]
 
 
-class Kept(NamedTuple):
-    """What a prefix cache keeps: so many KV tokens of one of so many engines that requests are dealt to at random."""
-
-    kv_tokens: int
-    engines: int
-
-    @classmethod
-    def of(cls, part: float, kv_tokens: float) -> Kept:
-        """Of an engine that gets a part of its model's requests: as if there were ⌈1/part⌉, rounded up to 2ⁱ or 3·2ⁱ."""
-        wanted = min(math.ceil(1.0 / part - 1e-9), MOST_ENGINES)
-        power = 2 ** max(0, wanted.bit_length() - 1)
-        return cls(int(kv_tokens), next(n for n in (power, 3 * power // 2, 2 * power) if n >= wanted))
-
-
 @dataclass(frozen=True)
 class OrchestrationCase:
     """A problem with every reference resolved.
@@ -624,28 +609,12 @@ class OrchestrationCase:
         rate = len(arrival) / lasts if lasts > 0 else math.inf
         return rate, max(1.0, dispersion(arrival, BURST_S)) if measured else given
 
-    @cached_property
-    def counts_hits(self) -> bool:
-        """Whether plans count with hits of prefix caches."""
-        p, trace = self.problem, self.trace
-        return p.continuous is not None and p.prefix_cache.hits == "trace" and trace is not None and trace.prefixes is not None
-
-    def cached_tokens(self, m: int, kept: Kept | None) -> Array:
-        """(requests of model m,) tokens at the heads of their prompts that a prefix cache has; 0 of None."""
-        from optmodels.simulation.prefix_hits import distances, engines_of  # takes a second of Numba to import
-
-        if kept is None or self.trace is None:
-            rows = (c.model for c in self.problem.requests.classes or ())
-            return np.zeros(int((self.request_model == m).sum()) if self.trace is not None else sum(r == self.models[m] for r in rows))
-        key = m, kept.engines
-        if key not in self._distances:
-            mine = self.trace.take(np.flatnonzero(self.request_model == m))
-            self._distances[key] = distances(mine, engines_of(mine, kept.engines, os.environ.get('ROUTING','random')))
-        return self._distances[key].hit_tokens(int((self.request_model == m).sum()), kept.kv_tokens).astype(float)
-
-    @cached_property
-    def _distances(self) -> dict[tuple[int, int], Any]:
-        return {}
+    def prompts(self, m: int) -> Prompts | None:
+        """A model's requests, where plans count with what prefix caches have of their prompts."""
+        p, mine = self.problem, self.request_model == m
+        if p.continuous is None or p.prefix_cache.hits == "none" or self.trace is None or self.trace.prefixes is None:
+            return None
+        return Prompts(self.trace.take(np.flatnonzero(mine))) if mine.any() else None
 
     @cached_property
     def largest_server(self) -> Ints:
