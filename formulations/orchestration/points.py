@@ -585,9 +585,10 @@ def _engines(
                 continue  # a queue of prompts may be too long; others are so whatever waits
             some = True
             prompt = float(lengths.weight @ lengths.prompt)
+            has = 0.0 if cached is None or asked is None else float(lengths.weight @ cached[asked.held])
             rate = np.full(batch * dp, 1.0 / engine.token_s)
             yield Configuration(
-                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
+                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]), has)[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
                 waits if len(levels) > 1 else None, cached,
             )  # fmt: skip
