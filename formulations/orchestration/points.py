@@ -82,6 +82,10 @@ class Configuration:
         """Seconds of decoding after that, when every slot is taken or the engine at its level."""
         return output / self.worst_rate if self.engine is None else self.engine.rest_s(output)
 
+    def has(self, prompt: Array) -> Array:
+        """Tokens of the prompts of all its model's requests that its prefix cache has."""
+        return np.zeros_like(prompt) if self.cached is None else self.cached
+
     @property
     def stage(self) -> Stage:
         """Of its requests that it does."""
@@ -357,11 +361,8 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
         prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
         lies = prompt + output <= t.most_tokens[m] * HELD
         prefills, decodes = ([c for c, x in enumerate(of) if x.model == m and x.stage == s] for s in STAGES)
-        begins = [
-            of[c].first_s(prompt, 0.0 if of[c].cached is None else of[c].cached)
-            + _engine_of(of[c]).after_s(prompt, output)
-            for c in prefills
-        ]
+        begins = [of[c].first_s(prompt, of[c].has(prompt)) + _engine_of(of[c]).after_s(prompt, output)
+                  for c in prefills]  # fmt: skip
         rests = [of[c].first_s(prompt) + of[c].rest_s(output) for c in decodes]
         for a, begun in zip(prefills, begins, strict=True):
             for b, rest in zip(decodes, rests, strict=True):
@@ -420,7 +421,7 @@ class Asked:
                    x.output_tokens.astype(float), due, np.inf if limit is None else limit)  # fmt: skip
 
     def in_time(self, e: Engine, cached: Array) -> Mask:
-        """Which are served in time, or prefilled and sent, by an idle engine that has so many tokens of their prompts."""
+        """Which are served in time, or prefilled and sent, by an idle engine with so many tokens of their prompts."""
         first = e.first_s(self.prompt, cached)
         own = self.prompt + (0.0 if e.stage == "prefill" else self.output)
         late = first + e.after_s(self.prompt, self.output) > self.due_s
@@ -805,7 +806,7 @@ def served(
         count = np.bincount(k, minlength=K)[mine]
         if x.engine is not None:
             prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-        cached = np.zeros_like(prompt) if x.cached is None else x.cached
+        cached = x.has(prompt)
         begun = x.first_s(prompt, cached)
         slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
         can = slack >= 0

@@ -74,7 +74,9 @@ class Candidate:
 
     def first_s(self, q: Group) -> Array:
         """Seconds from a start to the first token."""
-        return self.prefill_s_per_token * q.prompt if self.level is None else self.level.first_s(q.prompt, self.cached(q))
+        if self.level is None:
+            return self.prefill_s_per_token * q.prompt
+        return self.level.first_s(q.prompt, self.cached(q))
 
     def cached(self, q: Group) -> Array | float:
         """Tokens of a group's prompts that an engine's prefix cache has."""
