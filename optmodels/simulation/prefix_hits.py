@@ -113,7 +113,7 @@ def distances(
     rest = -(-(trace.prompt_tokens + trace.output_tokens) // size) - whole
     _, block = np.unique(p.ids, return_inverse=True)
     needed = np.zeros(len(trace), dtype=np.int64) if needed is None else needed
-    most = int(min(kv_tokens // size, np.iinfo(np.int64).max // 2))
+    most = np.iinfo(np.int64).max if np.isinf(kv_tokens) else int(kv_tokens // size)
     found: list[tuple[Ints, Ints]] = []
     for e in np.unique(engine):
         mine = np.flatnonzero(engine == e)
