@@ -199,7 +199,7 @@ class RequestRows(Entry):
         default=None, description="that dispatchers know in a replay; default: the true ones"
     )
     prefix_blocks: tuple[tuple[BlockId, ...], ...] | None = Field(
-        default=None, description="ids of each prompt's content blocks, equal ones being shared, for a replay"
+        default=None, description="ids of each prompt's content blocks, equal ones being shared, for prefix caches"
     )
     prefix_block_tokens: PositiveInt | None = Field(default=None, description="of such a block")
 
