@@ -29,6 +29,9 @@ steps, of its `batch` prompts as many in one as there is room for, and keeps a c
 has no prompts, and a request joins at the end of the step in which its cache has come. Sending and receiving take
 `link`, of every second what is planned of the engine's share of its server's network.
 
+Where the prefix cache has the head of a prompt (prefixes.py), only the rest is prefilled, behind it: it alone counts in
+W, chunks and what occupies the prefill; KV and contexts are of the whole prompt.
+
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
 being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
