@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr, model_validator
 
-from formulations.orchestration.prefixes import Prompts
+from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
@@ -614,6 +614,8 @@ class OrchestrationCase:
         p, mine = self.problem, self.request_model == m
         if p.continuous is None or p.prefix_cache.hits == "none" or self.trace is None or self.trace.prefixes is None:
             return None
+        if self.trace.prefixes.block_tokens % KV_BLOCK_TOKENS:
+            return None  # engines share whole blocks of their caches
         return Prompts(self.trace.take(np.flatnonzero(mine))) if mine.any() else None
 
     @cached_property

@@ -12,12 +12,13 @@ from formulations.orchestration.check import check
 from formulations.orchestration.engines import Engine, Lengths, Taken
 from formulations.orchestration.methods.exact import exact
 from formulations.orchestration.points import build_tables
-from formulations.orchestration.prefixes import Prompts, engines_alike
+from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts, engines_alike
 from formulations.orchestration.problem import Continuous
 from formulations.orchestration.rates import Steps
 from optmodels.formulation import Options
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.loading import load
+from optmodels.simulation.continuous import Engine as SimulatedEngine
 from optmodels.solver.compile import compile_model
 from optmodels.solver.highs import solve_compiled
 
@@ -68,6 +69,14 @@ def test_who_is_refused_leaves_nothing_in_the_cache():
     whole = exact(off, build_tables(off), Options(gap=0)).plan
     assert whole.prediction.in_time == pytest.approx(2)
     assert check(off, plan).violations != []
+
+
+def test_blocks_that_engines_cannot_share_are_not_counted():
+    given = alike([100.0] * 2).model_dump(mode="json", exclude_unset=True)
+    given["requests"]["rows"] |= {"prefix_blocks": [list(range(80))] * 2, "prefix_block_tokens": 100}
+    (x,) = build_tables(load(given)).configurations
+    assert x.cached is None
+    assert SimulatedEngine.__dataclass_fields__["block_tokens"].default == KV_BLOCK_TOKENS
 
 
 def test_the_least_blocks_that_are_enough():
