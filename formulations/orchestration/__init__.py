@@ -15,7 +15,7 @@ FORMULATION = part.formulation(
     plan=part("plan:OrchestrationPlan"),
     objective=lambda plan: plan.score.total,
     certifies="every plan of the linear model (class means, divisible requests; full-batch rates, or engines at their"
-    " levels); a replay may attain more",
+    " levels, prefix caches that have what was measured); a replay may attain more",
     current=part("current:CurrentCluster"),
     trusted=part("check:TRUSTED"),
     timed=part("check:TIMED"),

@@ -318,7 +318,8 @@ def _schedule(
                 if (of := known[i].level) is None:
                     busy[i] += started_between(x, 0.0, service_s(q, known[i]), bin_s)
                     continue
-                for name, amount in taken(of, starts.prompt, starts.output, x, bin_s, since).items():
+                cached = known[i].cached(starts)
+                for name, amount in taken(of, starts.prompt, starts.output, x, bin_s, since, cached).items():
                     used[i][name] = used[i].get(name, 0.0) + amount
                 since += service_s(starts, known[i])
         _taken(found, p.classes[k].label, q, mine, share, slack)

@@ -29,6 +29,9 @@ steps, of its `batch` prompts as many in one as there is room for, and keeps a c
 has no prompts, and a request joins at the end of the step in which its cache has come. Sending and receiving take
 `link`, of every second what is planned of the engine's share of its server's network.
 
+Where the prefix cache has the head of a prompt (prefixes.py), only the rest is prefilled, behind it: it alone counts in
+W, chunks and what occupies the prefill; KV and contexts are of the whole prompt.
+
 A request gets its first token ω + (½ + m)·t + (work of its prompt) after its start and one every t' from then on (with
 speculation 1 + a of them, `optmodels.latency.speculation`), t'
 being the step beside a crowd at the quantile asked for (`Continuous.quantile`); its prompt's work, tokens and chunks
@@ -66,6 +69,7 @@ class Lengths:
     """Prompt and output tokens of a model's requests that can be held, each as often as `weight` says; (n,) each.
 
     All of the model's come at a mean rate with an index of dispersion (variance over mean of how many come at a time).
+    `cached`: tokens at the heads of prompts that the prefix cache has.
     """
 
     prompt: Array
@@ -73,6 +77,7 @@ class Lengths:
     weight: Array
     requests_per_s: float = np.inf
     dispersion: float = 1.0
+    cached: Array | float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,8 @@ class Engine:
         mean_wait_s: ω/w: what prompts may wait in the mean.
         burst_s: (I − 1)·s̄ of the requests that it gets.
         queued: what all its requests take of the waiting row, at the rate of its level.
+        part: p.
+        idle_kv_tokens: of the cache, what its requests leave in the mean.
         capacity: (R,) of `RESOURCES`; ∞: no limit.
         stage: of its requests that it does.
         transfer: of caches, where that is one of them.
@@ -144,6 +151,8 @@ class Engine:
     mean_wait_s: float
     burst_s: float
     queued: float
+    part: float
+    idle_kv_tokens: float
     capacity: Array
     stage: Stage = "both"
     transfer: Transfer | None = None
@@ -160,21 +169,22 @@ class Engine:
         c = Coefficients.of(steps.costs)
         k = steps.costs.drafts
         fills, decoding = float(stage != "decode"), float(stage != "prefill")
-        chunks = fills * np.ceil(lengths.prompt / limits.chunk(k))
+        new = lengths.prompt - lengths.cached
+        chunks = fills * np.ceil(new / limits.chunk(k))
         decodes = decoding * c.rounds(lengths.output - 1)
         run = float(lengths.weight @ (chunks + decodes))
         # Twice the share of the mean mixture, so that times with more prompts have room.
         often = min(1.0, 2.0 * batch * float(lengths.weight @ chunks) / run)
         at_once = float(batch)
         if stage == "prefill":  # as many prompts as a step has room for; the others wait
-            room = TOKENS_FILLED * limits.room(k) * run / float(lengths.weight @ lengths.prompt)
+            room = TOKENS_FILLED * limits.room(k) * run / float(lengths.weight @ new)
             at_once = min(at_once, max(1.0, room))
         mixed = often if steps.costs.experts is not None or c.mixed_context_s > c.context_s else 1.0
 
         def level(charged: bool) -> tuple[float, float, float, bool]:
             fixed = float(c.step_fixed_s(limits.max_num_seqs, mixed))
             fixed += 0.0 if charged else steps.costs.prompt_step_s
-            prompts = fills * _prompt_work(c, limits, charged, lengths.prompt)
+            prompts = fills * _prompt_work(c, limits, charged, lengths.prompt, lengths.cached)
             decoded = decoding * c.decode_work_s(lengths.prompt, lengths.output, mixed)
             each = float(lengths.weight @ (prompts + decoded)) / run
             return fixed + at_once * each, fixed, each, charged
@@ -185,7 +195,8 @@ class Engine:
         # By chunks where both are the same but for rounding, as where every step carries a prompt.
         step, fixed, crowd_s, charged = some[-1] if some[0][0] > some[-1][0] * SAME else some[0]
         load = np.array(1.0 - fixed / step)
-        occupied = lengths.prompt * step / limits.room(k) + fills * _prompt_work(c, limits, charged, lengths.prompt)
+        occupied = new * step / limits.room(k)
+        occupied = occupied + fills * _prompt_work(c, limits, charged, lengths.prompt, lengths.cached)
         turn = float(lengths.weight @ occupied)
         wait = fills * waits * turn * (batch if stage == "prefill" else 1)
         rate = at_once / (run * step)
@@ -201,6 +212,7 @@ class Engine:
         size = lengths.prompt + decoding * lengths.output / 2 + k
         held = lengths.weight * (chunks + decodes) * size  # token-steps
         typical = float(held @ size) / float(held.sum())
+        idle = max(0.0, kv_tokens - batch * float(held.sum()) / run)
         capacity = np.array([
             1.0 - fixed / step, crowd_allowed(np.array(float(limits.max_num_seqs)), load),
             typical * crowd_allowed(np.array(kv_tokens / typical), load), TOKENS_FILLED * limits.room(k),
@@ -208,7 +220,7 @@ class Engine:
         ])  # fmt: skip
         return cls(
             steps.costs, steps.later, limits, kv_tokens, crowd_s, fixed, charged, mixed, step, pace, wait, mean_wait,
-            burst, rate * (turn + others), capacity, stage, transfer,
+            burst, rate * (turn + others), part, idle, capacity, stage, transfer,
         )  # fmt: skip
 
     @property
@@ -220,16 +232,16 @@ class Engine:
     def _of(self) -> Coefficients:
         return Coefficients.of(self.costs)
 
-    def chunks(self, prompt: Array) -> Array:
+    def chunks(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """m: steps that a prompt takes."""
-        found: Array = np.ceil(prompt / self.limits.chunk(self.costs.drafts))
+        found: Array = np.ceil((prompt - cached) / self.limits.chunk(self.costs.drafts))
         return found if self.stage != "decode" else np.zeros_like(prompt)
 
-    def prompt_work_s(self, prompt: Array) -> Array:
+    def prompt_work_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds that prompts add to their steps."""
         if self.stage == "decode":
             return np.zeros_like(prompt)
-        return _prompt_work(self._of, self.limits, self.charged, prompt)
+        return _prompt_work(self._of, self.limits, self.charged, prompt, cached)
 
     def decode_work_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the output tokens after the first add to theirs."""
@@ -237,19 +249,19 @@ class Engine:
             return np.zeros_like(prompt)
         return self._of.decode_work_s(prompt, output, self.mixed)
 
-    def first_s(self, prompt: Array) -> Array:
+    def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """From the start to the first token; where engines only decode, from a cache's leaving to the first step."""
         if self.stage == "decode":
             assert self.transfer is not None
             return self.transfer.seconds(prompt, latency=False) + self.step_s + self.costs.request_s
-        own = (0.5 + self.chunks(prompt)) * self.step_s + self.prompt_work_s(prompt) + self.costs.request_s
-        return self.later * (own + self.wait_s)
+        own = (0.5 + self.chunks(prompt, cached)) * self.step_s + self.prompt_work_s(prompt, cached)
+        return self.later * (own + self.costs.request_s + self.wait_s)
 
-    def waits(self, prompt: Array) -> Array:
+    def waits(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """What prompts take of a second that may make others wait `mean_wait_s` in the mean, seconds."""
         if self.stage == "decode":
             return np.zeros_like(prompt)
-        s = prompt * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt)
+        s = (prompt - cached) * self.step_s / self.limits.room(self.costs.drafts) + self.prompt_work_s(prompt, cached)
         return s + s * (s + self.burst_s) / (2 * self.mean_wait_s)
 
     def after_s(self, prompt: Array, output: Array) -> Array:
@@ -278,9 +290,11 @@ def _longest_wait(quantile: float) -> float:
     return max(1.0, 1.0 / (math.e * above) if math.e * above < 1.0 else -math.log(above))
 
 
-def _prompt_work(c: Coefficients, limits: Continuous, charged: bool, prompt: Array) -> Array:
-    chunk = limits.chunk(int(c.drafts))
-    return c.prefill_work_s(prompt, 0.0, np.full(prompt.shape, float(chunk)), float(charged))
+def _prompt_work(
+    c: Coefficients, limits: Continuous, charged: bool, prompt: Array, cached: Array | float
+) -> Array:  # fmt: skip
+    chunk = np.full(prompt.shape, float(limits.chunk(int(c.drafts))))
+    return c.prefill_work_s(prompt - cached, cached, chunk, float(charged))
 
 
 # ------------------------------------------------------------------------------ what a request takes over its bins
@@ -294,9 +308,10 @@ class Taken:
         first_s: to the first token.
         service_s: to the last.
         prompt_work_s, decode_work_s: added to steps.
-        prompt_tokens, chunks: to prefill.
+        new_tokens, chunks: to prefill.
         waits: of a second in which prompts may wait ω.
         kv_token_s: token-seconds of KV.
+        prompt_tokens: with those that the prefix cache has.
         output_tokens: to decode.
         kv_gb, link_s: of a prompt's cache; of a second of the network's planned share. 0 where no cache is sent.
     """
@@ -305,16 +320,20 @@ class Taken:
     service_s: Array
     prompt_work_s: Array
     decode_work_s: Array
-    prompt_tokens: Array
+    new_tokens: Array
     chunks: Array
     waits: Array
     kv_token_s: Array
+    prompt_tokens: Array
     output_tokens: Array
     kv_gb: Array
     link_s: Array
 
     @classmethod
-    def by(cls, e: Engine, prompt: Array, output: Array, klass: npt.NDArray[np.int64], classes: int) -> Taken:
+    def by(
+        cls, e: Engine, prompt: Array, output: Array, klass: npt.NDArray[np.int64], classes: int,
+        cached: Array | float = 0.0,
+    ) -> Taken:  # fmt: skip
         """Means over requests by class (0 where a class has none)."""
         count = np.maximum(np.bincount(klass, minlength=classes), 1)
 
@@ -322,14 +341,15 @@ class Taken:
             found: Array = np.bincount(klass, values, classes) / count
             return found
 
-        first, rest = e.first_s(prompt), e.after_s(prompt, output)
+        first, rest = e.first_s(prompt, cached), e.after_s(prompt, output)
         x, nothing = e.transfer, np.zeros_like(prompt)
         kv, link = (nothing, nothing) if x is None else (x.gigabytes(prompt), x.share_s(prompt))
         output = output if e.stage != "prefill" else np.zeros_like(output)
         return cls(
-            mean(first), mean(first + rest), mean(e.prompt_work_s(prompt)), mean(e.decode_work_s(prompt, output)),
-            mean(prompt), mean(e.chunks(prompt)), mean(e.waits(prompt)),
-            mean((first + rest) * (prompt + e.costs.drafts) + rest * output / 2), mean(output),
+            mean(first), mean(first + rest), mean(e.prompt_work_s(prompt, cached)),
+            mean(e.decode_work_s(prompt, output)), mean(prompt - cached), mean(e.chunks(prompt, cached)),
+            mean(e.waits(prompt, cached)),
+            mean((first + rest) * (prompt + e.costs.drafts) + rest * output / 2), mean(prompt), mean(output),
             mean(kv), mean(link),
         )  # fmt: skip
 
@@ -354,7 +374,7 @@ class Taken:
             until_first * (self.prompt_work_s[k] / first) + after * (self.decode_work_s[k] / rest if rest > 0 else 0.0),
             until_last,
             kv * (self.kv_token_s[k] / whole),
-            until_first * (self.prompt_tokens[k] * (e.step_s if e.stage != "decode" else 0.0) / first),
+            until_first * (self.new_tokens[k] * (e.step_s if e.stage != "decode" else 0.0) / first),
             until_first * (self.chunks[k] * e.step_s / first),
             until_first * (self.waits[k] / first),
             link * self.link_s[k],

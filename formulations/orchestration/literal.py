@@ -61,18 +61,23 @@ class Literal:
             for copy in range(min(int(t.case.free_gpus[x.gpu]) // x.gpus, _most(t, x.model)))
         ]  # fmt: skip
         self.busy, self.last = {}, {}
+        number = np.zeros(len(trace), dtype=np.int64)  # of each request, among those of its model
+        for m in range(len(t.case.models)):
+            mine = t.case.request_model == m
+            number[mine] = np.arange(mine.sum())
         for r in self.requests:
             for c, x in enumerate(t.configurations):
                 if x.model == t.case.request_model[r] and t.share[t.class_of[r], c] > 0:
                     prompt, output = (np.array([float(v[r])]) for v in (trace.prompt_tokens, trace.output_tokens))
-                    prefill = float(x.first_s(prompt)[0])
+                    cached = 0.0 if x.cached is None else float(x.cached[number[r]])
+                    prefill = float(x.first_s(prompt, cached)[0])
                     service = prefill + float(x.rest_s(output)[0])
                     wait = float(t.deadline_s[r]) - service
                     if t.case.problem.slo.ttft_s is not None:
                         wait = min(wait, t.case.problem.slo.ttft_s - prefill)
                     if x.engine is not None:
                         wait = wait if prompt[0] + output[0] <= x.engine.kv_tokens else -1.0
-                        one = Taken.by(x.engine, prompt, output, np.zeros(1, dtype=np.int64), 1)
+                        one = Taken.by(x.engine, prompt, output, np.zeros(1, dtype=np.int64), 1, cached)
                         self.busy[r, c] = one.shares(x.engine, 0, t.bin_s) / x.dp
                     else:
                         self.busy[r, c] = busy_shares(service, t.bin_s)[None, :]

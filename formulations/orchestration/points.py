@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from formulations.orchestration.busy import busy_shares
 from formulations.orchestration.engines import MEMORY, REQUESTS, RESOURCES, Engine, Lengths, Taken, Transfer
+from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from optmodels.errors import InputError, Mistake, Mistakes
@@ -55,6 +56,7 @@ class Configuration:
             `tokens_per_s` theirs, and the prefill that of the mean prompt. None: MaaSO's slots.
         provenance: of the step latencies; None where these do not come from `latency.model`.
         waits: that of `Continuous.wait_levels` which the engine is planned for; None: there is one.
+        cached: tokens that its prefix cache has of each of its model's requests; None: nothing is counted.
     """
 
     model: int
@@ -70,14 +72,19 @@ class Configuration:
     engine: Engine | None = None
     provenance: Provenance | None = None
     waits: float | None = None
+    cached: Array | None = None
 
-    def first_s(self, prompt: Array) -> Array:
-        """Seconds from a request's start to its first token."""
-        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt)
+    def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
+        """Seconds from a request's start to its first token; `cached`: tokens that the prefix cache has."""
+        return self.prefill_s_per_token * prompt if self.engine is None else self.engine.first_s(prompt, cached)
 
     def rest_s(self, output: Array) -> Array:
         """Seconds of decoding after that, when every slot is taken or the engine at its level."""
         return output / self.worst_rate if self.engine is None else self.engine.rest_s(output)
+
+    def has(self, prompt: Array) -> Array:
+        """Tokens of the prompts of all its model's requests that its prefix cache has."""
+        return np.zeros_like(prompt) if self.cached is None else self.cached
 
     @property
     def stage(self) -> Stage:
@@ -318,7 +325,8 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
     source = RateSource(case, prompt, output)
     found: list[Configuration] = []
     discarded: list[Discarded] = []
-    for made in _candidates(case, source, prompt, output, most):
+    t_slice = _t_slice(case, source)
+    for made in _candidates(case, source, prompt, output, most, t_slice):
         if isinstance(made, Discarded):
             discarded.append(made)
         else:
@@ -329,7 +337,6 @@ def build_tables(problem: Orchestration) -> OrchestrationTables:
         discarded.append(Discarded(case.models[x.model], case.gpu_types[x.gpu], x.tp, x.pp, x.dp, x.batch,
                                    f"{y.parallelism} B{y.batch} does its work on as many GPUs"))  # fmt: skip
     kept = np.array([i for i in range(len(found)) if i not in cut], dtype=np.int64)
-    t_slice = _t_slice(case, source)
     # Grouped by all that is usable, so that what is cut as dominated changes no group.
     paced = tuple(x for x in found if x.stage != "prefill")
     classes, bin_s, class_of, deadline = _classes(case, paced, t_slice, most)
@@ -354,7 +361,8 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
         prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
         lies = prompt + output <= t.most_tokens[m] * HELD
         prefills, decodes = ([c for c, x in enumerate(of) if x.model == m and x.stage == s] for s in STAGES)
-        begins = [of[c].first_s(prompt) + _engine_of(of[c]).after_s(prompt, output) for c in prefills]
+        begins = [of[c].first_s(prompt, of[c].has(prompt)) + _engine_of(of[c]).after_s(prompt, output)
+                  for c in prefills]  # fmt: skip
         rests = [of[c].first_s(prompt) + of[c].rest_s(output) for c in decodes]
         for a, begun in zip(prefills, begins, strict=True):
             for b, rest in zip(decodes, rests, strict=True):
@@ -379,6 +387,46 @@ def with_routes(t: OrchestrationTables) -> OrchestrationTables:
         t, apart=np.array(apart, dtype=np.int64), service_s=np.hstack((t.service_s, service)),
         first_s=np.hstack((t.first_s, first)), share=np.hstack((t.share, share)), wait_s=np.hstack((t.wait_s, wait)),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model's requests where prefix caches have some of their prompts, n of them; (n,) each.
+
+    Attributes:
+        prompts: as the caches see them.
+        held: which can be held by some candidate.
+        prompt, output: tokens.
+        due_s: from arrival to the last token.
+        ttft_s: limit on the first token.
+    """
+
+    prompts: Prompts
+    held: Mask
+    prompt: Array
+    output: Array
+    due_s: Array
+    ttft_s: float
+
+    @classmethod
+    def of(cls, case: OrchestrationCase, m: int, most: Array, t_slice_s: float) -> Asked | None:
+        """Of a model's requests; None where no hits are counted."""
+        prompts = case.prompts(m)
+        if prompts is None or case.trace is None:
+            return None
+        mine, x = case.request_model == m, prompts.trace
+        limit = case.problem.slo.ttft_s
+        due = case.slo_factor[mine] * t_slice_s * x.output_tokens
+        return cls(prompts, _held(case, case.trace, most)[mine], x.prompt_tokens.astype(float),
+                   x.output_tokens.astype(float), due, np.inf if limit is None else limit)  # fmt: skip
+
+    def in_time(self, e: Engine, cached: Array) -> Mask:
+        """Which are served in time, or prefilled and sent, by an idle engine with so many tokens of their prompts."""
+        first = e.first_s(self.prompt, cached)
+        own = self.prompt + (0.0 if e.stage == "prefill" else self.output)
+        late = first + e.after_s(self.prompt, self.output) > self.due_s
+        found: Mask = ~late & (first <= self.ttft_s) & (own <= e.kv_tokens * HELD)
+        return found
 
 
 def _engine_of(x: Configuration) -> Engine:
@@ -448,7 +496,7 @@ def _longest(case: OrchestrationCase, most: Array) -> Array:
 
 
 def _candidates(
-    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array, most: Array
+    case: OrchestrationCase, source: RateSource, prompt: Array, output: Array, most: Array, t_slice_s: Array
 ) -> Iterator[Configuration | Discarded]:
     p = case.problem
     rule = p.memory.tokens_per_slot
@@ -465,6 +513,7 @@ def _candidates(
         choose = served.candidates or p.candidates
         work = layer_work(case.architectures[m], served.weights, served.kv)
         lengths = None if limits is None else _lengths(case, m, most)
+        asked = None if limits is None else Asked.of(case, m, most, float(t_slice_s[m]))
         for g, kind in enumerate(case.gpu_types):
             for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
                 rates = source.rates(m, g, tp, pp, max(choose.batch))
@@ -475,7 +524,7 @@ def _candidates(
                     if lengths is not None and limits is not None:
                         key = m, g, tp, pp, dp, batch
                         for stage in p.deployment.stages:
-                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage)
+                            yield from _engines(case, source, lengths, limits, key, unit, largest[g], stage, asked)
                         continue
                     # MS(d): weights and KV cache over the GPUs of a replica, a pass over those of each stage.
                     share = float(weight_bytes(work, tp) + kv_bytes(work, tp, batch, tokens[m])) / (tp * pp)
@@ -499,7 +548,7 @@ def _candidates(
 
 def _engines(
     case: OrchestrationCase, source: RateSource, lengths: Lengths, limits: Continuous, key: tuple[int, ...], unit: int,
-    largest: int, stage: Stage,
+    largest: int, stage: Stage, asked: Asked | None,
 ) -> Iterator[Configuration | Discarded]:  # fmt: skip
     """Candidates of continuous serving: engines at the level of a batch, one for each wait, or why there is none."""
     m, g, tp, pp, dp, batch = key
@@ -522,16 +571,27 @@ def _engines(
             if queued <= QUEUED:
                 break  # prompts do not wait as long
             engine = Engine.at(steps, limits, kv, lengths, batch, waits, stage, transfer)
+            cached = None
+            if asked is not None and stage != "decode":
+
+                def at(cached: Array, waits: float = waits) -> Engine:
+                    some = replace(lengths, cached=cached[asked.held])
+                    return Engine.at(steps, limits, kv, some, batch, waits, stage, transfer)
+
+                p, part, idle = asked.prompts, engine.part, engine.idle_kv_tokens
+                cached = p.found(part, idle, p.needed(partial(asked.in_time, at(p.found(part, idle)))))
+                engine = at(cached)
             queued = engine.queued
             if not (batch <= engine.capacity[REQUESTS] and engine.capacity[MEMORY] > 0):
                 continue  # a queue of prompts may be too long; others are so whatever waits
             some = True
             prompt = float(lengths.weight @ lengths.prompt)
+            has = 0.0 if cached is None or asked is None else float(lengths.weight @ cached[asked.held])
             rate = np.full(batch * dp, 1.0 / engine.token_s)
             yield Configuration(
-                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]))[0]) / prompt,
+                m, g, tp, pp, dp, batch, unit, rate, float(engine.first_s(np.array([prompt]), has)[0]) / prompt,
                 case.problem.memory.vram_usable * case.vram_gib[g], engine, steps.provenance,
-                waits if len(levels) > 1 else None,
+                waits if len(levels) > 1 else None, cached,
             )  # fmt: skip
         if some:
             return
@@ -746,7 +806,8 @@ def served(
         count = np.bincount(k, minlength=K)[mine]
         if x.engine is not None:
             prompt, output = np.maximum(prompt, 1.0), np.maximum(output, 1.0)
-        begun = x.first_s(prompt)
+        cached = x.has(prompt)
+        begun = x.first_s(prompt, cached)
         slack = np.minimum(due - begun - x.rest_s(output), limit - begun)
         can = slack >= 0
         if x.engine is None:
@@ -756,7 +817,7 @@ def served(
             can &= prompt + output <= x.engine.kv_tokens * HELD
             # Of a class those start that can be in time; where none can, nothing does.
             start = can | (np.bincount(k, can, K) == 0)[k] if x.stage == "both" else np.ones_like(can)
-            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K))
+            taken.append(Taken.by(x.engine, prompt[start], output[start], k[start], K, cached[start]))
             if x.stage != "both":
                 continue
             first[mine, c], service[mine, c] = taken[-1].first_s[mine], taken[-1].service_s[mine]

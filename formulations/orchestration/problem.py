@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PrivateAttr, model_validator
 
+from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts
 from optmodels import catalog
 from optmodels.catalog.types import Architecture, Entry, Gpu
 from optmodels.errors import Mistakes
@@ -198,7 +199,7 @@ class RequestRows(Entry):
         default=None, description="that dispatchers know in a replay; default: the true ones"
     )
     prefix_blocks: tuple[tuple[BlockId, ...], ...] | None = Field(
-        default=None, description="ids of each prompt's content blocks, equal ones being shared, for a replay"
+        default=None, description="ids of each prompt's content blocks, equal ones being shared, for prefix caches"
     )
     prefix_block_tokens: PositiveInt | None = Field(default=None, description="of such a block")
 
@@ -387,6 +388,14 @@ class Continuous(EngineLimits):
         return min(self.room(drafts), self.chunk_tokens or self.room(drafts))
 
 
+class PrefixCache(Entry):
+    """Hits of prefix caches that a plan counts with."""
+
+    hits: Literal["trace", "none"] = Field(
+        default="trace", description="measured on the prefix blocks of the requests, where they have some; or none"
+    )
+
+
 class Certification(Entry):
     """How plans are certified: solved, replayed with their dispatcher, planned less full where it keeps less."""
 
@@ -466,6 +475,7 @@ class Orchestration(Problem):
         default="slots", description="slots (MaaSO: each with a prefill of its own), or engines that batch continuously"
     )
     engine: Continuous | None = Field(default=None, description="with serving: continuous")
+    prefix_cache: PrefixCache = Field(default=PrefixCache(), description="with serving: continuous")
     deployment: Deployment = Field(default=Deployment(), description="with serving: continuous")
     certify: Literal["none", "replay"] = Field(
         default="none", description="replay: plans whose dispatcher keeps the promised attainment on the step simulator"
@@ -598,6 +608,15 @@ class OrchestrationCase:
         measured = engine is not None and engine.bursts == "trace"
         rate = len(arrival) / lasts if lasts > 0 else math.inf
         return rate, max(1.0, dispersion(arrival, BURST_S)) if measured else given
+
+    def prompts(self, m: int) -> Prompts | None:
+        """A model's requests, where plans count with what prefix caches have of their prompts."""
+        p, mine = self.problem, self.request_model == m
+        if p.continuous is None or p.prefix_cache.hits == "none" or self.trace is None or self.trace.prefixes is None:
+            return None
+        if self.trace.prefixes.block_tokens % KV_BLOCK_TOKENS:
+            return None  # engines share whole blocks of their caches
+        return Prompts(self.trace.take(np.flatnonzero(mine))) if mine.any() else None
 
     @cached_property
     def largest_server(self) -> Ints:

@@ -11,7 +11,7 @@ are multiplied in the order in which README.md writes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -19,6 +19,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from formulations.orchestration.prefixes import Prompts
 from formulations.orchestration.problem import MOST_BINS, QUEUED, Continuous, Orchestration, OrchestrationCase
 from formulations.orchestration.rates import RateSource, kv_tokens
 from formulations.orchestration.recomputed_engines import Level, Sent, level
@@ -71,9 +72,15 @@ class Candidate:
     able: float = 1.0
     stage: Stage = "both"
 
-    def first_s(self, prompt: Array) -> Array:
+    def first_s(self, q: Group) -> Array:
         """Seconds from a start to the first token."""
-        return self.prefill_s_per_token * prompt if self.level is None else self.level.first_s(prompt)
+        if self.level is None:
+            return self.prefill_s_per_token * q.prompt
+        return self.level.first_s(q.prompt, self.cached(q))
+
+    def cached(self, q: Group) -> Array | float:
+        """Tokens of a group's prompts that an engine's prefix cache has."""
+        return 0.0 if self.level is None or self.level.cached is None else self.level.cached[q.number]
 
     def rest_s(self, output: Array) -> Array:
         """Seconds from there to the last one."""
@@ -101,6 +108,7 @@ class Group:
         output_tokens, prompt_tokens, deadline_s: means.
         weight: of a request in S.
         prompt, output, due: tokens, tokens and seconds of its requests one by one; of the group where it is a rate.
+        number: of each, among the requests of its model.
         too_long: no candidate can hold so many tokens.
     """
 
@@ -113,6 +121,7 @@ class Group:
     prompt: Array
     output: Array
     due: Array
+    number: Ints
     too_long: bool
 
     @property
@@ -154,17 +163,17 @@ class Recomputed:
         able, _ = self._able(q, way)
         if not able.any():
             return q
-        return replace(q, prompt=q.prompt[able], output=q.output[able], due=q.due[able])
+        return replace(q, prompt=q.prompt[able], output=q.output[able], due=q.due[able], number=q.number[able])
 
     def _able(self, q: Group, way: Way) -> tuple[npt.NDArray[np.bool_], Array]:
         """Which requests of a group are in time on idle instances, and seconds that they have left."""
         limit = self.case.problem.slo.ttft_s
         begin, end = way
-        first, able = begin.first_s(q.prompt), np.ones(len(q.prompt), dtype=bool)
+        first, able = begin.first_s(q), np.ones(len(q.prompt), dtype=bool)
         slack = q.due - first - begin.leaves_s(q.prompt, q.output)
         if end is not begin:
             first = first + begin.leaves_s(q.prompt, q.output)
-            slack = slack - end.first_s(q.prompt) - end.rest_s(q.output)
+            slack = slack - end.first_s(q) - end.rest_s(q.output)
             equal = self.case.problem.deployment.link.tensor_parallel == "equal"
             able &= (begin.stage, end.stage) == ("prefill", "decode") and not (equal and begin.tp != end.tp)
         else:
@@ -215,7 +224,7 @@ def first_s(q: Group, way: Way) -> float:
     c, end = way
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens
-    first = c.first_s(q.prompt)
+    first = c.first_s(q)
     return float((first if end is c else first + c.leaves_s(q.prompt, q.output)).mean())
 
 
@@ -223,14 +232,14 @@ def service_s(q: Group, c: Candidate) -> float:
     """Seconds in a slot: prefill and decoding at the rate of the full batch; or on an engine at its level."""
     if c.level is None:
         return c.prefill_s_per_token * q.prompt_tokens + q.output_tokens / c.tokens_per_s
-    return float((c.first_s(q.prompt) + c.leaves_s(q.prompt, q.output)).mean())
+    return float((c.first_s(q) + c.leaves_s(q.prompt, q.output)).mean())
 
 
 def work_s(q: Group, c: Candidate) -> float:
     """What a request takes of what `prediction.slot_use` counts: seconds in a slot, or of the engine's time."""
     if c.level is None:
         return service_s(q, c)
-    return float((c.level.prompt_s(q.prompt) + c.level.decode_s(q.prompt, q.output)).mean())
+    return float((c.level.prompt_s(q.prompt, c.cached(q)) + c.level.decode_s(q.prompt, q.output)).mean())
 
 
 def recompute(problem: Orchestration) -> Recomputed:
@@ -245,7 +254,7 @@ def recompute(problem: Orchestration) -> Recomputed:
     lengths = [_lengths(case, m, held[m]) for m in range(len(works))]
     source = RateSource(case, *(np.array([x[i] for x in lengths]) for i in (0, 1)))
     t_slice = np.array([_t_slice(case, source, m) for m in range(len(works))])
-    listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m])]
+    listed = [c for m, work in enumerate(works) for c in _candidates(case, source, m, work, lengths[m], t_slice)]
     possible = [c for c in listed if not c.refused and c.stage != "prefill"]
     if case.trace is None:
         groups, bin_s = _rates(case, t_slice, held)
@@ -321,11 +330,12 @@ def _t_slice(case: OrchestrationCase, source: RateSource, m: int) -> float:
 
 
 def _candidates(
-    case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float]
-) -> Iterator[Candidate]:
+    case: OrchestrationCase, source: RateSource, m: int, work: LayerWork, lengths: tuple[float, float, float],
+    t_slice: Array,
+) -> Iterator[Candidate]:  # fmt: skip
     """Every combination listed for a model, by GPU type, tp, pp, dp and batch."""
     if case.problem.continuous is not None:
-        yield from _engines(case, source, m, case.problem.continuous)
+        yield from _engines(case, source, m, case.problem.continuous, float(t_slice[m]))
         return
     p, (prompt, output, longest) = case.problem, lengths
     choose = p.models[m].candidates or p.candidates
@@ -365,7 +375,9 @@ def _candidates(
                 )  # fmt: skip
 
 
-def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Continuous) -> Iterator[Candidate]:
+def _engines(
+    case: OrchestrationCase, source: RateSource, m: int, limits: Continuous, t_slice_s: float
+) -> Iterator[Candidate]:  # fmt: skip
     """The same of engines that batch continuously: every batch a level."""
     p = case.problem
     choose = p.models[m].candidates or p.candidates
@@ -373,6 +385,7 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
     drafts = drafts_of(limits, case.architectures[m], p.models[m].weights, p.models[m].kv)
     held = _most_tokens(case, m, work) * ROUNDING
     prompt, output, weight = _asked(case, m, held)
+    prompts = case.prompts(m)
     for g, _ in enumerate(case.gpu_types):
         largest = max((len(s.free) for s in case.servers if s.gpu == g), default=0)
         for tp, pp in sorted({(tp, pp) for tp in choose.tp for pp in choose.pp}):
@@ -403,16 +416,48 @@ def _engines(case: OrchestrationCase, source: RateSource, m: int, limits: Contin
                 elif shorter is not None and shorter.queued <= QUEUED:
                     refused, of = "the shorter wait, which its prompts fill by half at most", shorter
                 else:
-                    of = level(
-                        steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
+                    at = partial(
+                        level, steps, limits, kv, prompt, output, weight, batch, waits, case.stream(m),
                         limits.speculates(case.architectures[m]), stage, sent,
                     )  # fmt: skip
+                    of = at()
+                    if prompts is not None and stage != "decode":
+                        of = _with_hits(case, m, prompts, of, at, held, t_slice_s)
                     most = of.limits["running requests"]
                     refused = "" if batch <= most else f"at most {most:.1f} requests in the mean"
                     refused = refused or ("" if of.limits["KV tokens"] > 0 else "KV cache for more than two requests")
                 rate = 1.0 if of is None else 1.0 / of.token_s
                 stated = waits if len(limits.wait_levels) > 1 and stage != "decode" else None
                 yield Candidate(m, g, tp, pp, dp, batch, unit, rate, 0.0, refused, of, stated, stage=stage)
+
+
+def _with_hits(
+    case: OrchestrationCase, m: int, prompts: Prompts, plain: Level, at: Callable[..., Level], held: float,
+    t_slice_s: float,
+) -> Level:  # fmt: skip
+    """The level with what its prefix cache has, found by those in time at the level with all that anybody could find.
+
+    Args:
+        plain: that without a prefix cache.
+        at: the level, by the tokens `cached` of requests that can be held.
+    """
+    trace, limit = prompts.trace, case.problem.slo.ttft_s
+    prompt, output = trace.prompt_tokens.astype(float), trace.output_tokens.astype(float)
+    due = case.slo_factor[case.request_model == m] * t_slice_s * trace.output_tokens
+    lies = prompt + output <= held
+    everything = prompts.found(plain.part, plain.unused_kv_tokens)
+    quick = at(cached=everything[lies])
+    least = np.full(len(prompt), -1, dtype=np.int64)
+    for blocks in range(int(prompts.blocks.max(initial=0)) + 1):  # the fewest that are enough
+        open_ = np.flatnonzero((least < 0) & (prompts.blocks >= blocks))
+        first = quick.first_s(prompt[open_], float(blocks * prompts.block_tokens))
+        done = first + quick.gone_s(prompt[open_], output[open_])
+        enough = (done <= due[open_]) & (first <= (math.inf if limit is None else limit))
+        least[open_[enough]] = blocks
+    stays = prompt + (0 if quick.stage == "prefill" else output) <= quick.kv_tokens * ROUNDING
+    never = (least < 0) | ~stays
+    found = prompts.found(plain.part, plain.unused_kv_tokens, np.where(never, prompts.blocks + 1, least))
+    return replace(at(cached=found[lies]), cached=found)
 
 
 def _cache_bytes(work: LayerWork, drafts: Drafts | None, prompt: Array) -> Array:
@@ -490,7 +535,7 @@ def _rates(case: OrchestrationCase, t_slice: Array, held: list[float]) -> tuple[
             output_tokens=c.output_tokens, prompt_tokens=c.prompt_tokens, deadline_s=due,
             weight=case.problem.models[m].weight * c.weight, prompt=np.array([_whole(case, c.prompt_tokens)]),
             output=np.array([_whole(case, c.output_tokens)]), due=np.array([due]),
-            too_long=c.prompt_tokens + c.output_tokens > held[m],
+            number=np.zeros(1, dtype=np.int64), too_long=c.prompt_tokens + c.output_tokens > held[m],
         ))  # fmt: skip
     return tuple(groups), bin_s
 
@@ -520,12 +565,13 @@ def _requests(
     of_bin = np.minimum((trace.arrival_s / bin_s).astype(np.int64), T - 1)
     groups = []
     for m, served in enumerate(case.problem.models):
+        numbers = np.cumsum(case.request_model == m) - 1
         for r, too_long in _members(case, trace, possible, per_token, long, m):
             groups.append(Group(
                 model=m, arrivals=np.bincount(of_bin[r], minlength=T).astype(float),
                 output_tokens=float(trace.output_tokens[r].mean()), prompt_tokens=float(trace.prompt_tokens[r].mean()),
                 deadline_s=float(due[r].mean()), weight=served.weight, prompt=trace.prompt_tokens[r].astype(float),
-                output=trace.output_tokens[r].astype(float), due=due[r], too_long=too_long,
+                output=trace.output_tokens[r].astype(float), due=due[r], number=numbers[r], too_long=too_long,
             ))  # fmt: skip
     return tuple(groups), bin_s
 

@@ -58,6 +58,9 @@ class Level:
         slope_s: of a token of a decoding request's context.
         limits: resource → most of it on one engine.
         stage, sent: what it does of its requests, and how their caches come or go.
+        part: of its model's requests that it gets.
+        unused_kv_tokens: that its requests leave of the cache in the mean.
+        cached: tokens that the cache has of the prompts of its model's requests; None: none are counted.
     """
 
     costs: StepCosts
@@ -76,12 +79,15 @@ class Level:
     limits: dict[str, float]
     stage: Stage = "both"
     sent: Sent | None = None
+    part: float = 1.0
+    unused_kv_tokens: float = 0.0
+    cached: Array | None = None
 
-    def prompt_s(self, prompt: Array) -> Array:
+    def prompt_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds that prompts add to steps."""
         if self.stage == "decode":
             return 0.0 * prompt
-        return _prompt_s(self.costs, self.engine, prompt, self.charged)
+        return _prompt_s(self.costs, self.engine, prompt, self.charged, cached)
 
     def decode_s(self, prompt: Array, output: Array) -> Array:
         """Seconds that the tokens after the first add to steps."""
@@ -89,12 +95,12 @@ class Level:
             return 0.0 * prompt
         return _decode_s(self.costs, prompt, output, self.slope_s)
 
-    def first_s(self, prompt: Array) -> Array:
+    def first_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds from a start to the first token; of an engine that decodes from a cache's leaving to its step."""
         if self.stage == "decode":
             return self.step_s + self.costs.request_s + self.moving_s(prompt)
-        steps = np.ceil(prompt / self.engine.chunk(self.costs.drafts)) + 0.5
-        own = steps * self.step_s + self.prompt_s(prompt) + self.costs.request_s
+        steps = np.ceil((prompt - cached) / self.engine.chunk(self.costs.drafts)) + 0.5
+        own = steps * self.step_s + self.prompt_s(prompt, cached) + self.costs.request_s
         found: Array = self.later * (own + self.wait_s)
         return found
 
@@ -111,9 +117,10 @@ class Level:
             return self.moving_s(prompt) + self.sent.link.latency_s
         return self.rest_s(output)
 
-    def occupies_s(self, prompt: Array) -> Array:
+    def occupies_s(self, prompt: Array, cached: Array | float = 0.0) -> Array:
         """Seconds for which a prompt keeps others from being prefilled."""
-        found: Array = self.prompt_s(prompt) + prompt / self.engine.room(self.costs.drafts) * self.step_s
+        steps = (prompt - cached) / self.engine.room(self.costs.drafts)
+        found: Array = self.prompt_s(prompt, cached) + steps * self.step_s
         return found
 
     def rest_s(self, output: Array) -> Array:
@@ -125,16 +132,18 @@ class Level:
 def level(
     steps: Steps, engine: Continuous, kv_tokens: float, prompt: Array, output: Array, weight: Array, batch: int,
     waits: float, stream: tuple[float, float], speculation: Speculation | None = None, stage: Stage = "both",
-    sent: Sent | None = None,
+    sent: Sent | None = None, cached: Array | float = 0.0,
 ) -> Level:  # fmt: skip
     """The level of a batch and a wait for requests of these lengths, each as often as `weight` (sum 1) says.
 
-    `stream`: requests of the model per second, and the index of dispersion of their arrivals.
+    `stream`: requests of the model per second, and the index of dispersion of their arrivals; `cached`: tokens at the
+    heads of the prompts that need not be computed.
     """
+    computed = prompt - cached
     if stage == "prefill":  # what it makes of an answer is its first token
         output = 1 + 0 * output
     costs = drafted(steps.alone or steps.costs, steps.draft, speculation)
-    room, chunks = engine.room(costs.drafts), np.ceil(prompt / engine.chunk(costs.drafts))
+    room, chunks = engine.room(costs.drafts), np.ceil(computed / engine.chunk(costs.drafts))
     if stage == "decode":
         chunks = 0 * chunks
     lasts = chunks + _steps_after(costs, output)
@@ -149,24 +158,26 @@ def level(
     slope = (1 - mixed) * costs.context_s + mixed * costs.mixed_context_s
     together: float = batch  # requests in a step
     if stage == "prefill":
-        together = min(batch, max(1.0, FILLED * room * turns / float((weight * prompt).sum())))
+        together = min(batch, max(1.0, FILLED * room * turns / float((weight * computed).sum())))
     ways = []
     for charged in (False, True) if stage == "both" else (stage == "decode",):
         fixed = costs.fixed_s + experts + (0.0 if charged else costs.prompt_step_s)
         work = _decode_s(costs, prompt, output, slope)
         if stage != "decode":
-            work = work + _prompt_s(costs, engine, prompt, charged)
+            work = work + _prompt_s(costs, engine, prompt, charged, cached)
         each = float((weight * work).sum()) / turns
         ways.append((fixed + together * each, fixed, each, charged))
     # What is the same but for rounding is paid by chunks.
     step, fixed, each, charged = ways[-1] if ways[-1][0] <= ways[0][0] * (1 + 1e-9) else ways[0]
     load = busy = 1 - fixed / step
     wait = mean_wait = burst = queued = 0.0
+    part = 1.0
     if stage != "decode":
-        occupied = _prompt_s(costs, engine, prompt, charged) + prompt / room * step
+        occupied = _prompt_s(costs, engine, prompt, charged, cached) + computed / room * step
         turn, (all_per_s, dispersion) = float((weight * occupied).sum()), stream
         served_per_s = load / (turns * each)  # its time over the work of a request
-        burst = turn * (dispersion - 1) * min(1.0, served_per_s / all_per_s)
+        part = min(1.0, served_per_s / all_per_s)
+        burst = turn * (dispersion - 1) * part
         wait = waits * turn * (batch if stage == "prefill" else 1)
         mean_wait = wait if engine.bursts == "none" else wait / _most_of_mean(engine.quantile)
         others = float((weight * occupied * (occupied + burst)).sum()) / (2 * mean_wait)
@@ -176,6 +187,7 @@ def level(
     size = prompt + (0 if stage == "prefill" else output / 2) + costs.drafts
     lasting = weight * lasts * size
     typical = float((lasting * size).sum() / lasting.sum())
+    unused = max(0.0, kv_tokens - batch * float(lasting.sum()) / turns)
     crowd = _crowd(engine.quantile, batch, busy)
     limits = {
         "time": load,
@@ -191,7 +203,7 @@ def level(
     token = max(step, fixed + each * min(crowd, engine.max_num_seqs)) / costs.tokens
     return Level(
         costs, steps.later, engine, kv_tokens, fixed, step, token, charged, wait, mean_wait, burst, queued, slope,
-        limits, stage, sent,
+        limits, stage, sent, part, unused,
     )  # fmt: skip
 
 
@@ -202,15 +214,23 @@ def _most_of_mean(quantile: float) -> float:
     return max(1.0, -float(best.fun), math.log(1 / (1 - quantile)))
 
 
-def _prompt_s(costs: StepCosts, engine: Continuous, prompt: Array, charged: bool) -> Array:
+def _prompt_s(
+    costs: StepCosts, engine: Continuous, prompt: Array, charged: bool, cached: Array | float
+) -> Array:  # fmt: skip
     chunk = engine.chunk(costs.drafts)
-    chunks = np.ceil(prompt / chunk)
+    earlier = np.broadcast_to(cached, prompt.shape)
+    chunks = np.ceil((prompt - earlier) / chunk)
     share, width = (0.0, math.inf) if costs.window is None else (costs.window.share, costs.window.tokens)
-    pairs = (prompt**2 - share * np.maximum(prompt - width, 0.0) ** 2) / 2
+
+    def looked_at(tokens: Array) -> Array:
+        found: Array = (tokens**2 - share * np.maximum(tokens - width, 0.0) ** 2) / 2
+        return found
+
+    pairs = looked_at(prompt) - looked_at(earlier)
     again = np.zeros_like(prompt)
-    for i in range(1, int(chunks.max(initial=0.0))):
-        again += np.where(i < chunks, costs.seen(i * chunk), 0.0)
-    own = costs.prompt_token_s * prompt + costs.prompt_pair_s * pairs + costs.prompt_context_s * again
+    for i in range(int(chunks.max(initial=0.0))):
+        again += np.where(i < chunks, costs.seen(earlier + i * chunk), 0.0)
+    own = costs.prompt_token_s * (prompt - earlier) + costs.prompt_pair_s * pairs + costs.prompt_context_s * again
     found: Array = own + (costs.prompt_step_s * chunks if charged else 0.0)
     return found
 
@@ -300,12 +320,15 @@ def growing_between(x: Array, since_s: float, until_s: float, bin_s: float) -> A
     return total / (until_s - since_s)
 
 
-def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float, since_s: float = 0.0) -> dict[str, Array]:
+def taken(
+    of: Level, prompt: Array, output: Array, x: Array, bin_s: float, since_s: float = 0.0,
+    cached: Array | float = 0.0,
+) -> dict[str, Array]:  # fmt: skip
     """What requests of these lengths, started along x, take of one resource after the other; bins and two more.
 
     They come to this engine `since_s` after their start.
     """
-    first, rest = of.first_s(prompt), of.gone_s(prompt, output)
+    first, rest = of.first_s(prompt, cached), of.gone_s(prompt, output)
     if of.stage == "prefill":
         output = 0 * output
     to_first, to_last = float(first.mean()), float((first + rest).mean())
@@ -318,15 +341,16 @@ def taken(of: Level, prompt: Array, output: Array, x: Array, bin_s: float, since
     kv = prompt.mean() * runs + output.mean() * growing_between(x, since_s + to_first, since_s + to_last, bin_s)
     decode = float(of.decode_s(prompt, output).mean()) / decoding if decoding > 0 else 0.0
     found = {
-        "time": prompts * float(of.prompt_s(prompt).mean()) / to_first + (runs - prompts) * decode,
+        "time": prompts * float(of.prompt_s(prompt, cached).mean()) / to_first + (runs - prompts) * decode,
         "running requests": runs,
         "KV tokens": kv * held / flat,
     }
     if of.stage != "decode":
-        own, chunks = of.occupies_s(prompt), np.ceil(prompt / of.engine.chunk(of.costs.drafts))
+        own, computed = of.occupies_s(prompt, cached), prompt - cached
+        chunks = np.ceil(computed / of.engine.chunk(of.costs.drafts))
         waiting = own + own * (own + of.burst_s) / (2 * of.mean_wait_s)
         found |= {
-            "prompt tokens of a step": prompts * prompt.mean() * of.step_s / to_first,
+            "prompt tokens of a step": prompts * computed.mean() * of.step_s / to_first,
             "waiting of prompts": prompts * float(waiting.mean()) / to_first,
             "chunks of a step": prompts * float(chunks.mean()) * of.step_s / to_first,
         }

@@ -63,6 +63,10 @@ ENGINES_ONLINE = tuple(
         ("planned_shares", False, True), ("planned_shares", False, False),
     )
 )  # fmt: skip
+KEEPS_PREFIXES = tuple(  # besides, where requests say what their prompts share
+    Dispatcher(policy="prefix_affine", queue="deadline", refuse_rest=rest, by_bin=by_bin)
+    for rest, by_bin in ((False, True), (True, True), (True, False))
+)
 
 
 def replay(
@@ -257,6 +261,9 @@ def _judged(
     requests, cluster, shares = requests_of(t, None, seed), cluster_of(t, p), shares_of(t, p)
     if not len(requests):
         return 0.0, first
+
+    if t.taken is not None and requests.prefixes is not None:
+        ways += KEEPS_PREFIXES
 
     def score(way: Dispatcher, named: Named | None = None, p: OrchestrationPlan = p) -> float:
         return replayed_score(t, requests, sent(t, p, requests, cluster, shares, way, ReplayOptions(seed=seed), named))

@@ -88,12 +88,17 @@ def together(trace: Trace, routing: Routing) -> Ints:
     return np.asarray(code, dtype=np.int64)
 
 
-def distances(trace: Trace, engine: Ints) -> Distances:
-    """Stack distances of the blocks at the heads of prompts.
+def distances(
+    trace: Trace, engine: Ints, kv_tokens: float = np.inf, needed: Ints | None = None
+) -> Distances:  # fmt: skip
+    """Stack distances of the blocks at the heads of prompts, of caches of at most one size.
 
     Args:
         trace: requests, with prefixes.
         engine: of each, (n,).
+        kv_tokens: what an engine's cache keeps at most.
+        needed: (n,) blocks that a request has to find, or else it is not served and leaves nothing in the cache; None:
+            all are served.
 
     Raises:
         InputError: nothing is said of what prompts share.
@@ -107,13 +112,15 @@ def distances(trace: Trace, engine: Ints) -> Distances:
     able = np.minimum(whole, (trace.prompt_tokens - 1) // size)  # a token is left to compute
     rest = -(-(trace.prompt_tokens + trace.output_tokens) // size) - whole
     _, block = np.unique(p.ids, return_inverse=True)
+    needed = np.zeros(len(trace), dtype=np.int64) if needed is None else needed
+    most = np.iinfo(np.int64).max if np.isinf(kv_tokens) else int(kv_tokens // size)
     found: list[tuple[Ints, Ints]] = []
     for e in np.unique(engine):
         mine = np.flatnonzero(engine == e)
         out = np.empty((2, int(able[mine].sum())), dtype=np.int64)
         used = _stack(
             mine, p.start[:-1], whole, able, rest, block.astype(np.int64), int(block.max(initial=-1)) + 1,
-            int(whole[mine].sum()) + len(mine), out,
+            int(whole[mine].sum()) + len(mine), most, needed, out,
         )  # fmt: skip
         found.append((out[0, :used], out[1, :used]))
     request, distance = (np.concatenate([f[k] for f in found]) if found else np.zeros(0, np.int64) for k in (0, 1))
@@ -121,14 +128,14 @@ def distances(trace: Trace, engine: Ints) -> Distances:
 
 
 @njit(cache=True, error_model="numpy")
-def _stack(mine, start, whole, able, rest, block, blocks, places, out):  # type: ignore[no-untyped-def]
+def _stack(mine, start, whole, able, rest, block, blocks, places, most, needed, out):  # type: ignore[no-untyped-def]
     """Request and distance of each block found, into `out`; how many."""
     tree = np.zeros(places + 1, np.int64)  # Fenwick's, of blocks by the place of their last use
     last = np.full(blocks, -1, np.int64)
     total, place, n = 0, 0, 0
     for k in range(len(mine)):
         i = mine[k]
-        furthest = 0
+        furthest, before = 0, n
         for d in range(able[i]):
             at = last[block[start[i] + d]]
             if at < 0:
@@ -138,8 +145,12 @@ def _stack(mine, start, whole, able, rest, block, blocks, places, out):  # type:
                 older += tree[x]
                 x -= x & -x
             furthest = max(furthest, total - older)
+            if furthest > most:
+                break
             out[0, n], out[1, n] = i, furthest
             n += 1
+        if n - before < needed[i]:
+            continue
         for d in range(whole[i], -1, -1):  # the rest, then the prompt from its end to its root
             place += 1
             count = rest[i]

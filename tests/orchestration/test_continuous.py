@@ -142,6 +142,15 @@ VARIANTS = {
         "models": [{"model": "mistral-7b", "architecture": "deepseek-moe-16b"}, {"model": "llama-3.2-3b"}],
         "deployment": {"stages": ["prefill", "decode"], "link": {"net_gbps": 100}},
     },
+    "prefixes": {"engine": {"waits": [1, 4]}, "slo": {"ttft_s": 0.8}},
+    "prefixes apart": {
+        "deployment": {"stages": ["both", "prefill", "decode"], "link": {"net_gbps": 20}},
+        "candidates": {"tp": [1], "batch": [1, 8]},
+    },
+    "prefixes and windows": {
+        "models": [{"model": "mistral-7b", "architecture": "gpt-oss-20b"}, {"model": "llama-3.2-3b"}],
+        "engine": {"max_num_seqs": 24, "max_num_batched_tokens": 512},
+    },
     "two models": {},
     "chunks, limits, quantile": {
         "engine": {"max_num_seqs": 24, "max_num_batched_tokens": 512, "chunk_tokens": 100, "quantile": 0.95},
@@ -182,6 +191,12 @@ def document(name, count=60):
         "model": rng.choice(["mistral-7b", "llama-3.2-3b"], count).tolist(),
         "slo_factor": rng.uniform(1, 6, count).tolist(),
     }}  # fmt: skip
+    if name.startswith("prefixes"):  # of each model three families, whose prompts begin alike for a while
+        ids = [[family * 1000 + d if d < shared else 10_000 * (r + 1) + d for d in range(tokens // 16)] for r, (
+            family, shared, tokens) in enumerate(zip(
+                rng.integers(0, 3, count).tolist(), rng.integers(0, 150, count).tolist(),
+                requests["rows"]["prompt_tokens"], strict=True))]  # fmt: skip
+        requests["rows"] |= {"prefix_blocks": ids, "prefix_block_tokens": 16}
     return two_models(10, **{"requests": requests} | ENGINES | H100 | SMALL | VARIANTS[name])
 
 
@@ -229,7 +244,7 @@ def test_recomputed_from_the_instance_as_in_the_tables(name):
             x[0] = 1.0  # what one start takes in each bin, from the curve of starts
             since = 0.0
             for c, (_, busy) in zip(legs(way), t.uses(k, r), strict=True):
-                curve = taken(c.level, q.prompt, q.output, x, t.bin_s, since)
+                curve = taken(c.level, q.prompt, q.output, x, t.bin_s, since, c.cached(q))
                 amount = np.array([
                     curve.get(name, np.zeros(t.bins + 2)) / c.level.limits.get(name, np.inf) for name in NAMES
                 ])  # fmt: skip

@@ -43,8 +43,11 @@ def drawn(seed, n=120):
     return trace(prompts, rng.integers(1, 20, n), blocks)
 
 
-def forgetting(requests, sent, capacity):
-    """Prompt tokens that a cache of so many blocks has of each request, by using and forgetting them one by one."""
+def forgetting(requests, sent, capacity, needed=None):
+    """Prompt tokens that a cache of so many blocks has of each request, by using and forgetting them one by one.
+
+    Whoever finds fewer blocks than `needed` uses none.
+    """
     caches, found = {}, []
     for i in range(len(requests)):
         cache = caches.setdefault(int(sent[i]), OrderedDict())
@@ -54,6 +57,8 @@ def forgetting(requests, sent, capacity):
         while hits < min(len(own), (prompt - 1) // SIZE) and own[hits] in cache:
             hits += 1
         found.append(hits * SIZE)
+        if needed is not None and hits < needed[i]:
+            continue
         rest = -(-(prompt + output) // SIZE) - len(own)
         for b in [*((i, k) for k in range(rest)), *reversed(own)]:
             cache[b] = True
@@ -71,6 +76,19 @@ def test_all_sizes_at_once_are_caches_that_forget(seed):
         found = distances(requests, sent)
         for capacity in (0, 1, 5, 20, 60, 10_000):
             assert found.hit_tokens(len(requests), SIZE * capacity + 1).tolist() == forgetting(requests, sent, capacity)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_finds_too_little_leaves_nothing_behind(seed):
+    requests = drawn(seed)
+    needed = np.random.default_rng(seed).choice([0, 1, 2, 9], len(requests), p=[0.5, 0.2, 0.2, 0.1])
+    refused = 0
+    for engines, capacity in ((1, 5), (2, 20), (3, 10_000)):
+        sent = engines_of(requests, engines, "first_block", seed)
+        found = distances(requests, sent, SIZE * capacity, needed).hit_tokens(len(requests), SIZE * capacity)
+        assert found.tolist() == forgetting(requests, sent, capacity, needed)
+        refused += found.tolist() != forgetting(requests, sent, capacity)
+    assert refused
 
 
 def test_by_hand():

@@ -1,0 +1,155 @@
+"""What prefix caches have of prompts, counted in plans: by hand, against the literal form, and turned off."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyomo.environ as pyo
+import pytest
+from orchestration_cases import two_models
+
+from formulations.orchestration import literal
+from formulations.orchestration.check import check
+from formulations.orchestration.engines import Engine, Lengths, Taken
+from formulations.orchestration.methods.exact import exact
+from formulations.orchestration.points import build_tables
+from formulations.orchestration.prefixes import KV_BLOCK_TOKENS, Prompts, engines_alike
+from formulations.orchestration.problem import Continuous
+from formulations.orchestration.rates import Steps
+from optmodels.formulation import Options
+from optmodels.latency.steps import Provenance, StepCosts
+from optmodels.loading import load
+from optmodels.simulation.continuous import Engine as SimulatedEngine
+from optmodels.solver.compile import compile_model
+from optmodels.solver.highs import solve_compiled
+
+BLOCKS = 500
+PROMPT = 16 * BLOCKS + 1
+
+
+def alike(factors, more=None):
+    """Requests with one prompt, a minute apart, of one model on one GPU; `factors`: θ of each."""
+    n = len(factors)
+    rows = {
+        "arrival_s": [60.0 * i for i in range(n)], "output_tokens": [20] * n, "prompt_tokens": [PROMPT] * n,
+        "slo_factor": factors, "prefix_blocks": [list(range(BLOCKS))] * n, "prefix_block_tokens": 16,
+    }  # fmt: skip
+    return load(two_models(
+        10, models=[{"model": "mistral-7b"}], cluster={"servers": [{"server": "s", "gpu": "h100", "gpus": 1}]},
+        candidates={"tp": [1], "batch": [1]}, latency={"model": "default"}, serving="continuous",
+        engine={"waits": 0.5, "bursts": "none"}, requests={"rows": rows}, **(more or {}),
+    ))  # fmt: skip
+
+
+def between():
+    """θ with which a request is in time where its prompt is cached, and only there."""
+    t = build_tables(alike([100.0] * 5))
+    (x,) = t.configurations
+    prompt, output = np.array([float(PROMPT)]), np.array([20.0])
+    cold, warm = (float((x.first_s(prompt, c) + x.rest_s(output))[0]) for c in (0.0, 16.0 * BLOCKS))
+    assert warm < 0.8 * cold
+    return (0.1 * warm + 0.9 * cold) / (20 * t.t_slice_s[0])
+
+
+def test_an_engine_gets_the_part_of_one_of_so_many():
+    assert [engines_alike(x) for x in (1.0, 0.5, 0.34, 0.3, 0.21, 1 / 6, 0.16, 1e-9)] == [1, 2, 3, 4, 6, 6, 8, 1024]
+
+
+def test_who_is_refused_leaves_nothing_in_the_cache():
+    """The first is too late and the second is not, so that the third, as urgent as the first, finds the prompt."""
+    tight = between()
+    (x,) = build_tables(alike([tight, 100.0, tight, tight, 100.0])).configurations
+    assert x.cached.tolist() == [0.0, 0.0, *[16.0 * BLOCKS] * 3]
+    (x,) = build_tables(alike([tight] * 5)).configurations
+    assert x.cached.tolist() == [0.0] * 5
+    problem = alike([tight, 100.0, tight, tight, 100.0])
+    plan = exact(problem, build_tables(problem), Options(gap=0)).plan.model_dump(mode="json")
+    assert plan["prediction"]["in_time"] == pytest.approx(4)
+    assert check(problem, plan).violations == []
+    off = alike([tight, 100.0, tight, tight, 100.0], {"prefix_cache": {"hits": "none"}})
+    whole = exact(off, build_tables(off), Options(gap=0)).plan
+    assert whole.prediction.in_time == pytest.approx(2)
+    assert check(off, plan).violations != []
+
+
+def test_blocks_that_engines_cannot_share_are_not_counted():
+    given = alike([100.0] * 2).model_dump(mode="json", exclude_unset=True)
+    given["requests"]["rows"] |= {"prefix_blocks": [list(range(80))] * 2, "prefix_block_tokens": 100}
+    (x,) = build_tables(load(given)).configurations
+    assert x.cached is None
+    assert SimulatedEngine.__dataclass_fields__["block_tokens"].default == KV_BLOCK_TOKENS
+
+
+def test_the_least_blocks_that_are_enough():
+    prompts = Prompts(alike([1.0] * 4).resolve().trace)
+    least = np.array([0, 1, 333, BLOCKS + 1])
+    asked = []
+
+    def in_time(cached):
+        asked.append(1)
+        return cached / 16 >= least
+
+    assert prompts.needed(in_time).tolist() == least.tolist()
+    assert len(asked) <= 10
+
+
+def test_a_level_by_hand():
+    """Of 1,000 prompt tokens 400 are cached: 6 ms of prompts, 100 tokens of 0.1 ms each, 16 ms in 101 steps."""
+    costs = StepCosts(0.010, prompt_token_s=10e-6, decode_request_s=100e-6)
+    limits = Continuous(max_num_seqs=64, max_num_batched_tokens=1064, bursts="none")
+    prompt, output, cached = np.array([1000.0]), np.array([101.0]), np.array([400.0])
+    lengths = Lengths(prompt, output, np.ones(1), requests_per_s=40.0, cached=cached)
+    e = Engine.at(Steps(costs, 1.0, costs, Provenance("", "")), limits, 100_000.0, lengths, 8, 0.5)
+    t = 0.010 + 8 * 0.016 / 101
+    assert e.step_s == pytest.approx(t)
+    turn = 0.6 * t + 0.006
+    assert e.wait_s == pytest.approx(turn / 2)
+    assert e.first_s(prompt, cached)[0] == pytest.approx(turn / 2 + 1.5 * t + 0.006)
+    assert e.waits(prompt, cached)[0] == pytest.approx(2 * turn)
+    assert e.part == pytest.approx(8 / (101 * t) / 40)  # of the stream, by Little's law
+    assert e.idle_kv_tokens == pytest.approx(100_000 - 8 * 1050.5)  # beside 8 prompts, each with half an answer
+    one = Taken.by(e, prompt, output, np.zeros(1, dtype=np.int64), 1, cached)
+    assert (one.new_tokens[0], one.prompt_tokens[0]) == (600, 1000)  # the cache holds what is not computed, too
+    assert one.prompt_work_s[0] == pytest.approx(0.006)
+    shares = one.shares(e, 0, 1000.0)
+    assert shares[3].sum() * e.capacity[3] == pytest.approx(600 * t / 1000, rel=1e-6)
+    assert shares[2].sum() * e.capacity[2] == pytest.approx(
+        (one.first_s[0] * 1000 + (one.service_s[0] - one.first_s[0]) * 1050.5) / 1000, rel=1e-6
+    )
+
+
+def family(seed, count=7):
+    rng = np.random.default_rng(seed)
+    blocks = [[k * 100 + d for d in range(60)] for k in rng.integers(0, 2, count).tolist()]
+    return {
+        "arrival_s": (2.0 * np.sort(rng.integers(0, 4, count))).tolist(),
+        "output_tokens": rng.choice(np.arange(20, 200), count, replace=False).tolist(), "prompt_tokens": [1000] * count,
+        "slo_factor": rng.uniform(1.2, 2.5, count).round(3).tolist(), "prefix_blocks": blocks,
+        "prefix_block_tokens": 16,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_literal_and_column_form_agree(seed):
+    given = two_models(
+        10, models=[{"model": "mistral-7b"}], cluster={"servers": [{"server": "s", "gpu": "h100", "gpus": 2}]},
+        candidates={"tp": [1, 2], "batch": [1, 4]}, latency={"model": "default"}, serving="continuous",
+        requests={"rows": family(seed)}, bins={"lengths": 50, "slo": 50, "seconds": 2.0},
+    )  # fmt: skip
+    problem = load(given)
+    t = build_tables(problem)
+    assert (t.classes.count == 1).all()
+    assert any(x.cached.any() for x in t.configurations)
+    model = literal.build(problem, t)
+    for v in model.x.values():
+        v.domain = pyo.NonNegativeReals
+        v.setub(1)
+    relaxed = solve_compiled(compile_model(model))
+    column = exact(problem, t, Options())
+    assert relaxed.objective == pytest.approx(column.plan.score.total, abs=1e-6)
+    assert column.plan.prediction.in_time > 0
+    rows = {k: v for k, v in family(seed).items() if not k.startswith("prefix")}
+    without = build_tables(load(given | {"requests": {"rows": rows}}))
+    off = build_tables(load(given | {"prefix_cache": {"hits": "none"}}))
+    for name in ("service_s", "first_s", "share", "wait_s"):
+        np.testing.assert_array_equal(getattr(without, name), getattr(off, name))
+    assert not np.array_equal(off.first_s, t.first_s)
