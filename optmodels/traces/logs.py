@@ -2,8 +2,9 @@
 
 *Benchmarks.* ``vllm bench serve --save-result --save-detailed`` and ``sglang.bench_serving --output-details`` write one
 JSON object a run with a list for each column. Later versions of vLLM's have ``start_times``; without them requests are
-sent as the tool sends them: gaps drawn at ``request_rate`` (exponential, or gamma with ``burstiness``; ``inf``: none), and no
-more than ``max_concurrency`` at a time, each in the order of the list as one before it ends (``ttfts`` + ``itls``).
+sent as the tool sends them: gaps are drawn at ``request_rate`` (exponential, or gamma with ``burstiness``; ``inf``:
+none), no more than ``max_concurrency`` at a time, each in the order of the list as one before it ends (``ttfts`` +
+``itls``).
 
 *Servers.* SGLang's ``--log-requests``, text or JSON, says of each request that ends its tokens and how long it took.
 vLLM's ``--enable-log-requests --enable-log-outputs`` has token ids, from 0.10.2 on of prompts only with
