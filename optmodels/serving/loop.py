@@ -10,7 +10,7 @@ and x = N·m/n chunks a step, of which a step with prompts has one, or x where t
 Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
 
 *Stages.* Of λ requests/s a prefill engine has λ/P, evenly. While one prompt is done before the next comes, TTFT is its
-own steps; else a step has those that came in the last, t = F/(1 − λ/P·w) or a full one, with F a step's fixed part and w
+own steps; else a step has those that came in the last, t = F/(1 − λ/P·w) or full, with F a step's fixed part and w
 a prompt's, and a prompt waits for half of one at most. A decode engine has as many as arrive in the time they take, and
 they join at the end of a step. λ is such that N are in the system, or what prefill engines can do at most, and the rest
 waits for them. These are means: requests that decode in one step come back together, which only tails of TTFT show.
