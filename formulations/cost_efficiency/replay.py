@@ -20,12 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.predicted import engine_of, machine_of, moved_s, predicted
 from formulations.cost_efficiency.problem import CostEfficiency
-from optmodels.catalog.types import Machine
 from optmodels.errors import InputError, Mistake, one_of
-from optmodels.plan.lines import EngineLine
 from optmodels.serving.continuous import seconds_and_quantile
-from optmodels.serving.engine import engine_costs
 from optmodels.simulation.continuous import Arrivals, Engine, Served
 from optmodels.simulation.continuous_controlled import simulate_controlled
 from optmodels.simulation.options import ReplayOptions
@@ -54,8 +52,9 @@ def replay(
         options: policy and seed; steps take what the plan's engines take, so ``speed`` changes nothing.
 
     Returns:
-        ``predicted`` and ``policies`` with the same metrics: latencies (of several sizes of engines, of the fullest),
-        requests and tokens a second and their cost, of all engines; ``promises``: each with what was seen of it.
+        ``predicted`` (means, users who begin one after another) and ``policies`` with the same metrics: latencies (of
+        several sizes of engines, of the fullest), requests and tokens a second and their cost, of all engines;
+        ``promises``: each with what the plan bounds and what was seen of it.
 
     Raises:
         InputError: a plan of static batches, unknown policy, or a request larger than a cache.
@@ -81,16 +80,16 @@ def replay(
         if o.keep is not None:
             o.keep(policy, {k: np.concatenate([x.columns[k] for x in sizes]) for k in sizes[0].columns})
     w = problem.workload
-    first, each = _promised(problem)
-    predicted = {
-        "ttft_s": {first: p.prediction.ttft_s}, "tpot_s": {each: p.prediction.tbt_s},
-        "e2e_s": {"mean": p.prediction.e2e_s}, "requests_per_s": w.batch / p.prediction.e2e_s,
-        "tokens_per_s": p.prediction.tps, "usd_per_million_tokens": p.usd_per_hour / (3600 * p.prediction.tps) * 1e6,
-    }  # fmt: skip
+    alike = predicted(problem, p)
+    assert alike is not None
+    expected_s = {ours: {"mean": alike[theirs]} for ours, theirs in
+                  (("ttft_s", "ttft_s"), ("tpot_s", "tbt_s"), ("e2e_s", "e2e_s"))}  # fmt: skip
+    rates = {name: alike[name] for name in ("requests_per_s", "tokens_per_s")}
+    usd = p.usd_per_hour / (3600 * alike["tokens_per_s"]) * 1e6
     return {
         "users": w.batch, "engines": _engines(p),
         "requests": sum(len(x.ttft_s) for x in sizes), "policy": o.policy or POLICIES[0],
-        "predicted": predicted, "policies": rows, "promises": promises,
+        "predicted": expected_s | rates | {"usd_per_million_tokens": usd}, "policies": rows, "promises": promises,
     }  # fmt: skip
 
 
@@ -127,23 +126,13 @@ def _engines(p: CostPlan) -> int:
     return first * p.replicas_per_machine + second * p.decode.replicas_per_machine
 
 
-def _machine(problem: CostEfficiency, p: CostPlan, line: int) -> Machine:
-    """The pool's machine of a line."""
-    at = p.machines[line]
-    m = next((m for m in problem.resolve().machines if (m.machine, m.region) == (at.machine, at.region)), None)
-    if m is None:
-        expected = "a machine of the instance's pool"
-        raise InputError(Mistake(None, f"plan.machines[{line}].machine", at.machine, expected))
-    return m
-
-
-def _engine(problem: CostEfficiency, m: Machine, tensor_parallel: int, e: EngineLine) -> tuple[Engine, float]:
-    """Every replica of a line, and what its TTFT is multiplied by besides."""
-    case = problem.resolve()
-    gpu = m.gpu or ""
-    costs = engine_costs(
-        problem.engines(case), problem.engine, case.gpus[gpu], gpu, tensor_parallel, m.vram_gib / m.gpu_count
-    )
+def _engine(problem: CostEfficiency, p: CostPlan, role: str) -> tuple[Engine, float]:
+    """Every replica of a role, and what its TTFT is multiplied by besides."""
+    tp, e = (p.tensor_parallel, p.engine) if p.decode is None or role == "main" else (
+        p.decode.tensor_parallel, p.decode.engine
+    )  # fmt: skip
+    assert e is not None
+    costs = engine_of(problem, machine_of(problem, p, role), tp, e)
     limits = e.max_num_seqs, e.max_num_batched_tokens, e.chunk_tokens
     return Engine(costs.costs, int(e.kv_tokens), *limits), costs.slower
 
@@ -160,21 +149,15 @@ def _loop(
         prompts, outputs = trace.prompt_tokens[drawn], trace.output_tokens[drawn].copy()
     if policy == "spread":  # the first answers are cut short, each at another place
         outputs[:users] = np.maximum(1, outputs[:users] * np.arange(1, users + 1) // users)
-    assert p.engine is not None
+    engine, slower = _engine(problem, p, "main")
     if p.decode is None:
-        engine, slower = _engine(problem, _machine(problem, p, 0), p.tensor_parallel, p.engine)
         seen = simulate_controlled(Arrivals.of(np.zeros(total), prompts, outputs), engine, users=users).served
         return _Loop(seen, seen.arrivals, seen.preemptions, users, (slower - 1.0) * seen.ttft_s)
-    of = {line.role == "decode": k for k, line in enumerate(p.machines)}
-    machines = [_machine(problem, p, of[decodes]) for decodes in (False, True)]
-    counts = [p.machines[of[decodes]].count for decodes in (False, True)]
-    link, sent = problem.deployment.link, problem.transfer_bytes(problem.resolve())
-    sends, receives = (sent / (problem.network(m) * (1.0 - link.most_used)) for m in machines)
-    first, slower = _engine(problem, machines[0], p.tensor_parallel, p.engine)
-    second, _ = _engine(problem, machines[1], p.decode.tensor_parallel, p.decode.engine)
+    count = {m.role: m.count for m in p.machines}
+    second, _ = _engine(problem, p, "decode")
     return _Loop(*simulate_loop(
-        prompts, outputs, [first] * (counts[0] * p.replicas_per_machine),
-        [second] * (counts[1] * p.decode.replicas_per_machine), users, slower, sends + link.latency_s, receives,
+        prompts, outputs, [engine] * (count["main"] * p.replicas_per_machine),
+        [second] * (count["decode"] * p.decode.replicas_per_machine), users, slower, *moved_s(problem, p),
     ), users)  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from formulations.cost_efficiency.making import best_row, family_line, make_plan
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
+from formulations.cost_efficiency.predicted import predicted
 from optmodels.catalog.types import MARKETS
 from optmodels.latency.strategies import FAMILIES, Family
 from optmodels.limits import doubtful
@@ -23,7 +24,8 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
 
     Returns:
         ``without_spot`` (best plan with no spot part), ``next`` (best plans on other main
-        machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``.
+        machines), ``families`` (best feasible candidate of each, or what killed the nearest one), ``size``; of engines
+        ``predicted``.
     """
     o, s, c = tables.optimum, tables.candidates, tables.configurations
     of = s.configuration
@@ -65,6 +67,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
         "notes": doubtful(tables.case.problem),
+        **({} if plan is None or plan.engine is None else {"predicted": predicted(tables.case.problem, plan)}),
     }
 
 
@@ -138,7 +141,8 @@ def _number(value: float | None, unit: str) -> str:
     return seconds(value) if unit == "s" else f"{value:.5g} {unit}".strip()
 
 
-def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
+def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None) -> list[str]:
+    """`seen`: what is predicted at the users there are, where the plan's own prediction is a bound."""
     p = CostPlan.model_validate(plan)
     pr = p.prediction
     lines = [f"[bold]{plain(p.headline())}[/bold]"]
@@ -173,9 +177,14 @@ def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f" KV of {e.kv_tokens:,.0f} tokens"
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
+    if seen is not None:
+        said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TBT", "tbt_s"),
+                                                                          ("E2E", "e2e_s")))  # fmt: skip
+        lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
     known = [("TTFT", pr.ttft_s), ("TBT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
-    lines.append(f"  predicted: {said}, {pr.tps:.5g} tokens/s{load}")
+    bound = ("predicted", "") if seen is None else ("at most", "at least ")
+    lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:.5g} tokens/s{load}")
     lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")
     for name, ce in (("capped at the SLO", p.ce_capped), ("uncapped", p.ce_uncapped)):
         lines.append(
@@ -190,7 +199,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     out: list[Any] = []
     plan, report = result.get("plan"), result.get("report", {})
     if plan is not None:
-        out += _plan_lines(plan)
+        out += _plan_lines(plan, report.get("predicted"))
         table = titled("Limits", "limit", "plan", "bound by", "room")
         for line in plan["limits"]:
             margin = "[yellow]binds[/yellow]" if line["binding"] else _margin(line)

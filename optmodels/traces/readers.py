@@ -13,7 +13,8 @@ A format is found from the columns (CSV, Parquet) or keys (JSON lines), not from
 * BurstGPT             ``Timestamp, Model, Request tokens, Response tokens, Log Type`` (HPMLL/BurstGPT); its requests
                        without response tokens failed, as its README says, and are left out and counted
 * ServeGen             ``request_id, timestamp, input_tokens, output_tokens`` (alibaba/ServeGen: its workloads as CSV)
-* ``vllm bench serve`` JSON of ``--save-result --save-detailed``: ``start_times, input_lens, output_lens, errors``
+* benchmarks           JSON of ``vllm bench serve`` and ``sglang.bench_serving`` with their lists (`traces.logs`)
+* servers              lines of vLLM's and SGLang's request logs (`traces.logs`)
 * SGLang               JSON lines of ``--export-metrics-to-file``: ``request_received_ts, prompt_tokens,
                        completion_tokens``
 * vLLM, as a table     ``queued_s, input_tokens, output_tokens``
@@ -26,6 +27,7 @@ least one prompt and one output token.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from array import array
 from collections.abc import Callable, Mapping
@@ -39,6 +41,7 @@ from pydantic_core import PydanticCustomError
 from optmodels.errors import InputError, Mistake
 from optmodels.io.read import MAX_BYTES
 from optmodels.io.tables import MAX_COLUMNS, numbers, open_text, parsed_csv, read_parquet, too_large, uneven
+from optmodels.traces import logs
 from optmodels.traces.types import Floats, Ints, Label, Prefixes, Trace
 from optmodels.units import convert
 
@@ -49,6 +52,7 @@ LABELS = ("model", "region", "class", "session")
 MAX_TOKENS = 10**9
 MAX_SECONDS = 1e10
 SHOWN = 5  # bad rows named one by one
+LOG_LINES = 100  # of which one shows that a file is a server's log: others may print before it
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Layout:
 OURS = Layout("our own columns", "arrival_s", "prompt_tokens", "output_tokens", labels={k: k for k in LABELS})
 MOONCAKE = Layout("Mooncake", "timestamp", "input_length", "output_length", 1e-3)
 BENCH = Layout(
-    "vllm bench serve", "start_times", "input_lens", "output_lens", from_first=True,
+    "benchmarks and server logs", logs.START, logs.PROMPT, logs.OUTPUT, from_first=True,
     failed="failed: no output, or an error",
 )  # fmt: skip
 LAYOUTS = (
@@ -107,7 +111,7 @@ LAYOUTS = (
 _MAP_YOURS = "map yours: arrival_s=THEIRS:unit, input_tokens=THEIRS, output_tokens=THEIRS"
 _FORMATS = (
     "Azure's CSV (TIMESTAMP, ContextTokens, GeneratedTokens), Mooncake's JSON lines (timestamp, input_length, "
-    "output_length, hash_ids), BurstGPT, ServeGen, request logs of vLLM and SGLang, CSV or Parquet with "
+    "output_length, hash_ids), BurstGPT, ServeGen, benchmarks and request logs of vLLM and SGLang, CSV or Parquet with "
     "arrival_s, prompt_tokens, output_tokens, or columns mapped onto these"
 )
 OPTIONAL = ("predicted_output_tokens", "slo_factor", *LABELS, "hash_ids", "block_tokens")
@@ -153,10 +157,11 @@ class _Rows:
     frame: pd.DataFrame
     lines: Ints | None
     blocks: tuple[Ints, Ints] | None = None  # counts, ids
+    notes: tuple[str, ...] = ()
 
 
 def _text(path: Path, text: io.TextIOWrapper, mapped: Mapping[str, str]) -> Trace:
-    """JSON if the first line that is not blank begins with a brace, else CSV."""
+    """A server's log by its lines; else JSON if the first line that is not blank begins with a brace, else CSV."""
     skipped = 0
     for line in text:
         if line.strip() and not line.startswith("#"):
@@ -164,17 +169,21 @@ def _text(path: Path, text: io.TextIOWrapper, mapped: Mapping[str, str]) -> Trac
         skipped += 1
     else:
         raise InputError(Mistake(str(path), "", "no rows", _FORMATS))
-    if not line.lstrip().startswith("{"):
+    table = not line.lstrip().startswith("{")
+    begin = [line, *itertools.islice(text, LOG_LINES if table else 0)]
+    if any(map(logs.is_log, begin)):
+        return _listed(path, logs.server(str(path), itertools.chain(begin, text)), mapped)
+    if table:
         if line.count(",") >= MAX_COLUMNS:
             raise too_large(str(path), "a header of more columns", f"{MAX_COLUMNS:,} columns")
-        return _table(path, _csv(path, _Prefixed(line, text), skipped), mapped)
-    if line.strip() == "{" or '"input_lens"' in line:
+        return _table(path, _csv(path, _Prefixed("".join(begin), text), skipped), mapped)
+    if line.strip() == "{" or '"input_lens"' in line or '"total_input_tokens"' in line:
         return _bench(path, line + text.read(MAX_BYTES), mapped)
     return _table(path, _json_lines(path, _Prefixed(line, text), skipped, mapped), mapped)
 
 
 class _Prefixed(io.TextIOBase):
-    """A text stream with its first line given back."""
+    """A text stream with its first lines given back."""
 
     def __init__(self, first: str, rest: io.TextIOWrapper) -> None:
         self.first, self.rest = first, rest
@@ -183,7 +192,7 @@ class _Prefixed(io.TextIOBase):
         return True
 
     def read(self, size: int | None = -1) -> str:
-        """Some characters, the first line's at first."""
+        """Some characters, the first lines' at first."""
         if self.first:
             first, self.first = self.first, ""
             return first + (self.rest.read() if size is None or size < 0 else "")
@@ -191,8 +200,8 @@ class _Prefixed(io.TextIOBase):
 
     def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
         """The next line."""
-        first, self.first = self.first, ""
-        return first or self.rest.readline()
+        first, newline, self.first = self.first.partition("\n")
+        return first + newline or self.rest.readline()
 
 
 def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
@@ -312,28 +321,16 @@ def _theirs(spec: str | None) -> str | None:
 
 def _bench(path: Path, text: str, mapped: Mapping[str, str]) -> Trace:
     """One JSON object with a list for each column: requests in the order they were made."""
+    if len(text) >= MAX_BYTES:
+        raise too_large(str(path), "a longer JSON object", f"{MAX_BYTES // 2**20} MiB in one object")
+    return _listed(path, logs.benchmark(str(path), text), mapped)
+
+
+def _listed(path: Path, found: logs.Columns, mapped: Mapping[str, str]) -> Trace:
     import pandas as pd
 
-    file = str(path)
-    if len(text) >= MAX_BYTES:
-        raise too_large(file, "a longer JSON object", f"{MAX_BYTES // 2**20} MiB in one object")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also more digits than Python reads
-        line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
-        raise InputError(Mistake(file, "", str(error)[:60], "one whole JSON object", line)) from None
-    missing = [c for c in (BENCH.arrival, BENCH.prompt, BENCH.output) if not isinstance(data.get(c), list)]
-    if missing:
-        expected = "this list of vllm bench serve --save-result --save-detailed"
-        raise InputError(Mistake(file, c, None, expected) for c in missing)
-    sizes = {c: len(data[c]) for c in (BENCH.arrival, BENCH.prompt, BENCH.output)}
-    if len(set(sizes.values())) > 1:
-        raise InputError(Mistake(file, BENCH.arrival, sizes, "lists of one length"))
-    frame = pd.DataFrame({c: pd.Series(data[c], dtype=object) for c in sizes})
-    errors = data.get("errors")
-    if isinstance(errors, list) and len(errors) == len(frame):
-        frame.loc[[bool(e) for e in errors], BENCH.output] = 0
-    return _table(path, _Rows(frame, None), mapped)
+    frame = pd.DataFrame({c: pd.Series(values, dtype=object) for c, values in found[0].items()})
+    return _table(path, _Rows(frame, None, notes=tuple(found[1])), mapped)
 
 
 def _layout(names: set[str]) -> Layout | None:
@@ -361,7 +358,7 @@ def _table(path: Path, rows: _Rows, mapped: Mapping[str, str]) -> Trace:
         ours: _cells(frame, mapped.get(ours), default, ours, file)
         for ours, default in zip(_MAPPED[:3], (layout.arrival, layout.prompt, layout.output), strict=True)
     }
-    notes = []
+    notes = [*rows.notes]
     keep = np.ones(len(frame), dtype=bool)
     if layout.failed:
         keep = numbers(cells["output_tokens"][0]) != 0

@@ -56,7 +56,7 @@ def test_a_plan_keeps_what_it_promises_and_littles_law_holds(solved: tuple[CostE
     problem, plan = solved
     found = replay(problem, plan)
     assert found["engines"] == len(plan["batch_split"])
-    assert found["predicted"]["ttft_s"] == {"p90": plan["prediction"]["ttft_s"]}
+    assert found["predicted"]["ttft_s"]["mean"] < plan["prediction"]["ttft_s"]  # the users there are, not the bound
     assert {p["kept"] for p in found["promises"]} == {True} and len(found["promises"]) == 6
     for row in found["policies"].values():
         assert row["requests_per_s"] == pytest.approx(problem.workload.batch / row["e2e_s"]["mean"], rel=0.03)

@@ -201,11 +201,118 @@ def test_vllm_bench_serve_detailed(put, indent):
     assert trace.arrival_s.tolist() == [0, 1.5] and trace.prompt_tokens.tolist() == [10, 30]
     assert trace.notes == ("1 of 3 requests left out (failed: no output, or an error)",)
     for change, words in (
-        ({"start_times": None}, "start_times: missing"), ({"input_lens": [1]}, "lists of one length"),
+        ({"start_times": None}, "request_rate: missing; expected requests/s"),
+        ({"output_lens": None}, "output_lens: missing"),
+        ({"input_lens": [1]}, "lists of one length"),
         ({"input_lens": [1, 1, 0]}, r"input_lens\[2\]: got 0"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             read_trace(put(json.dumps(BENCH | change, indent=indent), "run.json"))
+
+
+RUN = {  # sglang.bench_serving --output-details; vLLM's had no more, once
+    "backend": "sglang", "dataset_name": "random", "request_rate": 4.0, "max_concurrency": None, "duration": 3.1,
+    "total_input_tokens": 60, "input_lens": [10, 20, 30, 40], "output_lens": [3, 2, 1, 2],
+    "ttfts": [0.5, 0.25, 1.0, 0.25], "itls": [[0.25, 0.25], [0.5], [], [0.25]], "generated_texts": [""] * 4,
+    "errors": [""] * 4,
+}  # fmt: skip
+
+
+def test_benchmarks_without_start_times_send_as_their_tools_do(put):
+    # two at a time: 0 to 1.0 and 0 to 0.75; the third begins at 0.75 and ends at 1.75, the fourth begins at 1.0
+    trace = read_trace(put(json.dumps(RUN | {"request_rate": "inf", "max_concurrency": 2}) + "\n", "run.jsonl"))
+    assert trace.arrival_s.tolist() == [0, 0, 0.75, 1.0] and trace.output_tokens.tolist() == [3, 2, 1, 2]
+    assert trace.notes == ("no start times: sent as the benchmark does, all at once, at most 2 at a time",)
+    assert read_trace(put(json.dumps(RUN | {"request_rate": "inf"}))).arrival_s.tolist() == [0, 0, 0, 0]
+    many = RUN | {"input_lens": [5] * 4000, "output_lens": [7] * 4000, "errors": [""] * 4000}
+    for burstiness in (1.0, 4.0):
+        trace = read_trace(put(json.dumps(many | {"burstiness": burstiness})))
+        gaps = np.diff(trace.arrival_s)
+        assert gaps.mean() == pytest.approx(0.25, rel=0.05)
+        assert gaps.std() / gaps.mean() == pytest.approx(burstiness**-0.5, rel=0.05)
+        assert trace.notes == ("no start times: sent as the benchmark does, gaps drawn at its 4 requests/s",)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (json.dumps(RUN) + "\n\n" + json.dumps(RUN), r":3: .*expected one run alone: a file for each"),
+    (json.dumps({"backend": "vllm", "total_input_tokens": 9}), "input_lens: missing; .*--output-details"),
+    (json.dumps(RUN | {"request_rate": None}), "request_rate: missing; expected requests/s"),
+    (json.dumps(RUN | {"burstiness": 0}), "burstiness: got 0"),
+    (json.dumps(RUN | {"max_concurrency": 2, "itls": None}), "ttfts and itls of each request"),
+    (json.dumps(RUN | {"max_concurrency": 2, "itls": [1, [], [], []]}), "itls a list of each request"),
+    (json.dumps(RUN | {"input_lens": [1]}), "lists of one length"),
+])  # fmt: skip
+def test_benchmarks_without_what_a_trace_needs_say_so(put, text, words):
+    with pytest.raises(InputError, match=words):
+        read_trace(put(text, "run.jsonl"))
+
+
+META = {"id": "a", "finish_reason": {"type": "length", "length": 4}, "completion_tokens": 4, "cached_tokens": 0}
+TEXT_LOG = """/venv/lib/python3.12/site-packages/x.py:1: FutureWarning: soon
+[2025-11-24 10:00:00] server_args=ServerArgs(model_path='m')
+INFO:     127.0.0.1:52999 - "GET /health HTTP/1.1" 200 OK
+[2025-11-24 10:00:07] Finish: obj=GenerateReqInput(rid='b', text="'prompt_tokens': 9"), out={'text': 'x', %s}
+[2025-11-24 10:00:07 TP0] Decode batch. #running-req: 1
+[2025-11-24 10:00:05] Receive: obj=GenerateReqInput(rid='c', stream=False)
+[2025-11-24 10:00:09] Finish: obj=GenerateReqInput(rid='c', stream=False), out={%s}
+[2025-11-24 10:00:09] Finish: obj=GenerateReqInput(rid='d'), out={%s}
+"""
+
+
+def meta(**more):
+    return f"'meta_info': {META | more}"
+
+
+def test_sglang_request_logs(put):
+    # asked at 7 − 1.5 and 9 − 4.5 s; the third is aborted
+    first, second = {"prompt_tokens": 30, "e2e_latency": 1.5}, {"prompt_tokens": 20, "e2e_latency": 4.5}
+    aborted = {"prompt_tokens": 2, "e2e_latency": 0.5, "completion_tokens": 0}
+    trace = read_trace(put(TEXT_LOG % (meta(**first), meta(**second), meta(**aborted)), "server.log"))
+    assert trace.arrival_s.tolist() == [0, 1] and trace.prompt_tokens.tolist() == [20, 30]
+    assert trace.notes[:2] == (
+        "arrivals are when the line was written less the time it took: as exact as its clock",
+        "1 of 3 requests left out (failed: no output, or an error)",
+    )
+    rows = [{"timestamp": "2025-11-24T10:00:00.100000", "event": "request.received", "rid": "a", "obj": {}}]
+    rows += [
+        {"timestamp": f"2025-11-24T10:00:0{s}", "event": "request.finished", "rid": s, "out": {"meta_info": known}}
+        for s, known in (("7.500000", META | first), ("9.250000", META | second), ("9.500000", {}))
+    ]
+    trace = read_trace(put(mooncake(*rows), "server.log"))
+    np.testing.assert_allclose(trace.arrival_s, [0, 1.25], atol=1e-6)
+    assert trace.output_tokens.tolist() == [4, 4] and "1 of 3 requests left out (no tokens" in trace.notes[1]
+    exact = [
+        meta(**x, response_sent_to_client_ts=1.7e9 + x["e2e_latency"] + k)
+        for k, x in enumerate((first, second, aborted))
+    ]
+    trace = read_trace(put(TEXT_LOG % tuple(exact), "server.log"))
+    np.testing.assert_allclose(trace.arrival_s, [0, 1], atol=1e-6)
+
+
+VLLM_LOG = """(APIServer pid=7) INFO 12-31 23:59:58 [api_server.py:1805] vLLM API server version 0.10.0
+INFO 12-31 23:59:59 [logger.py:41] Received request chatcmpl-a: prompt: 'prompt_token_ids: [1]', params: SamplingParams(n=1), prompt_token_ids: [1, 2, 3], prompt_embeds shape: None, lora_request: None.
+DEBUG 01-01 00:00:02 [logger.py:46] Request cmpl-b-0 details: prompt: 'x', prompt_token_ids: [4, 5], prompt_embeds shape: None.
+INFO 01-01 00:00:02 [logger.py:57] Received request cmpl-b-0: params: SamplingParams(n=1), lora_request: None.
+INFO 01-01 00:00:02 [logger.py:41] Received request chatcmpl-c: prompt: 'x', params: SamplingParams(n=1), prompt_token_ids: [1], lora_request: None.
+INFO 01-01 00:00:03 [logger.py:71] Generated response chatcmpl-a (streaming delta): output: 'x', output_token_ids: [9, 9], finish_reason: None
+INFO 01-01 00:00:03 [logger.py:71] Generated response cmpl-b: output: 'output_token_ids: [1]', output_token_ids: [7], finish_reason: stop
+INFO 01-01 00:00:04 [logger.py:71] Generated response chatcmpl-a (streaming delta): output: 'x', output_token_ids: [9], finish_reason: stop
+INFO 01-01 00:00:04 [logger.py:71] Generated response chatcmpl-a (streaming complete): output: 'x', output_token_ids: None, finish_reason: streaming_complete
+"""  # noqa: E501
+
+
+def test_vllm_request_logs(put):
+    trace = read_trace(put(VLLM_LOG, "server.log"))
+    assert trace.arrival_s.tolist() == [0, 3] and trace.prompt_tokens.tolist() == [3, 2]
+    assert trace.output_tokens.tolist() == [3, 1]
+    assert trace.notes == (
+        "arrivals to the second, as the log has them", "1 of 3 requests left out (no answer in the log)",
+    )  # fmt: skip
+    without = VLLM_LOG.replace("token_ids: [", "ids: [")
+    with pytest.raises(InputError, match=r"3 requests without token ids.*--enable-log-outputs"):
+        read_trace(put(without, "server.log"))
+    with pytest.raises(InputError, match="got 'no request'"):
+        read_trace(put(VLLM_LOG.splitlines()[0], "server.log"))
 
 
 def test_rows_out_of_order_are_sorted_with_their_blocks(put):

@@ -1,0 +1,81 @@
+"""What the users of a plan's closed loop see of its engines, beside what their levels bound.
+
+A level bounds latencies of the fullest engine that keeps to it. At the users that a plan gives an engine they are those
+of `optmodels.serving.loop`, in the mean, with users who begin one after another.
+"""
+
+from __future__ import annotations
+
+from formulations.cost_efficiency.plan import CostPlan
+from formulations.cost_efficiency.problem import CostEfficiency
+from optmodels.catalog.types import Machine
+from optmodels.errors import InputError, Mistake
+from optmodels.plan.lines import EngineLine
+from optmodels.serving.continuous import EngineLimits
+from optmodels.serving.engine import EngineCosts, engine_costs
+from optmodels.serving.loop import StageOfLoop, loop, loop_apart
+
+
+def predicted(problem: CostEfficiency, p: CostPlan) -> dict[str, float] | None:
+    """TTFT, time per output token and E2E of the fullest engine's requests, means in s; requests and tokens a second.
+
+    None of a static batch, whose prediction is the plan's.
+    """
+    if p.engine is None:
+        return None
+    w, users = problem.workload, p.batch_split
+    lengths = float(w.input_tokens), float(w.output_tokens)
+    engine = engine_of(problem, machine_of(problem, p, "main"), p.tensor_parallel, p.engine)
+    if p.decode is None:
+        loops = {n: loop(engine.costs, engine.slower, _limits(p.engine), *lengths, float(n)) for n in {*users}}
+        seen, rate = loops[max(users)], sum(loops[n].requests_per_s for n in users)
+    else:
+        second = engine_of(problem, machine_of(problem, p, "decode"), p.decode.tensor_parallel, p.decode.engine)
+        count = {m.role: m.count for m in p.machines}
+        seen = loop_apart(
+            StageOfLoop(engine.costs, count["main"] * p.replicas_per_machine, _limits(p.engine)),
+            StageOfLoop(second.costs, count["decode"] * p.decode.replicas_per_machine, _limits(p.decode.engine)),
+            engine.slower, *lengths, float(sum(users)), *moved_s(problem, p),
+        )  # fmt: skip
+        rate = seen.requests_per_s
+    return {
+        "ttft_s": seen.ttft_s, "tbt_s": seen.tpot_s, "e2e_s": seen.e2e_s, "requests_per_s": rate,
+        "tokens_per_s": rate * sum(lengths),
+    }  # fmt: skip
+
+
+def machine_of(problem: CostEfficiency, p: CostPlan, role: str) -> Machine:
+    """The pool's machine of a role.
+
+    Raises:
+        InputError: a machine that the pool does not have.
+    """
+    k, at = next((k, m) for k, m in enumerate(p.machines) if m.role == role)
+    m = next((m for m in problem.resolve().machines if (m.machine, m.region) == (at.machine, at.region)), None)
+    if m is None:
+        expected = "a machine of the instance's pool"
+        raise InputError(Mistake(None, f"plan.machines[{k}].machine", at.machine, expected))
+    return m
+
+
+def engine_of(problem: CostEfficiency, m: Machine, tensor_parallel: int, e: EngineLine) -> EngineCosts:
+    """Every replica of a line."""
+    case, gpu = problem.resolve(), m.gpu or ""
+    return engine_costs(
+        problem.engines(case), problem.engine, case.gpus[gpu], gpu, tensor_parallel, m.vram_gib / m.gpu_count
+    )
+
+
+def moved_s(problem: CostEfficiency, p: CostPlan) -> tuple[float, float]:
+    """Seconds that a cache is on its way: to the network of what decodes, and through it, at its planned use."""
+    link, sent = problem.deployment.link, problem.transfer_bytes(problem.resolve())
+    sends, receives = (
+        sent / (problem.network(machine_of(problem, p, role)) * (1.0 - link.most_used)) for role in ("main", "decode")
+    )
+    return sends + link.latency_s, receives
+
+
+def _limits(e: EngineLine) -> EngineLimits:
+    return EngineLimits(
+        max_num_seqs=e.max_num_seqs, max_num_batched_tokens=e.max_num_batched_tokens, chunk_tokens=e.chunk_tokens
+    )

@@ -1,0 +1,167 @@
+"""A closed loop at its users: what each sees where all ask alike, evenly one after another, and again when answered.
+
+N users keep an engine busy, so that its mean step is known without a law of the crowd. A request takes m steps of its
+prompt and R of its decodes; in the time of these each of the N has one request, unless prompts come faster than steps
+have room for them: N·u tokens of prompts take N·u/B steps at least. With n the larger,
+
+    T = n·a₀ + N·W,   requests/s = N/T                                                                      (L1)
+
+and x = N·m/n chunks a step, of which a step with prompts has one, or x where that is more (arrivals are even, not
+Poisson: no chance is in it). A user asks at the end of a step, so that his prompt is in the next one.
+
+*Stages.* Of λ requests/s a prefill engine has λ/P, evenly. While one prompt is done before the next comes, TTFT is its
+own steps; else a step has those that came in the last, t = F/(1 − λ/P·w) or full, with F a step's fixed part and w
+a prompt's, and a prompt waits for half of one at most. A decode engine has as many as arrive in the time they take, and
+they join at the end of a step. λ is such that N are in the system, or what prefill engines can do at most, and the rest
+waits for them. These are means: requests that decode in one step come back together, which only tails of TTFT show.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from optmodels.latency.steps import StepCosts
+from optmodels.serving.continuous import Coefficients, EngineLimits
+
+HALVINGS = 60
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What every request of a loop sees, in the mean.
+
+    Attributes:
+        ttft_s, tpot_s, e2e_s: seconds, `tpot_s` 0 where answers have one token.
+        requests_per_s: of all users.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    requests_per_s: float
+
+
+def loop(
+    costs: StepCosts, slower: float, limits: EngineLimits, input_tokens: float, output_tokens: float, users: float
+) -> Loop:  # fmt: skip
+    """Of an engine that serves requests whole.
+
+    Args:
+        costs: of its steps.
+        slower: what TTFT is multiplied by besides (`EngineCosts.slower`); it is no time of the engine's.
+        limits: its settings.
+        input_tokens, output_tokens: of every request.
+        users: N, no more than run at a time.
+    """
+    c, decodes = Coefficients.of(costs), output_tokens - 1.0
+    prompt, output = np.asarray(input_tokens), np.asarray(output_tokens)
+    rounds = float(c.rounds(output - 1.0))
+    room = float(limits.room_beside(users, costs.drafts))
+    chunk = float(limits.chunk_beside(users, costs.drafts))
+    chunks = math.ceil(input_tokens / chunk)
+    steps = chunks + rounds
+    every = max(steps, users * input_tokens / room)  # steps in which each user has a request
+    carried = users * chunks / every
+    mixed, together = min(carried, 1.0), max(carried, 1.0)
+    decoding = users * rounds / every
+    beside = max(min(users - together, decoding), 0.0)  # a prompt of one's own: who decodes then
+    fixed = float(c.step_fixed_s(max(decoding, 1.0), mixed))
+    prefill = float(c.prefill_work_s(prompt, 0.0, np.asarray(chunk), 1.0 / together))
+    decode = float(c.decode_work_s(prompt, output, mixed))
+    cycle = every * fixed + users * (prefill + decode)
+    context = float(c.seen_in_progression(prompt, c.tokens, np.asarray(rounds))) / max(rounds, 1.0)
+    alone = float(c.prefill_work_s(prompt, 0.0, np.asarray(chunk), 0.0))
+    own = chunks * (
+        float(c.step_fixed_s(1.0, 1.0)) + costs.prompt_step_s
+        + beside * (costs.decode_request_s + costs.mixed_context_s * context)
+    ) + together * alone  # fmt: skip
+    first = own + (every - steps) / every * cycle
+    return _seen(first, cycle, slower, costs.request_s, decodes, users / cycle)
+
+
+def _met(mean: float) -> float:
+    """Requests at an engine, itself among them, that one meets where they come evenly: E[n²]/E[n] of ⌊·⌋ and ⌈·⌉."""
+    if mean <= 1.0:
+        return 1.0
+    least = math.floor(mean)
+    more = mean - least
+    return (least**2 * (1.0 - more) + (least + 1.0) ** 2 * more) / mean
+
+
+def _seen(
+    first_s: float, whole_s: float, slower: float, request_s: float, decodes: float, rate: float
+) -> Loop:  # fmt: skip
+    outside = (slower - 1.0) * (first_s + request_s) + request_s
+    each = (whole_s - first_s) / decodes if decodes > 0 else 0.0
+    return Loop(first_s + outside, each, whole_s + outside, rate)
+
+
+@dataclass(frozen=True)
+class StageOfLoop:
+    """The engines of one stage: their step costs, how many there are, and their settings."""
+
+    costs: StepCosts
+    engines: float
+    limits: EngineLimits
+
+
+def loop_apart(
+    prefill: StageOfLoop, decode: StageOfLoop, slower: float, input_tokens: float, output_tokens: float, users: float,
+    sends_s: float, receives_s: float,
+) -> Loop:  # fmt: skip
+    """Of engines that prefill and engines that decode, which requests go through in turn.
+
+    Args:
+        prefill, decode: the engines of either stage.
+        slower, input_tokens, output_tokens, users: as of `loop`; two output tokens at least.
+        sends_s, receives_s: from the end of a prefill until the user has his first token, and from then until the cache
+            has arrived where it is decoded.
+    """
+    c, d, decodes = Coefficients.of(prefill.costs), Coefficients.of(decode.costs), output_tokens - 1.0
+    prompt, output = np.asarray(input_tokens), np.asarray(output_tokens)
+    room = float(prefill.limits.max_num_batched_tokens)
+    chunk = min(room, float(prefill.limits.chunk_tokens or room))
+    chunks = math.ceil(input_tokens / chunk)
+    fixed = float(c.step_fixed_s(1.0, 1.0)) + prefill.costs.prompt_step_s
+    work = float(c.prefill_work_s(prompt, 0.0, np.asarray(chunk), 0.0))
+    alone = chunks * fixed + work
+    together = room / input_tokens  # prompts of a step, at most
+    most = prefill.engines * together / (fixed + together * work) if together > 1.0 else prefill.engines / alone
+    rounds = float(d.rounds(output - 1.0))
+    each = float(d.decode_work_s(prompt, output, 0.0)) / rounds
+
+    def first_s(rate: float) -> float:
+        per = rate / prefill.engines
+        if per * alone <= 1.0:
+            return alone
+        full = chunks * fixed + max(together, 1.0) * work
+        step = min(chunks * fixed / max(1.0 - per * work, 1e-9), full)
+        return step + min(step - alone, step / 2.0)
+
+    def decoding_s(rate: float) -> float:
+        """Of a request: half a step until it joins, and its steps, in which as many are as come meanwhile."""
+        per, seconds = rate / decode.engines, 0.0
+        for _ in range(100):
+            crowd = min(_met(per * seconds), float(decode.limits.max_num_seqs))
+            before, seconds = seconds, rounds * (float(d.step_fixed_s(crowd, 0.0)) + crowd * each)
+            if abs(seconds - before) <= 1e-9 * seconds:
+                break
+        others = per * seconds * (users - 1.0) / users
+        joins = min(others, 1.0) / 2.0 * seconds / rounds  # an idle engine takes it at once
+        return receives_s + joins + seconds + decode.costs.request_s
+
+    def cycle(rate: float) -> float:
+        return (first_s(rate) + prefill.costs.request_s) * slower + sends_s + decoding_s(rate)
+
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if middle * cycle(middle) < users else (low, middle)
+    rate = high
+    first = (first_s(rate) + prefill.costs.request_s) * slower + sends_s
+    first += max(users / rate - cycle(rate), 0.0)  # what the slower stage makes wait
+    rest = decoding_s(rate)
+    return Loop(first, rest / decodes, first + rest, rate)
