@@ -1,6 +1,6 @@
 """Certified fleets: do their promises hold in other simulations, and what do they cost?
 
-    python benchmarks/certify.py [--count 40] [--seed 0] [--limit 60] [--stretches 1.4 3] [--apart]
+    python benchmarks/certify.py [--count 40] [--seed 0] [--limit 60] [--stretches 1.2 1.7 2.5 4] [--apart]
 
 Random fleets on AWS (one to four workloads of four models, limits on means and percentiles) are planned with
 ``certify: replay``. Every certified plan is simulated anew with another seed, each promise at the confidence that the
@@ -84,7 +84,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--stretches", type=float, nargs="*", default=[1.4, 3.0])
+    parser.add_argument("--stretches", type=float, nargs="*", default=[1.2, 1.7, 2.5, 4.0])
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each solve")
     a = parser.parse_args(arguments)

@@ -1,9 +1,10 @@
 """Plans whose promised latencies hold in simulation: solve, simulate what was chosen, cut what fails, solve again.
 
 Every line of a plan is one engine at a level with its share of the buckets. It is simulated with Poisson streams of the
-buckets' mean lengths (`optmodels.simulation.promises`); its promises are the limits of the SLO. Where one breaks, the
-point of the line, in whatever market, is planned less full from then on, and where that was not enough the bucket is
-kept off it.
+buckets' mean lengths (`optmodels.simulation.promises`); its promises are the limits of the SLO. What an engine does
+with what arrives does not depend on the level that it was planned at. So where a promise breaks, the share of these
+rates at which it holds is looked for, and each level of the engine that has room for more of them, in whatever market,
+is planned less full from then on, or does without the bucket where that would leave most of it empty.
 
 Lines that prefill and those that decode for them are simulated together, as one network. TTFT is the promise of a line
 that prefills, TPOT and E2E are those of one that decodes; where E2E breaks, the lines that prefill for it are cut, too.
@@ -23,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import Any, get_args
 
+import numpy as np
+
 from formulations.fleet.engines import engine_of, exchange, transfer_s
 from formulations.fleet.plan import (
     CertificationLine,
@@ -35,7 +38,7 @@ from formulations.fleet.plan import (
     ShareLine,
     objective_value,
 )
-from formulations.fleet.points import FleetTables, build_case, build_tables, cut
+from formulations.fleet.points import SAME_LEVEL, STAGES, FleetTables, build_case, build_tables, cut, engines
 from formulations.fleet.problem import Fleet, FleetCase, FleetWorkload
 from formulations.fleet.replay import paired
 from optmodels.formulation import Bounded, Method, Options
@@ -46,10 +49,11 @@ from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import LOOKS, Metric, Onward, Promise, Station, Stream, Verdict, judge
 from optmodels.solver.highs import PROVED
 
-LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves a point
-GIVEN_UP = 0.8  # of its load: a point that breaks a promise with so little left does not serve the bucket
+LEAST_KEPT, MOST_KEPT = 0.85, 0.98  # of its load that one cut leaves an engine, where it is not simulated for it
+GIVEN_UP = 0.3  # of its load: a level that may have so little of it left does not serve the bucket
 METRICS: tuple[Metric, ...] = get_args(Metric)
-FAR = 1.25  # times the limit: then at once
+NEAR = 1.05  # times the limit: half of that less load is enough as a rule
+LEAST_SOUGHT, HALVINGS = 0.4, 3  # of the rates of an engine further off, at which its promises are looked for to hold
 FOR_STAGES = 0.6  # of a time limit, where the best fleet without is looked for in the rest
 _Key = tuple[str, str | None, Stage, str, float, int, float, float, float | None]
 
@@ -84,6 +88,7 @@ class _Judged:
     period: str
     of: Promised
     verdict: Verdict
+    beside: Together
 
     @property
     def kept(self) -> bool:
@@ -159,7 +164,8 @@ class FleetRounds:
     problem: Fleet
     first: FleetTables
     known: dict[object, list[Verdict]] = field(default_factory=dict)
-    loose: float = 1.0  # of the pass under way
+    loose: float = 1.0  # of the pass under way, and `under_way` its tables without cuts
+    under_way: FleetTables | None = None
 
     @property
     def passes(self) -> tuple[float, ...]:
@@ -188,7 +194,8 @@ class FleetRounds:
     def tables(self, loose: float) -> FleetTables:
         """Of the same case, with longer limits."""
         self.loose = loose
-        return self.first if loose == 1 else _stretched(self.first, loose)
+        self.under_way = self.first if loose == 1 else _stretched(self.first, loose)
+        return self.under_way
 
     def cut(self, tables: FleetTables, cuts: list[CutLine]) -> FleetTables:
         """Points less full, pairs taken out."""
@@ -210,8 +217,8 @@ class FleetRounds:
         return _round(plan, judged, loose)
 
     def add_cuts(self, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
-        """By point."""
-        _cut(self.first.case, cuts, bad)
+        """By level."""
+        _cut(self.under_way or self.first, cuts, bad, self.problem.certification.seed)
 
     def rank(self, plan: FleetPlan, judged: Sequence[_Judged]) -> float:
         """By the objective."""
@@ -396,8 +403,9 @@ def _judge(
             return judged, False
         what = x.stations, x.streams, tuple(x.promises)
         if what not in known:
-            known[what] = judge(x.stations, x.streams, x.promises, error, [rules.seed, number, index], over)
-        judged += [_Judged(q.name, of, v) for of, v in zip(x.promised, known[what], strict=True)]
+            seed = [rules.seed, number, index]
+            known[what] = judge(x.stations, x.streams, x.promises, error, seed, over, hopeful=True)
+        judged += [_Judged(q.name, of, v, x) for of, v in zip(x.promised, known[what], strict=True)]
     return judged, True
 
 
@@ -425,20 +433,86 @@ def point_of(case: FleetCase, d: DeploymentLine) -> _Key:
     )  # fmt: skip
 
 
-def _cut(case: FleetCase, cuts: dict[_Key, CutLine], bad: Sequence[_Judged]) -> None:
-    """Derate the points of broken promises, and forbid the pairs for which that was not enough."""
-    blamed: dict[_Key, list[_Judged]] = {}
+def _cut(tables: FleetTables, cuts: dict[_Key, CutLine], bad: Sequence[_Judged], seed: int) -> None:
+    """Derate the levels that have room for what broke promises, or forbid the buckets there.
+
+    Args:
+        tables: of the pass, without cuts.
+        cuts: so far, made deeper.
+        bad: promises that are not kept, of a plan under these cuts.
+        seed: of what is simulated for it.
+    """
+    blamed: dict[int, tuple[DeploymentLine, list[_Judged]]] = {}
     for x in bad:
-        for key in dict.fromkeys(point_of(case, d) for d in x.of.lines):
-            blamed.setdefault(key, []).append(x)
-    for key, mine in blamed.items():
-        old = cuts.get(key)
-        kept = 1.0 if old is None else old.keep
-        excess = max(x.verdict.excess if x.verdict.found == "broken" else 1.0 for x in mine)
-        less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (max(excess, 1.0) - 1.0) / 2))
-        forbidden = set() if old is None else set(old.forbidden)
-        forbidden |= {x.of.demand for x in mine if kept <= GIVEN_UP or x.verdict.excess > FAR}
-        names = ("loads", "model", "stage", "gpu", "gpu_gib", "tensor_parallel", "step_s", "wait_s", "most_of_wait")
-        cuts[key] = CutLine(
-            **dict(zip(names, key, strict=True)), keep=round(kept * less, 4), forbidden=sorted(forbidden)
-        )  # fmt: skip
+        for d in x.of.lines:
+            blamed.setdefault(id(d), (d, []))[1].append(x)
+    of, names = engines(tables), [x.name for x in tables.demands]
+    sought: dict[int, float] = {}
+    for d, mine in blamed.values():
+        broken = [x for x in mine if x.verdict.found == "broken"]
+        less = MOST_KEPT
+        if broken:
+            excess = max(x.verdict.excess for x in broken)
+            less = min(MOST_KEPT, max(LEAST_KEPT, 1.0 - (excess - 1.0) / 2))
+            beside = broken[0].beside
+            if excess > NEAR and len(beside.stations) == 1:
+                if id(beside) not in sought:
+                    sought[id(beside)] = _holds_at(beside, seed)
+                less = sought[id(beside)]
+        for key, load in _room(tables, of, names, d):
+            old = cuts.get(key)
+            kept = 1.0 if old is None else old.keep
+            left = less * load
+            if left >= kept:
+                continue
+            forbidden = set() if old is None else set(old.forbidden)
+            if {s.demand for s in d.serves if s.requests_per_s > 0} & forbidden:
+                continue  # that is no room for them
+            if left <= GIVEN_UP:
+                forbidden |= {x.of.demand for x in broken or mine}
+            else:
+                kept = round(left, 4)
+            fields = (
+                "loads",
+                "model",
+                "stage",
+                "gpu",
+                "gpu_gib",
+                "tensor_parallel",
+                "step_s",
+                "wait_s",
+                "most_of_wait",
+            )
+            cuts[key] = CutLine(**dict(zip(fields, key, strict=True)), keep=kept, forbidden=sorted(forbidden))
+
+
+def _room(
+    tables: FleetTables, of: tuple[Any, ...], names: Sequence[str], d: DeploymentLine
+) -> Iterator[tuple[_Key, float]]:  # fmt: skip
+    """Levels of a line's engine that its requests can be on, and what they would take of each."""
+    assert tables.capacities is not None
+    x, key, (gpu, gib, tp, replicas) = tables.points, point_of(tables.case, d), of
+    mine = (x.model == tables.case.which(d.loads, d.model)) & (gpu == key[3]) & (tp == key[5])
+    mine &= (x.stage == STAGES.index(d.stage)) & np.isclose(gib, key[4], rtol=SAME_LEVEL)
+    rows = np.flatnonzero(mine)
+    served = [s for s in d.serves if s.requests_per_s > 0]
+    rates = np.array([s.requests_per_s for s in served]) / (d.count * (d.replicas_per_machine or 1))  # of an engine
+    each = tables.capacities[:, [names.index(s.demand) for s in served]][:, :, rows] * replicas[rows]
+    load = np.einsum("w,kwp->kp", rates, each).max(axis=0)
+    levels, at = np.unique(x.level[rows, :3], axis=0, return_inverse=True)
+    least = np.full(len(levels), np.inf)
+    np.minimum.at(least, at.ravel(), load)
+    for (step, wait, most), taken in zip(levels.tolist(), least.tolist(), strict=True):
+        if math.isfinite(taken):
+            yield (*key[:6], step, wait, None if math.isinf(most) else most), taken
+
+
+def _holds_at(x: Together, seed: int) -> float:
+    """The share of an engine's rates at which its promises seem to hold, to a step of the search; 0: of none sought."""
+    low, high = LEAST_SOUGHT, 1.0
+    for k in range(HALVINGS):
+        middle = (low + high) / 2
+        slower = [replace(s, requests_per_s=s.requests_per_s * middle) for s in x.streams]
+        seen = judge(x.stations, slower, x.promises, 0.05, [seed, k], looks=1)
+        low, high = (middle, high) if all(v.excess <= 1.0 for v in seen) else (low, middle)
+    return low if low > LEAST_SOUGHT else 0.0

@@ -114,7 +114,7 @@ def make_plan(tables: FleetTables, choice: Choice) -> FleetPlan:
     """The plan of counts and shares; every figure is computed here, none is taken from a solver."""
     case, points, rates = tables.case, tables.points, tables.rates
     problem = case.problem
-    choice = _evened(tables, _without_noise(tables, choice))
+    choice = _evened(tables, _at_one_level(tables, _without_noise(tables, choice)))
     used = choice.used_of_each(tables)
     served = np.minimum(choice.served(tables), 1.0)
     starts, stops = changes(tables, choice.n)
@@ -175,6 +175,44 @@ def _without_noise(tables: FleetTables, choice: Choice) -> Choice:
         ratio = sums[PREFILL] / sums[DECODE]
     ratio = np.where(np.abs(ratio - 1) < ROUNDING, ratio, 1.0)[choice.t, choice.w, k]
     return replace(choice, value=np.where(stage == DECODE, choice.value * ratio, choice.value))
+
+
+def _at_one_level(tables: FleetTables, choice: Choice) -> Choice:
+    """The choice of a plan to be simulated, with equal machines at one level where that has room for all they serve.
+
+    As feasible as before: points of one configuration and markets differ in loads and latencies alone. An engine does
+    the same at any level, and that with most to do decides whether promises hold. Of levels with room the fastest.
+    """
+    x = tables.points
+    if tables.case.problem.certify == "none" or tables.capacities is None or tables.penalty is not None:
+        return choice
+    if len(choice.n) > 1:  # what runs on is counted by point
+        return choice
+    same = np.stack([x.block, x.configuration, x.main_market, x.ao_market, x.pool], axis=1)
+    kinds = np.unique(same[(choice.n[0] > 0) & (x.stage == BOTH)], axis=0)
+    for kind in kinds:
+        group = np.flatnonzero((same == kind).all(axis=1) & (x.stage == BOTH))
+        mine = np.isin(choice.p, group)
+        count = choice.n[0, group].sum()
+        w = np.unique(choice.w[mine])
+        if (choice.n[0, group] > 0).sum() < 2 or not len(w):
+            continue
+        total = np.array([choice.value[mine & (choice.w == k)].sum() for k in w])
+        each = tables.capacities[:, w][:, :, group]
+        can = np.isfinite(each).all(axis=(0, 1))
+        load = np.einsum("w,kwp->kp", total * tables.rates[0, w] / count, np.where(can, each, 0.0)).max(axis=0)
+        fits = group[can & (load <= 1.0)]
+        if not len(fits):
+            continue
+        step, wait = x.level[fits, :2].T
+        n, p = choice.n.copy(), fits[np.lexsort((wait, step))[0]]
+        n[0, group] = 0
+        n[0, p] = count
+        choice = Choice(
+            n, np.append(choice.t[~mine], np.zeros_like(w)), np.append(choice.w[~mine], w),
+            np.append(choice.p[~mine], np.full_like(w, p)), np.append(choice.value[~mine], total),
+        )  # fmt: skip
+    return choice
 
 
 def _evened(tables: FleetTables, choice: Choice) -> Choice:

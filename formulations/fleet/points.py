@@ -1017,6 +1017,16 @@ def prune(tables: FleetTables, most: float = 4e9) -> tuple[FleetTables, dict[str
     return tables.restricted(rows), counts
 
 
+def engines(tables: FleetTables) -> tuple[npt.NDArray[np.str_], Array, Index, Index]:
+    """Of each point of engines, (P,): the GPU and its GiB, GPUs in an attention rank, and how many engines."""
+    at = [(tables.blocks[b], c) for b, c in zip(tables.points.block, tables.points.configuration, strict=True)]
+    mains = [block.machines[block.configurations.main[c]] for block, c in at]
+    gpu = np.array([m.gpu or "" for m in mains])
+    gib = np.array([m.vram_gib / m.gpu_count for m in mains])
+    tp, dp = (np.array([getattr(block.configurations, n)[c] for block, c in at]) for n in ("tp", "dp"))
+    return gpu, gib, tp, dp
+
+
 def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     """The tables under what certification found: points planned less full, and pairs that are none.
 
@@ -1025,11 +1035,7 @@ def cut(tables: FleetTables, cuts: Sequence[CutLine]) -> FleetTables:
     if not cuts:
         return tables
     case, x = tables.case, tables.points
-    mains = [tables.blocks[b].machines[tables.blocks[b].configurations.main[c]]
-             for b, c in zip(x.block, x.configuration, strict=True)]  # fmt: skip
-    gpu = np.array([m.gpu or "" for m in mains])
-    gib = np.array([m.vram_gib / m.gpu_count for m in mains])
-    tp = np.array([tables.blocks[b].configurations.tp[c] for b, c in zip(x.block, x.configuration, strict=True)])
+    gpu, gib, tp, _ = engines(tables)
     keep, forbidden = np.ones(len(x)), np.zeros(tables.load.shape, dtype=bool)
     for line in cuts:
         most = np.inf if line.most_of_wait is None else line.most_of_wait

@@ -124,7 +124,7 @@ class Verdict:
 
 def judge(
     stations: Sequence[Station], streams: Sequence[Stream], promises: Sequence[Promise], error: float,
-    seed: Sequence[int], over: Callable[[], bool] = lambda: False,
+    seed: Sequence[int], over: Callable[[], bool] = lambda: False, looks: int = LOOKS, hopeful: bool = False,
 ) -> list[Verdict]:  # fmt: skip
     """Test the promises of engines that are simulated together.
 
@@ -139,6 +139,9 @@ def judge(
         error: probability with which one look may be wrong about one promise.
         seed: of all that is drawn, with the number of the look.
         over: whether there is no time for another look.
+        looks: at most so many.
+        hopeful: after the second one only at promises that seem kept, of which more copies may show it. That fewer are
+            looked at makes no wrong "kept" more likely.
     """
     from scipy.stats import t as student
 
@@ -153,8 +156,8 @@ def judge(
     each = max(1, int(AT_ONCE / (sum(s.requests_per_s for s in drawn) * sum(span))))
     scores: list[list[Array]] = [[] for _ in promises]
     seen: list[list[tuple[Array, Array]]] = [[] for _ in promises]
-    open_, verdicts = set(range(len(promises))), {}
-    for look in range(LOOKS):
+    open_, verdicts, means = set(range(len(promises))), {}, dict[int, float]()
+    for look in range(looks):
         left = COPIES * 2 ** max(look - 1, 0)
         if look and over():
             break
@@ -172,14 +175,15 @@ def judge(
                 seen[k].append((latency, weight))
         for k in sorted(open_):
             z, p = np.concatenate(scores[k]), promises[k]
-            mean, spread = float(z.mean()), float(z.std(ddof=1)) / math.sqrt(len(z))
+            means[k] = mean = float(z.mean())
+            spread = float(z.std(ddof=1)) / math.sqrt(len(z))
             at = student.isf(error, len(z) - 1) * spread
             latency, weight = (np.concatenate(x) for x in zip(*seen[k], strict=True))
             found: Literal["kept", "broken", "undecided"] = (
                 "kept" if len(latency) and mean >= at else "broken" if mean < -at else "undecided"
             )
             verdicts[k] = Verdict(p, found, _seen_s(latency, weight, p.quantile), len(latency))
-        open_ = {k for k in open_ if verdicts[k].found == "undecided"}
+        open_ = {k for k in open_ if verdicts[k].found == "undecided" and not (hopeful and look and means[k] < 0.0)}
         if not open_:
             break
     return [verdicts[k] for k in range(len(promises))]

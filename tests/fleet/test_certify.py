@@ -5,20 +5,31 @@ from __future__ import annotations
 import copy
 import re
 
+import numpy as np
 import pytest
 from document_cases import BATCHING, CERTIFIED
 from fleet_cases import APART
 
 import optmodels
 from formulations.fleet import FORMULATION
-from formulations.fleet.certify import FleetRounds, _Judged, beside_whole, simulations
+from formulations.fleet.certify import (
+    FleetRounds,
+    Promised,
+    Together,
+    _holds_at,
+    _Judged,
+    beside_whole,
+    simulations,
+)
 from formulations.fleet.check import check
 from formulations.fleet.plan import FleetPlan
-from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables, cut
+from formulations.fleet.points import BOTH, DECODE, PREFILL, build_tables, cut, engines
 from optmodels.errors import InputError
 from optmodels.formulation import Options
+from optmodels.latency.steps import StepCosts
 from optmodels.plan.outcome import Outcome
-from optmodels.simulation.promises import Verdict, judge
+from optmodels.simulation.continuous import Engine
+from optmodels.simulation.promises import Promise, Station, Stream, Verdict, judge
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +82,40 @@ def test_a_cut_derates_every_point_of_its_engine_and_takes_pairs_out(problem, so
     kept, gone = names.index("chat/256x128"), names.index("chat/1024x256")
     assert less.load[kept, 0] == pytest.approx(2 * tables.load[kept, 0])
     assert (less.load[gone, 0], less.load[gone, 1]) == (float("inf"), tables.load[gone, 1])
+
+
+def test_no_level_of_an_engine_has_room_again_for_what_broke_there(problem, solved):
+    """It makes no difference to an engine which level its requests were planned at."""
+    plan = FleetPlan.model_validate(solved.plan)
+    rounds = FleetRounds(problem, build_tables(problem))
+    loose = rounds.tables(plan.stretch)
+    together = next(simulations(loose.case, plan.periods[0], plan.stretch))
+    of, cuts = together.promised[0], {}
+    line, shares = of.lines[0], {s.demand: s.requests_per_s for s in of.lines[0].serves}
+    rates = np.array([shares.get(d.name, 0.0) for d in loose.demands]) / line.count
+
+    def least(tables):
+        """The room that any level of the engine has, as a share of those requests."""
+        same = (engines(tables)[0] == engines(loose)[0][0]) & (tables.points.usd_per_hour == line.usd_per_hour_each)
+        can = np.isfinite(tables.capacities[:, rates > 0][:, :, same]).all(axis=(0, 1))
+        return np.einsum("w,kwp->kp", rates[rates > 0], tables.capacities[:, rates > 0][:, :, same][:, :, can]).max(0)
+
+    assert (least(loose) < 1).any()
+    rounds.add_cuts(
+        cuts, [_Judged("always", of, Verdict(of.promise, "broken", 1.04 * of.promise.at_most_s, 9), together)]
+    )
+    assert least(cut(loose, [*cuts.values()])).min() == pytest.approx(1 / 0.98, rel=2e-4)
+
+
+def test_the_rates_at_which_a_promise_holds_are_found():
+    """M/D/1 at a load of 0.8: the mean at 0.52 holds at 0.65 of the rates, and less than the service at none."""
+    step = StepCosts(fixed_s=0.01, prompt_token_s=1e-4, prompt_pair_s=0.0, decode_request_s=0.0, context_s=0.0,
+                     mixed_context_s=0.0)  # fmt: skip
+    station = Station(Engine(step, kv_tokens=10_000, max_num_seqs=1, max_num_batched_tokens=1000))
+    for seconds, at_least, at_most in ((0.02 * (1 + 0.52 / (2 * 0.48)), 0.55, 0.7), (0.019, 0.0, 0.0)):
+        promised = Promised(Promise((0,), "ttft_s", seconds, None), "chat", ())
+        together = Together((station,), (Stream(0.8 / 0.02, 100, 1, 0, 0.02, 0.5),), (promised,))
+        assert at_least <= _holds_at(together, 1) <= at_most
 
 
 @pytest.mark.parametrize(
@@ -180,12 +225,13 @@ def test_a_deadline_that_breaks_cuts_the_engines_of_both_stages(apart, solved_ap
     for metric, stages in (("ttft_s", {PREFILL}), ("tbt_s", {DECODE}), ("deadline_s", {PREFILL, DECODE})):
         cuts = {}
         of = broken[metric]
-        rounds.add_cuts(cuts, [_Judged("always", of, Verdict(of.promise, "broken", 1.1 * of.promise.at_most_s, 100))])
+        verdict = Verdict(of.promise, "broken", 1.1 * of.promise.at_most_s, 100)
+        rounds.add_cuts(cuts, [_Judged("always", of, verdict, network)])
         less = cut(loose, [*cuts.values()])
         changed = less.points.rho < loose.points.rho
         assert set(less.points.stage[changed].tolist()) == stages
         assert changed.sum() < (loose.points.stage == DECODE).sum()
-        assert all(x.keep == 0.95 and not x.forbidden for x in cuts.values())
+        assert all(0.3 < x.keep <= 0.95 and not x.forbidden for x in cuts.values())
 
 
 def test_pairs_of_a_looser_model_keep_its_deadlines(apart):

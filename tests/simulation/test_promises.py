@@ -46,6 +46,17 @@ def test_a_promise_at_the_truth_is_seldom_decided_and_a_share_is_told_from_anoth
     assert found == ["kept", "undecided", "broken"]
 
 
+def test_what_seems_broken_is_not_looked_at_for_long():
+    """A share hardly above the true one stays undecided: with hope only after two looks, without after all."""
+    promise = Promise((0,), "ttft_s", SERVICE_S * 1.001, 0.315)
+    [short], [long] = (
+        judge([Station(ALONE)], [stream(0.7 / SERVICE_S)], [promise], 1e-14, [2], hopeful=hopeful)
+        for hopeful in (True, False)
+    )
+    assert short.found == long.found == "undecided"
+    assert short.requests < long.requests / 3
+
+
 def test_the_same_seed_sees_the_same_and_another_one_does_not():
     def seen(seed):
         [verdict] = judge([Station(ALONE)], [stream(25.0)], [Promise((0,), "ttft_s", 0.02, 0.9)], 1e-3, [seed])
