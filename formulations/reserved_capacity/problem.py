@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -406,7 +407,7 @@ class ReservedCase:
     utc_offset_h: Array
     notes: tuple[str, ...] = field(default=())
 
-    @property
+    @cached_property
     def regions(self) -> list[str]:
         """Region names in order."""
         return [r.region for r in self.problem.regions]
