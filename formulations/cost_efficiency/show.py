@@ -91,7 +91,7 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
 
 
 def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Predictions beside the SLO, and what they are where TBT and TTFT are so many times as long."""
+    """Predictions beside the SLO, and what they are where TPOT and TTFT are so many times as long."""
     case, pr = tables.case, plan.prediction
     tps: float | None = None
     ttft = tbt = None
@@ -101,12 +101,13 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
         tps = case.tokens / (plan.passes * one)
-        if plan.engine is not None:  # E2E is a mean beside TTFT and TBT at percentiles
+        if plan.engine is not None:  # E2E is a mean beside TTFT and TPOT at percentiles
             ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
     if slo.kind == "real_time":
-        for name, value, end, limit in (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TBT", pr.tbt_s, tbt, limits.tbt_s)):
+        times = (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s))
+        for name, value, end, limit in times:
             lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
     return lines
 
@@ -173,7 +174,7 @@ def _plan_lines(plan: Mapping[str, Any]) -> list[str]:
             f" KV of {e.kv_tokens:,.0f} tokens"
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
-    known = [("TTFT", pr.ttft_s), ("TBT", pr.tbt_s), ("E2E", pr.e2e_s)]
+    known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     lines.append(f"  predicted: {said}, {pr.tps:.5g} tokens/s{load}")
     lines.append(f"  cost: {p.usd_per_hour:.4f} USD/h = {p.usd_per_million_tokens:.4f} USD per million tokens")

@@ -147,7 +147,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
     conflict = result.get("log", {}).get("conflict")
-    if conflict:
+    if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:

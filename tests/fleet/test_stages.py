@@ -286,7 +286,7 @@ def test_both_alone_are_todays_points():
 
 @pytest.mark.parametrize(("path", "factor", "said"), [
     (("deployments", 0, "serves", 0, "ttft_s"), 1.01, "TTFT"),
-    (("deployments", 1, "serves", 0, "tbt_s"), 0.9, "TBT"),
+    (("deployments", 1, "serves", 0, "tbt_s"), 0.9, "TPOT"),
     (("deployments", 1, "serves", 0, "e2e_s"), 0.9, "deadline"),
     (("deployments", 0, "serves", 1, "share"), 0.5, "decoded"),
     (("deployments", 0, "engine", "capacities", "transfer"), 0.5, "transfer in use"),
