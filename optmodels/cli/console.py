@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from optmodels.solver.highs import Event
 
 T = TypeVar("T")
-QUANTITY = 14  # characters of a cell that is a number with its unit
+QUANTITY = 18  # characters of a cell that is a number with its unit
 
 
 def ready() -> None:
