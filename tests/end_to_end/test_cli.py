@@ -499,6 +499,13 @@ def test_list_instances(cli, write, folder, tiny):
     assert [(Path(r["file"]).name, r["title"]) for r in rows] == [("a.yaml", "Mine")]
 
 
+def test_a_series_of_shipped_instances_is_one_row(cli):
+    shown, every = cli("list", "instances").out, document(cli("list", "instances", "--json"))
+    series = [r["name"] for r in every if r["name"].startswith("fig3/")]
+    assert f"{series[0]} … {series[-1]} ({len(series)})" in " ".join(shown.split())
+    assert "day-and-night" in shown and series[1] not in shown
+
+
 @pytest.mark.parametrize("arguments", [("list", "everything"), ("list", "instances", "--folder", "nowhere")])
 def test_list_of_what_is_not_there(cli, folder, arguments):
     done = cli(*arguments)
