@@ -226,9 +226,9 @@ def _reservation_table(p: ReservedPlan) -> Table:
         start = "now" if line.first_quarter == 0 else f"quarter {line.first_quarter + 1}"
         what = f"{line.count} × {plain(line.machine)}", line.term.replace("_", " "), start
         where.setdefault((*what, f"{line.usd_per_hour_each:.4g}"), []).append(plain(line.region))
-    for what, regions in [*where.items()][:ROWS_SHOWN]:
+    for row, regions in [*where.items()][:ROWS_SHOWN]:
         each = "each of " if len(regions) > 1 else ""
-        table.add_row(*what, each + ", ".join(regions))
+        table.add_row(*row, each + ", ".join(regions))
     if len(where) > ROWS_SHOWN:
         table.add_row("…", "", "", "", f"{len(where) - ROWS_SHOWN} more in reservations.csv")
     return table
