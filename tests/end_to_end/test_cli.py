@@ -502,7 +502,7 @@ def test_list_instances(cli, write, folder, tiny):
 def test_a_series_of_shipped_instances_is_one_row(cli):
     shown, every = cli("list", "instances").out, document(cli("list", "instances", "--json"))
     series = [r["name"] for r in every if r["name"].startswith("fig3/")]
-    assert f"{series[0]} … {series[-1]} ({len(series)})" in " ".join(shown.split())
+    assert {series[0], series[-1], f"({len(series)})"} <= {*shown.split()}
     assert "day-and-night" in shown and series[1] not in shown
 
 
