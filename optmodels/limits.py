@@ -67,7 +67,7 @@ class Limit:
 
 
 FORBIDDING = 1e5
-SECONDS_USUAL = {"TTFT": 60.0, "TBT": 5.0}  # longest that anybody waits for tokens
+SECONDS_USUAL = {"TTFT": 60.0, "TPOT": 5.0}  # longest that anybody waits for tokens
 
 
 @dataclass(frozen=True)

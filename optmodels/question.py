@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from optmodels import catalog
@@ -195,12 +196,15 @@ def _pools(q: Question) -> Any:
     return pools[0] if len(pools) == 1 else pools
 
 
-def as_options(error: InputError) -> InputError:
-    """The mistakes of an instance that was made of options, by option."""
+def as_options(error: InputError, given: Mapping[str, str] = MappingProxyType({})) -> InputError:
+    """The mistakes of an instance that was made of options, by option; `given`: by which of its names one was given."""
 
     def named(m: Mistake) -> Mistake:
         where = max((path for path in OPTIONS if m.path.startswith(path)), key=len, default=None)
-        return m if where is None else dataclasses.replace(m, path=OPTIONS[where])
+        if where is None:
+            return m
+        expected = m.expected.split(", or a section")[0]  # an option is a number, where a file may have one
+        return dataclasses.replace(m, path=given.get(OPTIONS[where], OPTIONS[where]), expected=expected)
 
     return InputError([named(m) for m in error.mistakes])
 

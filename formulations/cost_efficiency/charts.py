@@ -179,8 +179,8 @@ def _decision_map(tables: CostTables, plan: CostPlan | None) -> Chart | None:
     }  # fmt: skip
     return chart(
         "Decision map",
-        f"Which {what} is best at another budget or under a tighter (below 1×) or looser SLO: every limit on TTFT, TBT"
-        " and end-to-end time is multiplied by the factor. Point at a cell for the machines.",
+        f"Which {what} is best at another budget or under a tighter (below 1×) or looser SLO: every limit on TTFT,"
+        " TPOT and end-to-end time is multiplied by the factor. Point at a cell for the machines.",
         rows, {"mark": {"type": "rect", "stroke": "#fff", "strokeWidth": 1}, "encoding": encoding}, height=300,
     )  # fmt: skip
 

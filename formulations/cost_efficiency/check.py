@@ -96,7 +96,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
             found.equal("predicted load of the AO machine", p.prediction.ao_load, true_run.ao_load)
     tps = case.tokens / e2e
     for name, stated_value, true in (
-        ("predicted TTFT", p.prediction.ttft_s, ttft), ("predicted TBT", p.prediction.tbt_s, tbt),
+        ("predicted TTFT", p.prediction.ttft_s, ttft), ("predicted TPOT", p.prediction.tbt_s, tbt),
         ("predicted E2E", p.prediction.e2e_s, e2e), ("predicted TPS", p.prediction.tps, tps),
     ):  # fmt: skip
         if true is not None:
@@ -107,7 +107,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
         limits = [seconds_and_quantile(limit)[0] for limit in (slo.ttft_s, slo.tbt_s)]
         found.at_most("TTFT ≤ SLO", ttft, limits[0], "s")
-        found.at_most("TBT ≤ SLO", tbt, limits[1], "s")
+        found.at_most("TPOT ≤ SLO", tbt, limits[1], "s")
     found.at_most("TPS ≥ SLO", slo.tps, tps, "tokens/s")
     cost = sum(line.count * line.usd_per_hour_each for line in p.machines)
     found.equal("CE capped", p.ce_capped.tokens_per_usd, min(tps, slo.tps) * 3600 / cost, "tokens/USD")
@@ -116,7 +116,7 @@ def check(problem: CostEfficiency, plan: Mapping[str, Any]) -> CheckReport:
         found.equal(f"CE {name}, per USD/h", stated_ce.tps_per_usd_per_hour, stated_ce.tokens_per_usd / 3600)
     slo_limits: list[MemoryLimit] = []
     if isinstance(slo, RealTime) and ttft is not None and tbt is not None:
-        slo_limits = [("TTFT", ttft, limits[0], "s", "<="), ("TBT", tbt, limits[1], "s", "<=")]
+        slo_limits = [("TTFT", ttft, limits[0], "s", "<="), ("TPOT", tbt, limits[1], "s", "<=")]
     budget = problem.budget_usd_per_hour
     _limits(found, p, [
         *slo_limits, ("TPS", tps, slo.tps, "tokens/s", ">="), ("budget", cost, budget, "USD/h", "<="), *memory,

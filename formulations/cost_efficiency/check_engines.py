@@ -35,7 +35,7 @@ class Side:
 def check_stages(
     found: Findings, problem: CostEfficiency, case: Case, p: CostPlan, main: Machine, decode: Machine
 ) -> tuple[float, float, float, int] | None:  # fmt: skip
-    """TTFT, TBT and E2E of a request that one machine prefills and another decodes, and how many the plan holds.
+    """TTFT, TPOT and E2E of a request that one machine prefills and another decodes, and how many the plan holds.
 
     None where that is not known.
     """

@@ -64,7 +64,7 @@ def make_plan(tables: CostTables, candidate: int, alpha: float) -> CostPlan:
 
     if p.slo.kind == "real_time":
         require("TTFT", ttft, limits.ttft_s, "s")
-        require("TBT", tbt, limits.tbt_s, "s")
+        require("TPOT", tbt, limits.tbt_s, "s")
     require("TPS", tps, p.slo.tps, "tokens/s", ">=")
     require("budget", cost, np.inf if p.budget_usd_per_hour is None else p.budget_usd_per_hour, "USD/h")
     engine = decode = None
@@ -188,7 +188,7 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
         ratios = {
             "load of the shared AO machine": (load, every, ""),
             "TTFT": (o.ttft_s[of], limits.ttft_s * every, "s"),
-            "TBT": (o.tbt_s[of], limits.tbt_s * every, "s"),
+            "TPOT": (o.tbt_s[of], limits.tbt_s * every, "s"),
             "TPS": (tables.case.tokens / o.e2e_s[of], tables.case.problem.slo.tps * every, "tokens/s"),
             "budget": (cost, limits.usd_per_hour * every, "USD/h"),
             "weights in VRAM": (curves.vram_fixed[of] / GIB, curves.vram[of] / GIB, "GiB"),
@@ -197,7 +197,7 @@ def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, A
             ),
         }  # fmt: skip
         excess = np.stack([lim / v if name == "TPS" else v / lim for name, (v, lim, _) in ratios.items()])
-        excess[:, saturated] *= (np.array(list(ratios)) != "TBT")[:, None]  # infinite because of the load, say that
+        excess[:, saturated] *= (np.array(list(ratios)) != "TPOT")[:, None]  # infinite because of the load, say that
         excess[:, saturated] *= (np.array(list(ratios)) != "TPS")[:, None]
         excess = np.nan_to_num(excess, nan=0.0, posinf=1e9)
     if tables.measured:

@@ -94,7 +94,7 @@ def _latencies(tables: CostTables, plan: CostPlan | None) -> dict[str, Any] | No
 
 
 def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None) -> list[dict[str, Any]]:
-    """Predictions beside the SLO, and what they are where TBT and TTFT are so many times as long."""
+    """Predictions beside the SLO, and what they are where TPOT and TTFT are so many times as long."""
     case, pr = tables.case, plan.prediction
     tps: float | None = None
     ttft = tbt = None
@@ -104,12 +104,13 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         one = at_end[1] * first + at_end[0] * decode
         ttft, tbt = (plan.passes - 1) * one + at_end[1] * first, at_end[0] * pr.tbt_s
         tps = case.tokens / (plan.passes * one)
-        if plan.engine is not None:  # E2E is a mean beside TTFT and TBT at percentiles
+        if plan.engine is not None:  # E2E is a mean beside TTFT and TPOT at percentiles
             ttft, tps = at_end[1] * pr.ttft_s, pr.tps / max(at_end)
     slo, limits = case.problem.slo, case.limits
     lines: list[dict[str, Any]] = [{"name": "TPS", "predicted": pr.tps, "pessimistic": tps, "slo": slo.tps, "unit": ""}]
     if slo.kind == "real_time":
-        for name, value, end, limit in (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TBT", pr.tbt_s, tbt, limits.tbt_s)):
+        times = (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s))
+        for name, value, end, limit in times:
             lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
     return lines
 
@@ -178,10 +179,10 @@ def _plan_lines(plan: Mapping[str, Any], seen: Mapping[str, float] | None = None
         )
     load = f", AO load ρ {pr.ao_load:.2f}" if pr.ao_load is not None else ""
     if seen is not None:
-        said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TBT", "tbt_s"),
+        said = ", ".join(f"{name} {seconds(seen[key])}" for name, key in (("TTFT", "ttft_s"), ("TPOT", "tbt_s"),
                                                                           ("E2E", "e2e_s")))  # fmt: skip
         lines.append(f"  predicted, in the mean: {said}, {seen['tokens_per_s']:.5g} tokens/s")
-    known = [("TTFT", pr.ttft_s), ("TBT", pr.tbt_s), ("E2E", pr.e2e_s)]
+    known = [("TTFT", pr.ttft_s), ("TPOT", pr.tbt_s), ("E2E", pr.e2e_s)]
     said = ", ".join(f"{name} {'not measured' if value is None else seconds(value)}" for name, value in known)
     bound = ("predicted", "") if seen is None else ("at most", "at least ")
     lines.append(f"  {bound[0]}: {said}, {bound[1]}{pr.tps:.5g} tokens/s{load}")

@@ -374,7 +374,7 @@ def _deployment(
                 others.append(s.demand)
                 continue
             ttft, tbt, e2e = _latencies(found, view, d, s, view.workload(w.name), demand, where)
-            for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TBT", s.tbt_s, tbt), ("E2E", s.e2e_s, e2e)):
+            for label, stated, true in (("TTFT", s.ttft_s, ttft), ("TPOT", s.tbt_s, tbt), ("E2E", s.e2e_s, e2e)):
                 found.close(
                     f"{where}: predicted {label} of {s.demand}", stated if stated is not None else math.nan, true, "s"
                 )
@@ -447,7 +447,7 @@ def _slo(
         if w.slo.tbt_s is not None and tbt is not None:
             seconds = w.slo.tbt_s.at_most if isinstance(w.slo.tbt_s, Percentile) else w.slo.tbt_s
             worst = max(worst, tbt / seconds)
-            found.at_most(f"{where}: TBT of {s.demand}", tbt, seconds * up_to, "s")
+            found.at_most(f"{where}: TPOT of {s.demand}", tbt, seconds * up_to, "s")
         if w.slo.tps is not None:
             tps = d.batch * demand.tokens / e2e
             worst = max(worst, w.slo.tps / tps)

@@ -163,7 +163,7 @@ def _share(
     """Latencies of one bucket on the line, and its limits; `moved_s`: of its KV cache, from or to the line."""
     e, w = d.engine, case.workload(demand.workload)
     assert e is not None
-    named = (("TTFT", w.slo.ttft_s), ("TBT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
+    named = (("TTFT", w.slo.ttft_s), ("TPOT", w.slo.tbt_s), ("deadline", w.slo.deadline_s))
     read = [(what, *seconds_and_quantile(limit)) for what, limit in named]
     limits = [(what, seconds * stretch, q) for what, seconds, q in read]
     seen = latencies(

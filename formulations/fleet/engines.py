@@ -7,6 +7,7 @@ the least counts, so that the best ω is always one bucket's: `WAITS` of them ar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -28,6 +29,7 @@ from optmodels.serving.continuous import (
     ROWS,
     RUNNING,
     Classes,
+    LatencyLimit,
     Points,
     Stage,
     levels_of_loads,
@@ -339,6 +341,7 @@ def _with_waits(
     per_ttft, per_e2e = (np.empty(shape) for _ in range(2))  # times ω
     allowed, soft_allowed, missed = np.full(shape, LONGEST_WAIT_S), np.full(shape, LONGEST_WAIT_S), np.empty(shape)
     left = np.full((BUDGETS, *shape), np.inf)  # waits that leave decoding its budget
+    left_e2e: list[float] = []  # what decoding leaves of each deadline at most
     up_to = np.array([1.0 if w.soft is None else w.soft.up_to for w in works])
     asked = {q for w in works for _, q in map(seconds_and_quantile, (w.slo.ttft_s, w.slo.deadline_s))}
     first = {q: points.ttft_s(q, most) for q in asked}
@@ -358,6 +361,7 @@ def _with_waits(
             if np.isfinite(at_e2e):
                 left[..., k] = (at_e2e - e2e[..., k] - budgets) / per_e2e[..., k]
             at_e2e = at_e2e - float(budgets[0].min()) if np.isfinite(budgets).all() else -np.inf
+        left_e2e.append(at_e2e)
         for into, factor in ((allowed, 1.0), (soft_allowed, up_to[k])):
             for limit, base, per in ((at_ttft, ttft, per_ttft), (at_e2e, e2e, per_e2e)):
                 into[..., k] = np.minimum(into[..., k], (limit * factor - base[..., k]) / per[..., k])
@@ -383,7 +387,13 @@ def _with_waits(
         ))  # fmt: skip
         if stage == "prefill":
             rows[-1].tpot_s.fill(np.nan)
-    why = [_why(points, fits[..., k], missed[..., k], allowed[..., k]) for k in range(len(works))]
+    why = [
+        _why(points, fits[..., k], [
+            ("TPOT", w.slo.tbt_s, seconds_and_quantile(w.slo.tbt_s)[0], tpot[..., k]),
+            ("TTFT", w.slo.ttft_s, seconds_and_quantile(w.slo.ttft_s)[0], ttft[..., k]),
+            ("E2E", w.slo.deadline_s, left_e2e[k], e2e[..., k]),
+        ]) for k, w in enumerate(works)
+    ]  # fmt: skip
     return Levels(**{f: np.concatenate([getattr(r, f) for r in rows], -1) for f in Levels.__dataclass_fields__}), why
 
 
@@ -399,7 +409,9 @@ def _decoding(
     for k, slo in enumerate(w.slo for w in works):
         (at_tpot, _), (at_e2e, q_e2e) = map(seconds_and_quantile, (slo.tbt_s, slo.deadline_s))
         e2e[..., k] = points.decoding_s(q_e2e)[..., k] + joins[..., k]
-        why.append(_why(points, keeps[..., k], tpot[..., k] / at_tpot, at_e2e - e2e[..., k]))
+        why.append(_why(points, keeps[..., k], [
+            ("TPOT", slo.tbt_s, at_tpot, tpot[..., k]), ("E2E", slo.deadline_s, at_e2e, e2e[..., k]),
+        ]))  # fmt: skip
         keeps[..., k] &= (tpot[..., k] <= at_tpot * (1 + 1e-12)) & (e2e[..., k] <= at_e2e)
     e, level = np.nonzero(keeps.any(axis=2))
     load = np.where(keeps, np.concatenate([points.load, np.zeros((1, *shape))]), np.inf)
@@ -434,18 +446,35 @@ def _ranks(*allowed: Array) -> Array:
     return np.where(count[:, :, None] > 0, picked, 1.0)
 
 
-def _why(points: Points, fits: Mask, missed: Array, allowed: Array) -> str:
-    """Why no level serves a bucket."""
+def _why(points: Points, fits: Mask, latencies: Sequence[tuple[str, LatencyLimit | None, float, Array]]) -> str:
+    """Why no level serves a bucket.
+
+    Args:
+        points: of all engines.
+        fits: those whose memory it fits, (P, L).
+        latencies: name, limit as the file has it, what of that is left in s, and the seconds without waiting, (P, L).
+    """
     if not points.exists.any():
         return "the engine's steps take longer than any that is planned for"
     if not np.isfinite(points.load[RUNNING]).any():
         return f"no load at which more than engine.max_num_seqs ({points.engine.max_num_seqs}) seldom run at a time"
     if not fits.any():
         return "its KV cache fits no deployment beside the model"
-    if not (fits & (missed <= 1)).any():
-        return f"its time per output token is at least {float(missed[fits].min()):.3g} times its limit at every load"
-    if not (fits & (missed <= 1) & (allowed > 0)).any():
-        return "its time to first token or its deadline is missed at every load, even without waiting"
+    kept: list[str] = []
+    for name, limit, left_s, least_s in latencies:
+        most, quantile = seconds_and_quantile(limit)
+        if not math.isfinite(most):
+            continue
+        within = fits & (least_s <= left_s)
+        if not within.any():
+            asked = f"{name} {'mean' if quantile is None else f'p{100 * quantile:g}'} of at most {1e3 * most:.4g} ms"
+            if left_s < most:
+                return f"{asked} cannot be kept: what its decoding needs leaves too little of it"
+            where = f" that keeps its {' and '.join(kept)}" if kept else ""
+            least = float(least_s[fits].min())
+            return f"{asked} cannot be kept: it is at least {1e3 * least:.4g} ms at every load{where}"
+        fits = within
+        kept.append(name)
     return "its prompt holds others up for longer than its limits allow at every load"
 
 

@@ -658,7 +658,7 @@ def _remember(
     if ratios[0, c] > 1:
         texts.append(f"TTFT {o.ttft_s[c]:.4g} s > {limits.ttft_s:.4g} s")
     if ratios[1, c] > 1:
-        texts.append(f"TBT {o.tbt_s[c]:.4g} s > {limits.tbt_s:.4g} s")
+        texts.append(f"TPOT {o.tbt_s[c]:.4g} s > {limits.tbt_s:.4g} s")
     if ratios[2, c] > 1:
         slo = tokens / limits.e2e_s
         texts.append(f"{tokens / o.e2e_s[c]:.4g} tokens/s < {slo:.4g} tokens/s (TPS or deadline)")

@@ -92,14 +92,14 @@ class Bucket(Entry):
 class FleetSlo(Entry):
     """Limits of one workload: a number bounds the mean, ``{at_most: 1.0, percentile: 0.95}`` a percentile.
 
-    TTFT and the deadline include waiting; TBT has none (requests wait before their first token). `tps` is the
+    TTFT and the deadline include waiting; TPOT has none (requests wait before their first token). `tps` is the
     throughput of one deployment at its batch, as in LLM-Pilot eq 6; continuous batching has no such batch.
     """
 
     ttft_s: Annotated[LatencyLimit | None, Limit("TTFT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
         default=None, description="time to the first token, waiting included"
     )
-    tbt_s: Annotated[LatencyLimit | None, Limit("TBT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
+    tbt_s: Annotated[LatencyLimit | None, Limit("TPOT", "most", "s", inner="at_most", detail=OF_REQUESTS)] = Field(
         default=None, description="time per output token (TPOT); percentiles with serving: continuous"
     )
     tps: Annotated[TokensPerSecond | None, Limit("throughput of a deployment", "least", "tokens/s")] = Field(

@@ -1,7 +1,7 @@
 """A fleet plan on a trace: every deployment as slots, requests sent by the planned shares.
 
 A fleet's service times are known by bucket and deployment: TTFT and time between tokens of the bucket's mean lengths at
-the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TBT·output`` there (measured points:
+the planned batch. A request of a bucket takes ``TTFT·prompt/mean prompt + TPOT·output`` there (measured points:
 ``batch/rate``, in proportion to its tokens where the bucket's are known), so that a trace shows what lengths within a
 bucket and bursts do to a plan that was made for means. Slots serve in order of arrival.
 

@@ -147,7 +147,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
     ranks = result.get("problem", {}).get("strategies", {}).get("attention_ranks", [1])
     out += _stages(result.get("log", {}).get("stages"), result.get("unit", "USD/h"), ranks == [1])
     conflict = result.get("log", {}).get("conflict")
-    if conflict:
+    if conflict and not all(c in result["log"].get("reason", "") for c in conflict):  # there, it is said already
         out += ["[bold]Cannot hold together:[/bold]", *first_lines([f"  {plain(c)}" for c in conflict])]
     blocked = result.get("report", {}).get("blocked") or []
     if blocked and not conflict:
@@ -285,7 +285,7 @@ def _certification(c: CertificationLine) -> list[Any]:
         f"all promises hold in simulation, with {c.confidence:.4g} confidence together",
         {
             "limits": lambda r: "as they are" if r.stretch == 1 else f"× {r.stretch:g}",
-            "worst, of its limit": lambda r: f"{r.worst:.1%}, {plain(r.worst_of)}",
+            "worst, of its limit": lambda r: f"{r.worst:.1%}, {_of_latency(r.worst_of)}",
             "requests": lambda r: f"{r.requests:,}",
         },
         [cuts] if c.cuts else [],
@@ -296,6 +296,12 @@ def _certification(c: CertificationLine) -> list[Any]:
             for x in c.promises if x.found != "kept"
         ],
     )  # fmt: skip
+
+
+def _of_latency(name: str) -> str:
+    """A demand and its latency, "chat/600x200: tbt_s", in words."""
+    demand, _, latency = name.rpartition(": ")
+    return plain(f"{demand} {METRICS[latency]}" if latency in METRICS else name)
 
 
 def _seconds(value: float) -> str:
@@ -313,8 +319,6 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
     promises = _promises(p, problem, {x["demand"]: x for x in seen})
     if promises is not None:
         out += ["", promises]
-    if p.certification is not None:
-        out += ["", *_certification(p.certification)]
     if p.routing is not None:
         out.append(f"  Routing: {ROUTINGS[p.routing]}, as the prefix-cache hits were measured")
     if p.survival_probability is not None:
@@ -355,6 +359,8 @@ def _plan(p: FleetPlan, problem: Mapping[str, Any], seen: Sequence[Mapping[str, 
                 text = "[yellow]binds[/yellow]" if line.binding else ""
                 limits.add_row(plain(line.name), f"{line.value:.5g}", line.sense, f"{line.limit:.5g} {line.unit}", text)
             out.append(limits)
+    if p.certification is not None:
+        out += ["", *_certification(p.certification)]
     for w in p.shadow_prices:
         how = "" if w.exact else " (linear relaxation)"
         out.append(f"  shadow price of {plain(w.limit)}: {w.gain:.4f} USD/h per {w.unit}{how}")

@@ -21,6 +21,7 @@ WEEK, FLOWS_SHOWN, DAYS_SHOWN = 168, 100, 400
 PARTS = {"reserved": "#4477aa", "after the horizon": "#aabbcc", "on demand": "#ee6677", "spot": "#228833",
          "unserved": "#999999", "egress": "#ccbb44"}  # fmt: skip
 SIDES = {"above": (0, -13, "center"), "below": (0, 17, "center"), "right": (12, 4, "left"), "left": (-12, 4, "right")}
+WIDE, LABELS_ON_PHONES = 600, 8  # px of a map with all its labels; so many fit on a narrower one
 
 
 def charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -264,15 +265,18 @@ def _map(t: ReservedTables, plan: ReservedPlan) -> Chart | None:
                             {"field": "rtt", "title": "round trip, ms", "format": ".0f"}],
             },
         })  # fmt: skip
+    # Labels have their sides at full width; on a phone the circles say who is who where there are many.
+    seen = {"expr": f"width < {WIDE} ? 0 : 1"} if len(side) > LABELS_ON_PHONES else 1
     layers += [
         {"params": [pick], "mark": {"type": "circle", "stroke": "#fff", "strokeWidth": 1, "opacity": 0.85},
          "encoding": place | {
-             "size": {"field": "held", "type": "quantitative", "scale": {"range": [25, 420], "domainMin": 0},
-                      "legend": None},
+             "size": {"field": "held", "type": "quantitative", "legend": None,
+                      "scale": {"range": [25, {"expr": f"width < {WIDE} ? 140 : 420"}], "domainMin": 0}},
              "color": {"condition": {"test": "datum.held > 0", "value": ALARM}, "value": "#7a828a"}, "tooltip": tip}},
         *(
             {"transform": [{"filter": f"datum.side === '{where}'"}],
-             "mark": {"type": "text", "fontSize": 10, "fontWeight": 600, "dx": dx, "dy": dy, "align": align} | halo,
+             "mark": {"type": "text", "fontSize": 10, "fontWeight": 600, "dx": dx, "dy": dy, "align": align,
+                      "opacity": seen} | halo,
              "encoding": place | {"text": {"field": "label"}}}
             for where, (dx, dy, align) in SIDES.items() if where in side.values()
             for halo in ({"stroke": "#fff", "strokeWidth": 3, "strokeOpacity": 0.85}, {})

@@ -471,12 +471,12 @@ def _flows(
         uses.setdefault((r, to), []).append((k, i, gain))
         best[to][i] = min(gain, best[to].get(i, gain))
     sent, taken = np.zeros(len(index)), np.zeros(len(index))
+    peaks = served.sum(axis=2).max(axis=0, initial=0.0)
     for line in p.flows:
         a, b = index[line.origin], index[line.server]
         sent[a] += line.mean_requests_per_second
         taken[b] += line.mean_requests_per_second
-        _flow(found, case, line, world.weight, served[:, a], working[:, b],
-              uses.get((a, b), []))  # fmt: skip
+        _flow(found, case, line, world.weight, served[:, a], working[:, b], uses.get((a, b), []), float(peaks[a]))
     total = float(sent.sum())
     tolerance = TOLERANCE * float(world.weight @ served.sum(axis=(1, 2)))
     tolerance += ROUNDING * float(world.weight @ world.demand.sum(axis=(1, 2)))  # demand less what is unserved
@@ -494,7 +494,7 @@ def _flows(
 
 def _flow(
     found: Findings, case: ReservedCase, line: FlowLine, weight: Array, served: Array, working: Array,
-    uses: list[tuple[int, int, float]],
+    uses: list[tuple[int, int, float]], peak_served: float,
 ) -> None:  # fmt: skip
     """One pair of regions: round trip, egress, and the most that could flow.
 
@@ -506,6 +506,7 @@ def _flow(
         served: demand of the origin that is served, (H, K).
         working: machines of the server, (H, I).
         uses: (service, machine, machines per request/s) of which the server may serve the origin.
+        peak_served: largest demand of the origin that is served in a row, requests/s.
     """
     what = f"from {line.origin} to {line.server}"
     if not uses:
@@ -518,7 +519,7 @@ def _flow(
     able = sum((working[:, i] / gain for i, gain in best.items()), np.zeros(len(weight)))
     most = np.minimum(served[:, services].sum(axis=1), able)
     mean, peak = line.mean_requests_per_second, line.peak_requests_per_second
-    slack = TOLERANCE * float(served.sum(axis=1).max(initial=0.0))
+    slack = TOLERANCE * peak_served
     limit = float(weight @ most)
     _require(found, mean <= limit + slack, f"mean {what}", mean, limit, "requests/s")
     _require(found, mean <= peak + slack, f"mean {what}: at most the peak", mean, peak, "requests/s")

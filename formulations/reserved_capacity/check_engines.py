@@ -45,9 +45,9 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         except (InputError, KeyError) as error:
             found.add(f"{where}: engines", str(error), "steps of known latency")
             continue
-        limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TBT": seconds_and_quantile(slo.tbt_s)}
+        limits = {"TTFT": seconds_and_quantile(slo.ttft_s), "TPOT": seconds_and_quantile(slo.tbt_s)}
         kind = Kind(float(w.input_tokens), float(w.output_tokens), w.cached_input_share, limits["TTFT"][1],
-                    limits["TBT"][1])  # fmt: skip
+                    limits["TPOT"][1])  # fmt: skip
         rate = line.requests_per_second / line.replicas_per_machine
         seen = check_engine(found, where, line.engine, engine, level.engine, kind, rate)
         if seen is None:
@@ -61,4 +61,4 @@ def check_engines(found: Findings, problem: ReservedCapacity, case: ReservedCase
         ):  # fmt: skip
             found.close(f"{where}: {what}", stated, true, unit)
         found.at_most(f"{where}: wait ≤ queue_s", seen.waiting_s, slo.queue_s, "s")
-        found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TBT"][0], "s")
+        found.at_most(f"{where}: TPOT ≤ tbt_s", seen.tpot_s, limits["TPOT"][0], "s")

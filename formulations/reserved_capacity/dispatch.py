@@ -307,12 +307,14 @@ def _serve(t: ReservedTables, rows: Index, have: Array, order: Index, flow: _Flo
     """Record the flows of rows that a greedy order serves in full; returns the others."""
     if not len(rows):
         return rows
-    left, _ = greedy_flows(t, t.demand[rows], have[rows], order)
-    served = left.sum(axis=1) <= tolerance * np.maximum(t.demand[rows].sum(axis=1), 1e-12)
+    served = np.zeros(len(rows), dtype=bool)
     for at in range(0, len(rows), ROWS_AT_ONCE):
-        mine = rows[at : at + ROWS_AT_ONCE][served[at : at + ROWS_AT_ONCE]]
-        flows: dict[tuple[int, int], Array] = {}
-        _, idle = _fill(t, t.demand[mine], have[mine], order, flows)
+        mine, flows = rows[at : at + ROWS_AT_ONCE], dict[tuple[int, int], Array]()
+        left, idle = _fill(t, t.demand[mine], have[mine], order, flows)
+        done = left.sum(axis=1) <= tolerance * np.maximum(t.demand[mine].sum(axis=1), 1e-12)
+        served[at : at + ROWS_AT_ONCE] = done
+        if not done.all():
+            mine, idle, flows = mine[done], idle[done], {pair: f[done] for pair, f in flows.items()}
         flow.add(t, mine, flows)
         flow.used[mine] = have[mine] - idle
     rest: Index = rows[~served]

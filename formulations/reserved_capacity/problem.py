@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -107,7 +108,7 @@ class Network(Entry):
 class Serving(Entry):
     """What one machine does for one service."""
 
-    requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TBT")
+    requests_per_second: float = Field(gt=0, allow_inf_nan=False, description="at the largest batch that holds TPOT")
     prefill_s: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="of a mean prompt")
 
 
@@ -160,7 +161,7 @@ class ServiceSlo(Entry):
         default=0.0, description="of the TTFT; with serving: continuous the most that requests wait, as many as it says"
     )
     tbt_s: Annotated[
-        LatencyLimit | None, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
+        LatencyLimit | None, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)
     ] = Field(default=None, description="time between tokens")
 
     @property
@@ -406,7 +407,7 @@ class ReservedCase:
     utc_offset_h: Array
     notes: tuple[str, ...] = field(default=())
 
-    @property
+    @cached_property
     def regions(self) -> list[str]:
         """Region names in order."""
         return [r.region for r in self.problem.regions]
@@ -460,7 +461,7 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
             demand_of_it is not None and not demand_of_it.rps[:, _asking(p, names)].any()
         )
         if not rate[:, k].any() and not wrong and limited and needless:
-            unserved.append(f"no machine serves {s.service} within its TTFT, TBT and memory: nothing of it is served")
+            unserved.append(f"no machine serves {s.service} within its TTFT, TPOT and memory: nothing of it is served")
         elif not rate[:, k].any() and not wrong:
             alone = _impossible(p, s, level) if limited else None
             mistakes, where, value = unattainable if limited else wrong, f"services[{k}].service", s.service
@@ -511,8 +512,8 @@ def _resolve(p: ReservedCapacity) -> ReservedCase:
 IMPOSSIBLE: dict[str | None, tuple[str, str]] = {  # what is expected where nothing serves a service for one limit
     "ttft_s": ("a TTFT that some machine can meet for some users",
                "round trip, queue_s and the steps to the first token go into it; without this limit machines serve it"),
-    "tbt_s": ("a TBT that some machine can meet", "without this limit machines serve it"),
-    None: ("a machine that serves it within its TTFT, TBT and memory",
+    "tbt_s": ("a TPOT that some machine can meet", "without this limit machines serve it"),
+    None: ("a machine that serves it within its TTFT, TPOT and memory",
            "give machines[].serves, or services[].workload and a machine with a gpu"),
 }  # fmt: skip
 

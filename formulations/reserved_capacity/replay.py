@@ -333,7 +333,7 @@ def stated_engine(
     """A made-up replica, and how many of them a machine has, that serve `rps` mean requests per second together.
 
     So many replicas that none spends more than half its time on prefills; the batch follows from
-    B/(B·prefill + (S_out − 1)·TBT) = rps of a replica.
+    B/(B·prefill + (S_out − 1)·TPOT) = rps of a replica.
     """
     replicas = max(1, int(np.ceil(2 * rps * prefill_s)))
     mine = rps / replicas

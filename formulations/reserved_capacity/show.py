@@ -22,7 +22,7 @@ from optmodels.reporting.sources import LEVEL, at_most, source_entries, source_l
 from optmodels.reporting.text import beside_limit, plain, seconds, titled
 from optmodels.serving.continuous import seconds_and_quantile
 
-PROMISES_SHOWN = 12
+PROMISES_SHOWN, REGIONS_SHOWN, ROWS_SHOWN = 12, 12, 30
 COMPARED = {
     "region_local": "every region reserves for its own peak (SK Fig. 1a)",
     "global_peak": "one pool for the peak of world demand, blind to reach (SK Fig. 3b)",
@@ -219,13 +219,18 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
 
 
 def _reservation_table(p: ReservedPlan) -> Table:
-    table = titled("Reservations", "region", "reserve", "term", "from", "USD/h each")
-    for line in p.reservations[:60]:
+    """What to reserve, and where as much of it."""
+    table = titled("Reservations", "reserve", "term", "from", "USD/h each", "in")
+    where: dict[tuple[str, ...], list[str]] = {}
+    for line in p.reservations:
         start = "now" if line.first_quarter == 0 else f"quarter {line.first_quarter + 1}"
-        table.add_row(plain(line.region), f"{line.count} × {plain(line.machine)}", line.term.replace("_", " "), start,
-                      f"{line.usd_per_hour_each:.4g}")  # fmt: skip
-    if len(p.reservations) > 60:
-        table.add_row("…", f"{len(p.reservations) - 60} more", "", "", "")
+        what = f"{line.count} × {plain(line.machine)}", line.term.replace("_", " "), start
+        where.setdefault((*what, f"{line.usd_per_hour_each:.4g}"), []).append(plain(line.region))
+    for row, regions in [*where.items()][:ROWS_SHOWN]:
+        each = "each of " if len(regions) > 1 else ""
+        table.add_row(*row, each + ", ".join(regions))
+    if len(where) > ROWS_SHOWN:
+        table.add_row("…", "", "", "", f"{len(where) - ROWS_SHOWN} more in reservations.csv")
     return table
 
 
@@ -249,10 +254,13 @@ def _promise_table(rows: list[Mapping[str, Any]]) -> Table:
 
 def _region_table(rows: list[Mapping[str, Any]]) -> Table:
     table = titled("Regions", "region", "peak req/s", "mean req/s", "reserved req/s", "sends away", "takes in")
-    for r in rows[:60]:
+    shown = sorted(rows, key=lambda r: -r["peak_requests_per_second"])[:REGIONS_SHOWN]
+    for r in shown if len(rows) > REGIONS_SHOWN else rows:
         values = (r["peak_requests_per_second"], r["mean_requests_per_second"], r["reserved_requests_per_second"],
                   r["sent_away_requests_per_second"], r["taken_in_requests_per_second"])  # fmt: skip
         table.add_row(plain(r["region"]), *(f"{v:,.4g}" for v in values))
+    if len(rows) > REGIONS_SHOWN:
+        table.add_row(f"… {len(rows) - REGIONS_SHOWN} with lower peaks")
     return table
 
 
@@ -337,7 +345,7 @@ def _binding_lines(found: Mapping[str, Any]) -> list[str]:
     if found.get("hours_full"):
         peak = found["busiest_hours"][0]
         lines.append(f"  every reserved machine is busy in {found['hours_full']} hours, first in hour {peak['hour']}")
-    lines += [f"  {plain(x['origin'])} → {plain(x['server'])} is {x['lacking_ms']:.1f} ms out of reach"
+    lines += [f"  {plain(x['origin'])} → {plain(x['server'])} is {x['lacking_ms']:.3g} ms out of reach"
               for x in found.get("next_reaches", [])[:2]]  # fmt: skip
     return ["", "[bold]What binds[/bold]", *lines] if lines else []
 

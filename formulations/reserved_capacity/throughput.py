@@ -1,4 +1,4 @@
-"""What one machine serves: requests per second at the largest batch, or continuous level, that holds TBT and memory."""
+"""What one machine serves: requests per second at the largest batch, or engine level, that holds TPOT and memory."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def choice_of(
     The machine runs `gpu_count`/tp replicas of tp GPUs, of all tp that divide both GPUs and heads.
 
     *Static*: a replica with B requests in flight spends B prefills and one decode step per output token on them:
-    B/(B·prefill + (S_out − 1)·TBT(B)) requests per second, with TBT(B) ≤ tbt_s and the KV cache of B full requests in
-    memory. Prefill and TBT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
+    B/(B·prefill + (S_out − 1)·TPOT(B)) requests per second, with TPOT(B) ≤ tbt_s and the KV cache of B full requests in
+    memory. Prefill and TPOT are those of the roofline or, with a `level`, of an engine's steps; what a request takes
     outside of them is in its prefill time, and nobody else's.
 
     *Continuous*: the rate of a level of `optmodels.serving.levels` that keeps tbt_s and, of the time to first token,
@@ -144,7 +144,7 @@ def choice_of(
         known = ", ".join(sorted(catalog.gpus())[:12])
         wrong.add(f"{machine_path}.gpu", gpu_name, f"a GPU of the catalogue: {known}")
     if service.slo.tbt_s is None:
-        wrong.add(f"{service_path}.slo.tbt_s", None, "a TBT in s, to choose the batch by")
+        wrong.add(f"{service_path}.slo.tbt_s", None, "a TPOT in s, to choose the batch by")
     wrong.raise_any()
     architecture = catalog.llms()[w.model] if isinstance(w.model, str) else w.model
     gpu = catalog.gpus()[gpu_name]

@@ -84,7 +84,12 @@ def plan(
     try:
         problem = load(made, folder=folder)
     except InputError as error:
-        raise question.as_options(error) from None
+        percentiles = {"--ttft": (ttft_p95, ttft_p99), "--tpot": (tpot_p95, tpot_p99), "--e2e": (e2e_p95, e2e_p99)}
+        given = {
+            option: option + ("-p95" if p95 is not None else "-p99")
+            for option, (p95, p99) in percentiles.items() if (p95, p99) != (None, None)
+        }  # fmt: skip
+        raise question.as_options(error, given) from None
     if write is not None:
         from optmodels.io.write import write_text
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from optmodels.solver.highs import Event
 
 T = TypeVar("T")
+QUANTITY = 18  # characters of a cell that is a number with its unit
 
 
 def ready() -> None:
@@ -120,6 +121,8 @@ def _wrapped(markup: str, width: int) -> Iterator[Text]:
 def _fit(table: Table, console: Console) -> list[str]:
     """Make a table that is too wide narrower: no lines between columns, and of each at least its longest word.
 
+    A number stays on one line with its unit.
+
     Returns:
         Where not even the words fit: a text for every row, in place of the table; else nothing.
     """
@@ -129,7 +132,7 @@ def _fit(table: Table, console: Console) -> list[str]:
     if console.measure(table).maximum < console.width or not table.columns:
         return []
     cells = [[Text.from_markup(str(x)).plain for x in (c.header, *c.cells)] for c in table.columns]
-    least = [max(len(word) for x in column for word in (x.split() or [""])) for column in cells]
+    least = [max(len(word) for x in column for word in (_words(x) or [""])) for column in cells]
     most = [max(len(row) for x in column for row in (x.splitlines() or [""])) for column in cells]
     if sum(least) + 2 * len(cells) > console.width:
         return [*([f"[bold]{table.title}[/bold]"] if table.title else []), *_records(table)]
@@ -139,6 +142,11 @@ def _fit(table: Table, console: Console) -> list[str]:
     for column, low, high in zip(table.columns, least, most, strict=True):
         column.width = low + (high - low) * min(spare, wanted) // max(1, wanted)
     return []
+
+
+def _words(cell: str) -> list[str]:
+    """What of a cell is not to be broken: words, or all of a short one that begins with a number."""
+    return [cell] if len(cell) <= QUANTITY and re.match(r"[<≤>≥×+−-]*\d", cell) else cell.split()
 
 
 def _records(table: Table) -> Iterator[str]:

@@ -297,7 +297,7 @@ def operating_points(
     ] = None,
     service: Annotated[str | None, typer.Option(help="serves: the service's name.")] = None,
     ttft_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TTFT.")] = None,
-    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TBT.")] = None,
+    tbt_s: Annotated[float | None, typer.Option(help="points_table, serves: only loads that keep this TPOT.")] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel degree.")] = 1,
     replicas_per_machine: Annotated[int, typer.Option(min=1, help="Replicas that share a machine.")] = 1,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="Prompt tokens in a step (step models).")] = 8192,
@@ -418,7 +418,7 @@ def _memory(w: Workload, predictor: Predictor, capacity_tokens: float | None) ->
 def _point_line(r: dict[str, Any]) -> str:
     if "e2e_s" in r:
         text = f"{r['name']}: E2E {r['e2e_s']:.4g} s"
-        return text if r["ttft_s"] is None else f"{text}, TTFT {r['ttft_s']:.4g} s, TBT {1e3 * r['tbt_s']:.4g} ms"
+        return text if r["ttft_s"] is None else f"{text}, TTFT {r['ttft_s']:.4g} s, TPOT {1e3 * r['tbt_s']:.4g} ms"
     if "load" in r:
         return f"{r['model']} on {r['gpu']}, TP{r['tp']}, {r['load']} requests: {r['tokens_per_s']:.4g} tokens/s each"
     rates = ", ".join(f"{v:.4g} requests/s of {k}" for k, v in r.items() if "/" in k and v is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from optmodels.cli.options import Force, Gap, Instance, Json, Method, PlanFile, 
 
 VIOLATIONS_SHOWN = 20
 PATIENCE_S = 300.0  # of somebody at a terminal who set no limit
+SERIES = 8  # instances of a folder are listed one by one up to so many
 
 
 def register(app: typer.Typer) -> None:
@@ -411,6 +413,8 @@ def list_(
     from optmodels.cli.console import show
     from optmodels.reporting.text import plain
 
+    if what == "instances" and folder is None:
+        found = _by_folder(found)
     if found:
         sources = {row["pool"]: row for row in found} if what == "machines" else {}
         columns = [k for k in dict.fromkeys(k for row in found for k in row) if not sources or "source" not in k]
@@ -420,4 +424,20 @@ def list_(
         show([table])
         for name, row in sources.items():
             show([plain(f"{name}, USD per hour of {row['date']}: {row['source']} ({row['price_sources']})")])
+        if what == "instances" and folder is None:
+            show(["", "optmodels new FORMULATION --from NAME: a copy of one to change; --json lists every one"])
     return 0
+
+
+def _by_folder(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Instances by name, a series (more than `SERIES` in a folder) as one row."""
+    shown: list[dict[str, Any]] = []
+    for (_, folder), group in groupby(rows, lambda r: (r["formulation"], str(r["name"]).rpartition("/")[0])):
+        several = [*group]
+        if folder and len(several) > SERIES:
+            first, last = several[0], several[-1]
+            ends = f"{first['title']} … {last['title']}"
+            name = f"{first['name']} … {last['name']}"
+            several = [first | {"name": f"{name} ({len(several)})", "title": ends}]
+        shown += several
+    return shown

@@ -136,10 +136,10 @@ def stage_note(stage: Stage) -> str:
     """What engines of one stage need beside their settings."""
     other = "decode" if stage == "prefill" else "prefill"
     return (
-        f"It does the {stage} of its requests alone: a proxy has to send each request to a prefill engine, then to a"
-        " decode engine that the KV cache goes to; no setting of the engine does. Its counterparts are the"
-        f" {other} deployments of the same model and region. With vLLM the decode engine sends the first token: after"
-        " the planned TTFT, the cache's arrival and one step of that engine."
+        f"It does the {stage} of its requests alone; its counterparts are the {other} deployments of the same model and"
+        " region. Each request goes to a prefill engine, then to the decode engine that gets its KV cache: llm-d's and"
+        " Dynamo's routers see to it, elsewhere a proxy has to. With vLLM the decode engine sends the first token,"
+        " after the planned TTFT, the cache's arrival and one step of its own."
     )
 
 

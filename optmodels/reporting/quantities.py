@@ -21,7 +21,8 @@ BARE = {
     "tokens/USD": "Cost efficiency", "tokens/s per USD/h": "Cost efficiency", "tokens/s": "Throughput",
 }  # fmt: skip
 KEPT = {"share": "share", "probability": "probability", "hours": "hours", "tps": "throughput"}  # of an ending
-ACRONYMS = {"ttft": "TTFT", "tbt": "TBT", "e2e": "E2E", "ce": "CE", "ao": "AO", "slo": "SLO", "usd": "USD", "kv": "KV"}
+ACRONYMS = {"ttft": "TTFT", "tbt": "TPOT", "e2e": "E2E", "ce": "CE", "ao": "AO", "slo": "SLO", "usd": "USD", "kv": "KV",
+            "tpot": "TPOT", "gpu": "GPU", "gpus": "GPUs"}  # fmt: skip
 
 
 def unit_of(name: str) -> str:

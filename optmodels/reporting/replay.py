@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from optmodels.reporting.quantities import ACRONYMS
 from optmodels.reporting.text import CALLED, plain
 
+FIRST = ("period", "requests", "seconds", "demands", "policies")  # what was promised, then what is predicted
 MAX_ROWS = 40
 MAX_FIGURES = 24
 
@@ -19,13 +21,14 @@ def replay_lines(found: Mapping[str, Any]) -> list[Any]:
     asked = f"{found['requests']:,} requests of {found['trace']}{faster}" if found["trace"] else "its own requests"
     lines: list[Any] = [f"{plain(str(found['instance']))}  [dim]{plain(asked + speed)}[/dim]", ""]
     lines[1:1] = [f"[dim]{plain(note)}[/dim]" for note in found.get("trace_notes", ())]
-    policies = report.get("policies")
-    if isinstance(policies, Mapping):
-        lines += [_beside(report.get("predicted", {}), policies), ""]
-    for key, value in report.items():
-        if key in ("predicted", "policies"):
+    order = dict.fromkeys([*(k for k in FIRST if k in report), *report])
+    for key in order:
+        value = report[key]
+        if key == "predicted":
             continue
-        if isinstance(value, list) and value and all(isinstance(r, Mapping) for r in value):
+        if key == "policies" and isinstance(value, Mapping):
+            lines += ["", _beside(report.get("predicted", {}), value), ""]
+        elif isinstance(value, list) and value and all(isinstance(r, Mapping) for r in value):
             lines += [f"[bold]{plain(words(key))}[/bold]", _table(value)]
         elif isinstance(value, list):
             lines += [plain(f"{words(key)}: {v}") for v in value[:MAX_ROWS]]
@@ -89,11 +92,11 @@ def _table(rows: list[Mapping[str, Any]]) -> Any:
 
 
 def words(key: str) -> str:
-    """``throughput_tokens_per_s`` as ``throughput tokens/s``, ``ttft_s p99`` as ``ttft p99, s``."""
+    """``throughput_tokens_per_s`` as ``throughput tokens/s``, ``ttft_s p99`` as ``TTFT p99, s``."""
     first, _, rest = key.replace("_per_s", "/s").partition(" ")
     seconds = first.endswith("_s")
     first = first.removesuffix("_s")
-    words = f"{CALLED.get(first, first)} {rest}".strip().replace("_", " ")
+    words = " ".join(ACRONYMS.get(w, w) for w in f"{CALLED.get(first, first)} {rest}".replace("_", " ").split())
     return f"{words}, s" if seconds else words
 
 

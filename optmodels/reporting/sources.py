@@ -12,7 +12,7 @@ LEVEL = 0.9  # of the pessimistic end
 
 
 def at_most(provenance: Provenance, safety: float | None = None) -> tuple[float, float] | None:
-    """Times (TBT, TTFT) that 9 of 10 measurements stay below a plan's latencies at a safety level; None: unknown."""
+    """Times (TPOT, TTFT) that 9 of 10 measurements stay below a plan's latencies at a safety level; None: unknown."""
     if not any(level >= LEVEL for level, _ in provenance.tpot) or not provenance.ttft:
         return None
     end, planned = provenance.factors(LEVEL), provenance.factors(safety)
@@ -69,4 +69,4 @@ def _end(entry: Mapping[str, Any]) -> str:
     tbt, ttft = entry["tbt_at_most"], entry["ttft_at_most"]
     if tbt is None:
         return "nobody has measured how far they are off"
-    return f"9 of 10 measurements stay below {tbt:.2f} × the planned TBT and {ttft:.2f} × the TTFT"
+    return f"9 of 10 measurements stay below {tbt:.2f} × the planned TPOT and {ttft:.2f} × the TTFT"

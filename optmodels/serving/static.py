@@ -74,7 +74,7 @@ class RealTime(Entry):
     ttft_s: Annotated[LatencyLimit, Limit("TTFT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
         Field(description="time to the first token")
     )
-    tbt_s: Annotated[LatencyLimit, Limit("TBT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
+    tbt_s: Annotated[LatencyLimit, Limit("TPOT", "most", "s", off=math.inf, inner="at_most", detail=OF_REQUESTS)] = (
         Field(description="time between tokens")
     )
 

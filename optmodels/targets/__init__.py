@@ -13,6 +13,8 @@ from importlib import import_module
 from itertools import chain, count, groupby
 from typing import Any
 
+import yaml
+
 from optmodels import catalog
 from optmodels.errors import InputError, Mistake, printable
 from optmodels.io.write import safe_name
@@ -65,7 +67,21 @@ def of_plan(plan: Deployments, to: str) -> Export:
             raise InputError(Mistake(None, "to", to, f"{SPANNING}: {notes[0]}"))
         plan = plan.model_copy(update={"deployments": rest, "notes": [*plan.notes, *notes]})
     target: Target = import_module(f"optmodels.targets.{to.replace('-', '')}").export
-    return target(plan)
+    made = target(plan)
+    return Export(made.files, _together(made.notes, [d.name for d in plan.deployments]))
+
+
+def _together(notes: list[str], deployments: list[str]) -> list[str]:
+    """What holds for several deployments said once, in the order of the first."""
+    of: dict[str, dict[str, None]] = {}
+    for note in notes:
+        name = next((x for x in deployments if note.startswith(f"{x}: ")), "")
+        of.setdefault(note.removeprefix(f"{name}: "), {})[name] = None
+    return [": ".join(x for x in (_several([*names]), text) if x) for text, names in of.items()]
+
+
+def _several(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def of_model(model: Any, to: str, name: str) -> Export:
@@ -73,6 +89,27 @@ def of_model(model: Any, to: str, name: str) -> Export:
     from optmodels.solver.write import model_text
 
     return Export({f"{safe_name(name)}.{to}": model_text(model, to)})
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML as people write it: what occurs twice stands there twice, and lines are lines."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """No anchors."""
+        return True
+
+
+class Lines(str):
+    """A text that stands in YAML line by line."""
+
+
+_Plain.add_representer(Lines, lambda d, text: d.represent_scalar("tag:yaml.org,2002:str", str(text), style="|"))
+
+
+def as_yaml(*documents: Any, start: bool = False, width: int = 110) -> str:
+    """Documents as plain YAML; `start`: each after a line of dashes, as one of several in a file."""
+    text: str = yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, explicit_start=start, width=width)
+    return text
 
 
 def comment(text: str, mark: str = "#") -> list[str]:

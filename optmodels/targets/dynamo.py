@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import Export, Pool, about, head, pools, prefixed, said, vllm
+from optmodels.targets import Export, Pool, about, as_yaml, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 
 VERSION = "1.6.1"
@@ -80,5 +78,5 @@ def export(plan: Deployments) -> Export:
             mine = [*said(d), *bought(d)]
             notes += prefixed(d, mine)
             lines += about(d, mine)
-        files[f"{pool.name}.dynamo.yaml"] = "\n".join([*lines, yaml.safe_dump(graph(pool), sort_keys=False, width=110)])
+        files[f"{pool.name}.dynamo.yaml"] = "\n".join([*lines, as_yaml(graph(pool))])
     return Export(files, notes)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import yaml
-
 from optmodels.errors import printable
 from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import Export, about, head, names, prefixed, said, vllm
+from optmodels.targets import Export, about, as_yaml, head, names, prefixed, said, vllm
 
 IMAGE = f"vllm/vllm-openai:v{vllm.VERSION}"
 SPOT: dict[str, tuple[str, str]] = {  # node label of spot machines
@@ -112,7 +110,7 @@ def written(plan: Deployments, made: Manifests, file: str) -> Export:
         mine = [*said(d), *bought(d)]
         notes += prefixed(d, mine)
         text = "\n".join(about(d, mine))
-        body = yaml.safe_dump_all(made(name, d), sort_keys=False, explicit_start=True, width=110)
+        body = as_yaml(*made(name, d), start=True)
         parts.append(f"{text}\n{body}")
     return Export({file: "\n".join(parts)}, notes)
 

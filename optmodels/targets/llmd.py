@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import Export, Pool, about, comment, head, pools, prefixed, said, vllm
+from optmodels.targets import Export, Lines, Pool, about, as_yaml, comment, head, pools, prefixed, said, vllm
 from optmodels.targets.kubernetes import bought, labels, of_line, pod
 
 ROUTER = "v0.10.0"  # chart llm-d-router-standalone and sidecar, of llm-d 0.9.0
@@ -23,17 +21,6 @@ NOTES = [
     "llm-d's router sends a request to the least busy prefill and decode servers: shares of workloads, limits on TTFT"
     " and TPOT and the load that was planned are no settings of it.",
 ]
-
-
-class _Text(str):
-    """Lines that stand as they are."""
-
-
-class _Dumper(yaml.SafeDumper):
-    pass
-
-
-_Dumper.add_representer(_Text, lambda d, text: d.represent_scalar("tag:yaml.org,2002:str", str(text), style="|"))
 
 
 def model_server(pool: Pool, name: str, d: Deployment) -> dict[str, Any]:
@@ -82,7 +69,7 @@ def router(pool: Pool) -> dict[str, Any]:
             profiles.append({"name": stage, "plugins": refs})
         chosen = {"apiVersion": "llm-d.ai/v1", "kind": "EndpointPickerConfig", "plugins": plugins,
                   "schedulingProfiles": profiles}  # fmt: skip
-        text = _Text(yaml.safe_dump(chosen, sort_keys=False))
+        text = Lines(as_yaml(chosen))
         found["epp"] = {"pluginsConfigFile": "pd-config.yaml", "pluginsCustomConfig": {"pd-config.yaml": text}}
     return {"router": found}
 
@@ -97,12 +84,12 @@ def export(plan: Deployments) -> Export:
         for name, d in pool.members:
             mine = [*said(d), *bought(d)]
             notes += prefixed(d, mine)
-            body = yaml.safe_dump(model_server(pool, name, d), sort_keys=False, explicit_start=True, width=110)
+            body = as_yaml(model_server(pool, name, d), start=True)
             parts.append("\n".join([*about(d, mine), body]))
         files[f"{pool.name}.llm-d.yaml"] = "\n".join(parts)
         install = (
             f"helm install {pool.name} CHART -f {pool.name}.router.values.yaml, CHART being llm-d-router-standalone"
         )
-        text = yaml.dump(router(pool), Dumper=_Dumper, sort_keys=False, width=110)
+        text = as_yaml(router(pool))
         files[f"{pool.name}.router.values.yaml"] = "\n".join([*head(plan), *comment(f"{install} {ROUTER}"), text])
     return Export(files, notes)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-import yaml
-
 from optmodels.errors import InputError, Mistake
 from optmodels.plan.deployment import Deployment, Deployments
-from optmodels.targets import Export, about, head, names, prefixed, said, vllm
+from optmodels.targets import Export, about, as_yaml, head, names, prefixed, said, vllm
 
 PROVIDERS = ("aws", "gcp", "azure")
 
@@ -68,6 +66,6 @@ def export(plan: Deployments) -> Export:
         if d.market is not None and d.market.startswith("reserved"):
             mine.append("On reserved machines; make the reservation first and name it in SkyPilot's config.")
         notes += prefixed(d, mine)
-        body = yaml.safe_dump(task(name, d), sort_keys=False, width=10**6)
+        body = as_yaml(task(name, d), width=10**6)
         files[f"{name}.sky.yaml"] = "\n".join([*head(plan), *about(d, mine), body])
     return Export(files, notes)

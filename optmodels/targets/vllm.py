@@ -9,10 +9,19 @@ import json
 import shlex
 from typing import Any
 
-import yaml
-
 from optmodels.plan.deployment import Deployment, Deployments, Drafts
-from optmodels.targets import DRAFT_PLACEHOLDER, PLACEHOLDER, Export, about, comment, head, names, prefixed, said
+from optmodels.targets import (
+    DRAFT_PLACEHOLDER,
+    PLACEHOLDER,
+    Export,
+    about,
+    as_yaml,
+    comment,
+    head,
+    names,
+    prefixed,
+    said,
+)
 
 VERSION = "0.33.0"
 PORT = 8000
@@ -105,6 +114,6 @@ def export(plan: Deployments) -> Export:
             commands.append(f"CUDA_VISIBLE_DEVICES={devices} {channel}{command}")
         run = commands if len(commands) == 1 else [*(f"{c} &" for c in commands), "wait"]
         files[f"{name}.sh"] = "\n".join(["#!/bin/sh", *lines, *run, ""])
-        text = yaml.safe_dump(arguments(d), sort_keys=False, allow_unicode=False)
+        text = as_yaml(arguments(d))
         files[f"{name}.yaml"] = "\n".join([*lines, text])
     return Export(files, notes)

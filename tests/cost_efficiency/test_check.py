@@ -104,7 +104,7 @@ def test_a_limit_left_out_or_invented_is_noticed(tiny):
     ("change", "requirement"),
     [
         ({"slo": REAL_TIME | {"ttft_s": 1e-4}}, "TTFT"),
-        ({"slo": REAL_TIME | {"tbt_s": 1e-4}}, "TBT"),
+        ({"slo": REAL_TIME | {"tbt_s": 1e-4}}, "TPOT"),
         ({"slo": REAL_TIME | {"tps": 1e5}}, "TPS"),
         ({"budget_usd_per_hour": 0.01}, "budget"),
         ({"markets": {"main": ["reserved_3y"], "ao": ["reserved_3y"]}}, "market"),

@@ -176,7 +176,7 @@ def test_infeasible_explains_every_family(cli, write, tiny):
     for title in ("High-end", "Multi-pass", "RAM", "disk", "1:1", "pairs", "shared"):
         assert title in text.out
     assert "TTFT" in text.out
-    assert "TBT" in text.out
+    assert "TPOT" in text.out
 
 
 @pytest.mark.parametrize("budget", [0, 0.01])
@@ -199,7 +199,7 @@ def test_a_model_too_large_for_every_machine_says_so(cli, write, tiny):
 def test_the_summary_says_what_a_user_asked_for(cli, write, tiny):
     done = cli("solve", write(tiny(slo={"kind": "real_time", "tps": 50, "ttft_s": "3 s", "tbt_s": "200 ms"})))
     assert done.status == 0
-    for text in ("main machine", "batch split", "α", "TTFT", "TBT", "E2E", "tokens/s", "USD/h", "tokens/USD",
+    for text in ("main machine", "batch split", "α", "TTFT", "TPOT", "E2E", "tokens/s", "USD/h", "tokens/USD",
                  "cost efficiency, capped", "cost efficiency, uncapped", "Limits", "Best without spot",
                  "Next distinct plans", "By family",
                  "Certificate", "bound", "gap", "Independent check: passed"):  # fmt: skip
@@ -497,6 +497,13 @@ def test_list_instances(cli, write, folder, tiny):
     write("{broken", "instances/broken.json")
     rows = document(cli("list", "instances", "--folder", "instances", "--json"))
     assert [(Path(r["file"]).name, r["title"]) for r in rows] == [("a.yaml", "Mine")]
+
+
+def test_a_series_of_shipped_instances_is_one_row(cli):
+    shown, every = cli("list", "instances").out, document(cli("list", "instances", "--json"))
+    series = [r["name"] for r in every if r["name"].startswith("fig3/")]
+    assert {series[0], series[-1], f"({len(series)})"} <= {*shown.split()}
+    assert "day-and-night" in shown and series[1] not in shown
 
 
 @pytest.mark.parametrize("arguments", [("list", "everything"), ("list", "instances", "--folder", "nowhere")])

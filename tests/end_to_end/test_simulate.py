@@ -26,7 +26,7 @@ TRUE = StepCosts(
 def test_one_deployment_on_a_poisson_trace(cli, folder):
     seen = cli(*ON, "--trace", "poisson:4:200-2000:50-400:60", "--ttft-limit", "0.5", "--out", "out")
     assert seen.status == 0, seen.err
-    assert "ttft, s" in seen.out and "kv use" in seen.out and "engine coefficients" in seen.out
+    assert "TTFT, s" in seen.out and "KV use" in seen.out and "engine coefficients" in seen.out
     [written] = (folder / "out").iterdir()
     report = json.loads((written / "simulate.json").read_text())["report"]
     rows = pd.read_csv(written / "requests.csv")

@@ -249,7 +249,7 @@ def test_the_check_knows_which_line_promises_what(apart, solved_apart):
     assert "certification: the promises of the plan" in [v.requirement for v in check(apart, plan).violations]
     shorter = copy.deepcopy(solved_apart.plan)
     shorter["certification"]["of_round"] = 1  # whose model kept the limits themselves
-    assert any("TTFT" in v.requirement or "TBT" in v.requirement for v in check(apart, shorter).violations)
+    assert any("TTFT" in v.requirement or "TPOT" in v.requirement for v in check(apart, shorter).violations)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])

@@ -22,7 +22,7 @@ def text(lines: list[Any]) -> list[str]:
 
 
 def test_a_fleets_rounds_cuts_and_broken_promises():
-    each = {"stretch": 1, "promises": 3, "worst": 1.25, "worst_of": "chat TTFT", "requests": 12_000}
+    each = {"stretch": 1, "promises": 3, "worst": 1.25, "worst_of": "chat: ttft_s", "requests": 12_000}
     promise = {"period": "all", "deployment": "2 × H100", "demand": "chat", "latency": "ttft_s", "at_most_s": 0.5}
     cut = {"loads": "chat", "gpu": "H100", "gpu_gib": 80, "tensor_parallel": 1, "step_s": 0.03, "wait_s": 0.1}
     seen = text(_certification(CertificationLine.model_validate({
@@ -55,3 +55,19 @@ def test_replayed_rounds_cuts_and_promises():
     )
     assert "│ 1 │ 0.98 │ 2 │ 0 │ 0 │ looser │ 99.00% │ 98.50% │" in seen
     assert seen[-1] == "cut: engines of m planned 5.0% less full; at most 97.0% of a class count as able"
+
+
+def test_rounds_with_the_same_limits_are_one_line():
+    """Of three after the plan's own: the one that broke fewest promises, with all their numbers."""
+    each = {"promises": 3, "undecided": 0, "worst": 1.1, "worst_of": "chat: tbt_s", "requests": 10}
+    rounds = [each | {"stretch": 1, "objective": 7, "broken": 0}] + [
+        each | {"stretch": 1.4, "objective": 5 + k, "broken": broken} for k, broken in enumerate((3, 1, 2))
+    ]
+    seen = text(_certification(CertificationLine.model_validate({
+        "status": "certified", "confidence": 0.95, "seed": 0, "of_round": 1, "bound_stretch": 1.4, "rounds": rounds,
+        "cuts": [], "promises": [],
+    })))  # fmt: skip
+    assert [line for line in seen if line.startswith("│")] == [
+        "│ 1 (this plan) │ 7 │ 3 │ 0 │ 0 │ as they are │ 110.0%, chat TPOT │ 10 │",
+        "│ 2 to 4 │ 6 │ 3 │ 1 │ 0 │ × 1.4 │ 110.0%, chat TPOT │ 10 │",
+    ]

@@ -439,3 +439,17 @@ def test_an_engine_admits_what_fits_where_nobody_says_how_long_requests_are(long
     assert d.max_model_len == expected
     assert f"--max-model-len={expected or 'auto'}" in vllm.flags(d)
     assert (f"# {UNKNOWN_LONGEST}" in about(d, [])) == (expected is None)
+
+
+def test_yaml_is_written_without_anchors():
+    shared = {"app": "x"}
+    text = targets.as_yaml({"labels": shared, "selector": shared, "text": targets.Lines("a\nb\n")})
+    assert text == "labels:\n  app: x\nselector:\n  app: x\ntext: |\n  a\n  b\n"
+
+
+def test_a_note_on_several_deployments_is_said_once():
+    two = [deployment(name="one", checkpoint=""), deployment(name="two", checkpoint="")]
+    notes = targets.of_plan(Deployments(name="x", deployments=two), "kubernetes").notes
+    assert [n for n in notes if "names no checkpoint" in n] == [
+        "one and 1 more: The plan names no checkpoint for M: replace SET-THE-MODEL."
+    ]

@@ -1,11 +1,32 @@
 """Every way to find a plan, by its stable name."""
 
-from formulations.fleet.certify import FleetRounds, beside_whole
+from functools import wraps
+
 from formulations.fleet.methods import apart, exact, heuristics, melange
-from optmodels.simulation.certification import certified
+from formulations.fleet.plan import FleetPlan
+from formulations.fleet.points import FleetTables
+from formulations.fleet.problem import Fleet
+from optmodels.formulation import Method, Options
+from optmodels.plan.outcome import Outcome
+
+
+def _certifying(method: Method) -> Method:
+    """The method, with rounds of certification where the instance asks for them: the simulator is imported then."""
+
+    @wraps(method)
+    def run(problem: Fleet, tables: FleetTables, options: Options) -> Outcome[FleetPlan]:
+        if problem.certify == "none":
+            return method(problem, tables, options)
+        from formulations.fleet.certify import FleetRounds, beside_whole
+        from optmodels.simulation.certification import certified
+
+        return beside_whole(certified(method, FleetRounds))(problem, tables, options)
+
+    return run
+
 
 METHODS = {
-    name: beside_whole(certified(method, FleetRounds))
+    name: _certifying(method)
     for name, method in {
         "exact": exact.exact,
         **heuristics.METHODS,

@@ -1,12 +1,12 @@
 """Operating points of a workload from any fitted model, or from measurements themselves, in the forms instances read.
 
 LP(18) coefficients reach an instance's own curves; other models are no curves over α. At one workload they still give
-TTFT, TBT and E2E of a machine with all KV resident, run at once (``high_end``, 1 … R machines sharing the batch) or in
+TTFT, TPOT and E2E of a machine with all KV resident, run at once (``high_end``, 1 … R machines sharing the batch) or in
 k passes (``multi_pass``, LP 17):
 
 * ``step``    prompts in steps of at most `chunk_tokens`, then S_out − 1 decode steps over growing contexts;
 * ``served``  a closed loop as wide as the batch: its TTFT and time per output token;
-* ``static``  the whole batch's latency, which says nothing of TTFT and TBT.
+* ``static``  the whole batch's latency, which says nothing of TTFT and TPOT.
 
 Each form keeps the parallelism it is for: rows of ``latency.operating_points`` (`operating_points`), rows of a
 ``points_table`` with the requests/s of every demand (`throughputs`), tokens/s by load (`load_rates`) and what one
@@ -184,7 +184,7 @@ def operating_points(
         expected = f"at most {w.batch}, with {w.tokens} tokens a request within {w.capacity_tokens:g}"
         raise InputError(Mistake(None, "replicas, passes", [n for _, n in ways], expected))
     if model.measured == "static":
-        said.append("static measurements say nothing of TTFT and TBT: these points suit an SLO of kind batch only")
+        said.append("static measurements say nothing of TTFT and TPOT: these points suit an SLO of kind batch only")
     return pd.DataFrame(rows), tuple(dict.fromkeys(said))
 
 
@@ -258,7 +258,7 @@ def load_rates(
 
     check_predictor(model)
     if model.measured == "static":
-        raise InputError(Mistake(None, "model", "static", "a model of steps or served requests, which has a TBT"))
+        raise InputError(Mistake(None, "model", "static", "a model of steps or served requests, which has a TPOT"))
     rows: list[dict[str, object]] = []
     said: list[str] = []
     prefill: float | None = None
@@ -323,7 +323,7 @@ def _fits(w: Workload, load: int) -> bool:
 def _one_pass(
     model: Predictor, w: Workload, batch: int, safety: float | None
 ) -> tuple[tuple[float | None, float | None, float], tuple[str, ...]]:
-    """(TTFT, TBT, E2E) of one pass over `batch` requests."""
+    """(TTFT, TPOT, E2E) of one pass over `batch` requests."""
     S, out = w.input_tokens, w.output_tokens
     if model.measured == "static":
         values = _columns(batch=batch, input_tokens=S, output_tokens=out, tp=w.tp)

@@ -12,6 +12,7 @@ from optmodels.solver.highs import relative_gap
 
 LIMITS_SHOWN = 30
 GAPS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)  # marks of an axis
+LEAST_S = 0.05  # of a solve whose gap over time is worth a chart
 
 
 def result_charts(document: Mapping[str, Any]) -> list[Chart]:
@@ -73,8 +74,10 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
     """Relative gap between the best plan and the best bound at every event; None where fewer than two have one.
 
     A method may solve parts or smaller tables first: bounds beyond the document's own, and values better than its
-    objective, are of those and no part of this picture.
+    objective, are of those and no part of this picture. Certified plans have none, as every round starts again.
     """
+    if (document.get("plan") or {}).get("certification") is not None:
+        return None
     rows = []
     better = max if document.get("sense") == "max" else min
     worse = min if document.get("sense") == "max" else max
@@ -89,7 +92,7 @@ def gap_over_time(document: Mapping[str, Any]) -> Chart | None:
         gap = relative_gap(best["objective"], best["bound"])
         if gap is not None:
             rows.append({"seconds": event["seconds"], "gap": max(gap, 0.0), "nodes": event.get("nodes")})
-    if len({r["seconds"] for r in rows}) < 2:
+    if len({r["seconds"] for r in rows}) < 2 or rows[-1]["seconds"] < LEAST_S:
         return None
     encoding = {
         "x": {"field": "seconds", "type": "quantitative", "title": "seconds since the solver started"},
