@@ -42,19 +42,6 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 LEFT_OUT = {
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
-    **dict.fromkeys(
-        (
-            "Fleet.certify",
-            "Fleet.certify=none",
-            "Fleet.certify=replay",
-            "Fleet.certification",
-            "Certification.confidence",
-            "Certification.rounds",
-            "Certification.seed",
-            "Certification.stretch",
-        ),
-        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
-    ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
@@ -64,13 +51,6 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
-    **dict.fromkeys(
-        (
-            "FleetWorkload.requests",
-            *(f"BucketRequests.{x}" for x in ("arrival_s", "input_tokens", "output_tokens", "bucket")),
-        ),
-        "what replays send: no plan depends on them",
-    ),
 }
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
@@ -148,6 +128,9 @@ def reference(data: Instance) -> Answer:
         plain["prefix_cache"] = cache | {"hits": json.loads(data[FILES][cache["hits"]])["hits"]}
     p = Fleet.model_validate(plain)
     sense = "min" if p.objective == "min_cost" else "max"
+    if p.certify == "replay":  # simulation keeps the promises; the model that bounds has the loosest limits
+        loosest = max(p.certification.stretches)
+        p = p.model_copy(update={"workloads": tuple(_stretched(w, loosest) for w in p.workloads)})
     best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
     worst = _optimum(p, data, 0.0, generous=False)
     # What is served is the demand less what is not: no solver tells less than the rounding of that.
@@ -191,6 +174,18 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
             return None
         each.append(found * h / sum(hours))
     return math.fsum(each)
+
+
+def _stretched(w: FleetWorkload, times: float) -> FleetWorkload:
+    """A workload whose limits on latencies are so many times as long."""
+
+    def longer(limit: Any) -> Any:
+        if isinstance(limit, Percentile):
+            return limit.model_copy(update={"at_most": limit.at_most * times})
+        return None if limit is None else limit * times
+
+    limits = {k: longer(getattr(w.slo, k)) for k in ("ttft_s", "tbt_s", "deadline_s")}
+    return w.model_copy(update={"slo": w.slo.model_copy(update=limits)})
 
 
 def _without_poorer(points: list[Point]) -> list[Point]:
@@ -1038,6 +1033,23 @@ def generate(rng: Rng) -> Instance:
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
         _limits(rng, data, kind)
+    if kind == "engines" and not {"prefix_cache", "attention_ranks"} & {*data, *data["strategies"]}:
+        if maybe(other, 0.1):
+            data["certify"] = pick(other, ["none", "replay", "replay"])
+        if data.get("certify") == "replay" and maybe(other, 0.9):
+            data["certification"] = {
+                "stretch": pick(other, [1.0, 1.5, 3.0, [1.2, 2.0]]), "rounds": int(other.integers(1, 5)),
+                "confidence": pick(other, [0.5, 0.8, 0.95]), "seed": int(other.integers(100)),
+            }  # fmt: skip
+    for w in data.get("workloads", ()):
+        if "buckets" in w and maybe(other, 0.1):  # what replays send, on which no plan depends
+            n = int(other.integers(1, 6))
+            w["requests"] = {
+                "arrival_s": sorted(between(other, 0.01, 10) for _ in range(n)),
+                "input_tokens": [int(between(other, 1, 1500)) for _ in range(n)],
+                "output_tokens": [int(between(other, 1, 80)) for _ in range(n)],
+                "bucket": [int(other.integers(len(w["buckets"]))) for _ in range(n)],
+            }
     if "attention_ranks" in data.get("strategies", {}) and maybe(rng, 0.7):  # what a few machines carry
         dear = max(v for q in _pools(data) for m in q["machines"] for v in m["prices"].values())
         data |= {"objective": "max_served", "budget_usd_per_hour": dear * between(rng, 1.0, 3.0)}
