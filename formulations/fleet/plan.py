@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import AliasChoices, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from optmodels.latency.strategies import Family
 from optmodels.plan.lines import Amount, Count, EngineLine, LimitLine, MachineLine, Money
@@ -170,6 +170,12 @@ class CertificationLine(Document):
     rounds: list[RoundLine] = []
     cuts: list[CutLine] = Field(default=[], description="that the plan was made under")
     promises: list[PromiseLine] = Field(default=[], description="of the plan")
+
+    @model_validator(mode="after")
+    def _alone_is_longer(self) -> Self:
+        if self.bound_stretch_alone is not None and self.bound_stretch_alone <= self.bound_stretch:
+            raise ValueError(f"bound_stretch_alone: longer than bound_stretch, {self.bound_stretch:g}, or none")
+        return self
 
 
 class PeriodLine(Document):

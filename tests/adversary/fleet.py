@@ -17,9 +17,18 @@ import numpy as np
 import yaml
 from scipy.stats import binom
 
-from formulations.fleet.problem import Bucket, Fleet, FleetPoint, FleetWorkload, HitRow, ModelOption, Percentile
+from formulations.fleet.problem import (
+    Bucket,
+    Fleet,
+    FleetPoint,
+    FleetWorkload,
+    HitRow,
+    ModelOption,
+    Percentile,
+    PoolChoice,
+)  # fmt: skip
 from optmodels import catalog
-from optmodels.catalog.types import Machine
+from optmodels.catalog.types import Architecture, Machine
 from optmodels.latency.calibration import Calibration
 from optmodels.latency.resolve import Source, deployment, llm_name, read_source, resolve
 from optmodels.latency.steps import Provenance, StepCosts
@@ -33,19 +42,6 @@ from tests.adversary.static import Curve, Rng, Setting, Skeleton, between, maybe
 LEFT_OUT = {
     "Fleet.title": "for people",
     "PoolChoice.price_source": "for people",
-    **dict.fromkeys(
-        (
-            "Fleet.certify",
-            "Fleet.certify=none",
-            "Fleet.certify=replay",
-            "Fleet.certification",
-            "Certification.confidence",
-            "Certification.rounds",
-            "Certification.seed",
-            "Certification.stretch",
-        ),
-        "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
-    ),
     "Fleet.name": "for people",
     "Calibration.model": "provenance",
     **{f"{kind}.note": "for people" for kind in ("Gpu", "Machine", "Architecture")},
@@ -55,13 +51,6 @@ LEFT_OUT = {
     "Calibration.schema_version=1": "one value",
     "Architecture.params": "for people",
     "Architecture.checkpoint": "for export",
-    **dict.fromkeys(
-        (
-            "FleetWorkload.requests",
-            *(f"BucketRequests.{x}" for x in ("arrival_s", "input_tokens", "output_tokens", "bucket")),
-        ),
-        "what replays send: no plan depends on them",
-    ),
 }
 MOST_POINTS = 4000
 MOST_DEPLOYMENTS = 1e6  # of a kind in a plan
@@ -139,7 +128,11 @@ def reference(data: Instance) -> Answer:
         plain["prefix_cache"] = cache | {"hits": json.loads(data[FILES][cache["hits"]])["hits"]}
     p = Fleet.model_validate(plain)
     sense = "min" if p.objective == "min_cost" else "max"
-    best = _optimum(p, data, static.PLAN_TOLERANCE, generous=True)
+    # Of certified plans simulation keeps the promises; what bounds them is a model with limits that are longer, by so
+    # many times as time allows.
+    loosest = max(p.certification.stretches) if p.certify == "replay" else 1.0
+    loose = p.model_copy(update={"workloads": tuple(_stretched(w, loosest) for w in p.workloads)})
+    best = _optimum(loose, data, static.PLAN_TOLERANCE, generous=True)
     worst = _optimum(p, data, 0.0, generous=False)
     # What is served is the demand less what is not: no solver tells less than the rounding of that.
     served = p.objective == "max_served"
@@ -182,6 +175,18 @@ def _optimum(p: Fleet, data: Instance, slack: float, generous: bool) -> float | 
             return None
         each.append(found * h / sum(hours))
     return math.fsum(each)
+
+
+def _stretched(w: FleetWorkload, times: float) -> FleetWorkload:
+    """A workload whose limits on latencies are so many times as long."""
+
+    def longer(limit: Any) -> Any:
+        if isinstance(limit, Percentile):
+            return limit.model_copy(update={"at_most": limit.at_most * times})
+        return None if limit is None else limit * times
+
+    limits = {k: longer(getattr(w.slo, k)) for k in ("ttft_s", "tbt_s", "deadline_s")}
+    return w.model_copy(update={"slo": w.slo.model_copy(update=limits)})
 
 
 def _without_poorer(points: list[Point]) -> list[Point]:
@@ -507,13 +512,14 @@ class _Fleet:
             found = self._minimum(usd)
             return None if found is None else found.value
         served: dict[int, float] = {}
+        able = {q.demand for point in self.points for q in point.serves}
         first = min(w.priority for w in self.workloads)
         for (t, name), s in self.s.items():
             d = self.demands[name]
             worth = self.share[t] * d.rates[t] * d.workload.weight
             if self.p.objective == "max_ce":
                 served[s] = worth * 3600 * d.tokens
-            elif d.workload.priority == first:
+            elif d.workload.priority == first and name in able:  # what nothing serves would hide the rest
                 served[s] = worth
         if self.p.objective == "max_served":
             missed = self._minimum(served)
@@ -998,6 +1004,9 @@ def _seconds(limit: Any) -> float | None:
 
 def generate(rng: Rng) -> Instance:
     """A random small instance, its limits near what its fleets need."""
+    other = rng.spawn(1)[0]  # a stream of its own leaves the instances of other seeds as they are
+    if maybe(other, 0.08):
+        return _scarce_ranks(other)
     kind = pick(rng, ["measured"] * 5 + ["modelled"] * 5 + ["engines"] * 4 + ["edge", "edge", "scales", "melange"])
     data: Instance = {"formulation": "fleet", "schema": 1, "notes": kind}
     if kind != "engines" and maybe(rng, 0.1):
@@ -1026,6 +1035,23 @@ def generate(rng: Rng) -> Instance:
         data["max_load"] = between(rng, 1e-3 if kind == "scales" else 0.2, 1.0)
     if kind != "melange" or maybe(rng, 0.5):
         _limits(rng, data, kind)
+    if kind == "engines" and not {"prefix_cache", "attention_ranks"} & {*data, *data["strategies"]}:
+        if maybe(other, 0.1):
+            data["certify"] = pick(other, ["none", "replay", "replay"])
+        if data.get("certify") == "replay" and maybe(other, 0.9):
+            data["certification"] = {
+                "stretch": pick(other, [1.0, 1.5, 3.0, [1.2, 2.0]]), "rounds": int(other.integers(1, 5)),
+                "confidence": pick(other, [0.5, 0.8, 0.95]), "seed": int(other.integers(100)),
+            }  # fmt: skip
+    for w in data.get("workloads", ()):
+        if "buckets" in w and maybe(other, 0.1):  # what replays send, on which no plan depends
+            n = int(other.integers(1, 6))
+            w["requests"] = {
+                "arrival_s": sorted(between(other, 0.01, 10) for _ in range(n)),
+                "input_tokens": [int(between(other, 1, 1500)) for _ in range(n)],
+                "output_tokens": [int(between(other, 1, 80)) for _ in range(n)],
+                "bucket": [int(other.integers(len(w["buckets"]))) for _ in range(n)],
+            }
     if "attention_ranks" in data.get("strategies", {}) and maybe(rng, 0.7):  # what a few machines carry
         dear = max(v for q in _pools(data) for m in q["machines"] for v in m["prices"].values())
         data |= {"objective": "max_served", "budget_usd_per_hour": dear * between(rng, 1.0, 3.0)}
@@ -1267,6 +1293,145 @@ def _pool(rng: Rng, data: Instance, kind: str) -> None:
                 tbt_s = w["slo"].get("tbt_s")
                 if tbt_s is not None and maybe(rng):
                     w["slo"]["tbt_s"] = {"at_most": tbt_s, "percentile": pick(rng, [0.5, 0.9, 0.95, 0.99])}
+
+
+def _scarce_ranks(rng: Rng) -> Instance:
+    """A few machines whose attention ranks have too little of something for what is asked of them.
+
+    Slots, cache, prompt tokens of a step or time until the first token are scarce; limits are near what some level
+    keeps, and the demand near what the machines carry.
+    """
+    scarce = pick(rng, ["slots"] * 3 + ["cache"] * 2 + ["tokens"] + ["waiting"] * 3)
+    shape = static.architecture(rng)
+    shape["moe"] = static.experts(rng, shape["layers"]) | {"dense_layers": 0}
+    tp = pick(rng, [t for t in (1, 1, 2) if shape["heads"] % t == 0])
+    most, seqs = pick(rng, [2, 4, 8]), pick(rng, [16, 64])
+    room, prompts, outputs = pick(rng, [16, 32, 64, 256]), (100, 2000), (1, 6)
+    if scarce == "slots":
+        seqs, room, prompts, outputs = pick(rng, [4, 8, 16]), 2048, (10, 200), (100, 1500)
+        shape["moe"] |= {"experts": 64, "active": pick(rng, [1, 2, 8]), "expert_ffn": pick(rng, [256, 1024, 2048])}
+    elif scarce == "cache":
+        seqs, room, prompts, outputs = pick(rng, [64, 256]), pick(rng, [512, 2048]), (20, 200), (30, 100)
+    lengths = [(int(between(rng, *prompts)), int(between(rng, *outputs)) + j) for j in range(int(rng.integers(1, 4)))]
+    rates, held = [between(rng, 0.3, 3) for _ in lengths], float(seqs)
+    if scarce == "cache":
+        held = between(rng, 5.0, 40.0)
+        if maybe(rng, 0.7):  # one kind of requests, and seldom, that hardly fits
+            lengths.append((int(between(rng, 1000, 4000)), 50))
+            rates.append(0.002)
+            held = between(rng, 0.5, 1.1)
+    buckets = [
+        {"input_tokens": a, "output_tokens": b, "requests_per_s": rate}
+        for (a, b), rate in zip(lengths, rates, strict=True)
+    ]
+    parts = [[b] for b in buckets] if maybe(rng) or held < 2 else [buckets]
+    usd = between(rng, 0.5, 8)
+    machine = {"machine": "m0", "gpu": "gpu0", "gpu_count": most * tp, "vram_gib": 1.0, "prices": {"on_demand": usd}}
+    data: Instance = {
+        "formulation": "fleet", "schema": 1, "notes": "ranks", "serving": "continuous",
+        "gpus": {"gpu0": static.gpus(rng, 1)["gpu0"] | {"fp16_flops": between(rng, 3e13, 1e15)}},
+        "pool": {"machines": [machine]}, "latency": static.steps(rng),
+        "strategies": {
+            "batches": [1], "tensor_parallel": [tp],
+            "attention_ranks": pick(rng, [[most], [most], [1, most], [most, 16], [2] if most == 4 else [most]]),
+        },
+        "engine": {"max_num_seqs": seqs, "max_num_batched_tokens": seqs + room},
+        "workloads": [{"name": f"w{j}", "model": shape, "buckets": part} for j, part in enumerate(parts)],
+    }  # fmt: skip
+    if held < 2:
+        data["workloads"][-1]["weight"] = 1000.0
+    if maybe(rng, 0.3):
+        data["engine"]["chunk_tokens"] = max(int(room * between(rng, 0.2, 1.0)), 1)
+    if scarce == "slots" and maybe(rng, 0.8):  # caches so long that what all ranks run matters to a step
+        ranks, costs, _ = _of_ranks(Fleet.model_validate(data))
+        if costs.context_s > 0:
+            long = continuous.largest_fixed_s(costs) / (costs.context_s * ranks * seqs)
+            for b in buckets:
+                b["input_tokens"] = max(int(min(long * between(rng, 0.2, 4.0), 5e4)), 1)
+    longest = max(b["input_tokens"] + b["output_tokens"] for b in buckets)
+    machine["vram_gib"] = _vram_gib(Fleet.model_validate(data), held * longest)
+    _near_limits(rng, data, *{"slots": (0.2, 0.8), "waiting": (1.0, 0.2)}.get(scarce, (0.2, 0.2)))
+    p = Fleet.model_validate(data)
+    demands = {d.name: d for w in p.workloads for d in _demands(p, w, data)}
+    takes = [
+        max(sum(demands[s.demand].rates[0] * s.takes[c] for s in q.serves) for c in range(len(q.serves[0].takes)))
+        for q in _modelled(p, data, demands, static.machines(p.pool), 0.0, True) if q.serves
+    ]  # fmt: skip
+    count = int(rng.integers(1, 5))  # machines that about all demand takes
+    for b in buckets:
+        b["requests_per_s"] = float(f"{b['requests_per_s'] * count / min(takes, default=1.0):.4g}")
+        b["requests_per_s"] *= pick(rng, [0.7, 1.5, 2.0, 4.0])
+    if maybe(rng, 0.8):
+        data |= {"objective": "max_served", "budget_usd_per_hour": count * usd * 1.01}
+    else:
+        data["objective"] = pick(rng, ["max_ce", "min_cost"])
+        for w in data["workloads"]:
+            w["unserved_usd_per_1000_requests"] = between(rng, 0.05, 20)
+    return data
+
+
+def _of_ranks(p: Fleet) -> tuple[int, StepCosts, float]:
+    """The most attention ranks of an engine on the only machine, its steps, and how much later first tokens are."""
+    pool, model, tp = p.pool, p.workloads[0].model, p.strategies.tensor_parallel[0]
+    assert isinstance(pool, PoolChoice)
+    assert isinstance(model, Architecture)
+    ranks = max(d for d in p.strategies.attention_ranks if pool.machines[0].gpu_count % (d * tp) == 0)
+    source = read_source(p, p.latency.model or "default", p.latency.engine)
+    setting = Setting(model, "fp16", "fp16", 1, 1, dict(p.gpus), p.latency.variant, p.memory)
+    buckets = [b for w in p.workloads for b in w.buckets or ()]
+    rate = sum(b.requests_per_s or 0.0 for b in buckets)
+    prompt = sum((b.requests_per_s or 0.0) * (b.input_tokens or 1) for b in buckets) / rate
+    found = _costs(p, source, setting, prompt, "gpu0", tp, ranks)
+    assert found is not None
+    tpot, ttft = found[1].factors(p.latency.safety)
+    return ranks, found[0].scaled(tpot), max(ttft / tpot, 1.0)
+
+
+def _vram_gib(p: Fleet, tokens: float) -> float:
+    """Of a machine, with which the cache of a rank holds so many tokens where an engine has as many ranks as fit."""
+    pool, model = p.pool, p.workloads[0].model
+    assert isinstance(pool, PoolChoice)
+    assert isinstance(model, Architecture)
+    ranks, tp = _of_ranks(p)[0], p.strategies.tensor_parallel[0]
+    shortest = min((b.input_tokens or 1) + (b.output_tokens or 1) for w in p.workloads for b in w.buckets or ())
+    work = static.layer_work(model, "fp16", "fp16")
+
+    def kv(gib: float) -> float:
+        limits = p.engine.max_num_batched_tokens, p.engine.max_num_seqs
+        return continuous.kv_tokens(work, model, gib * static.GIB, tp, *limits, shortest, ranks=ranks)
+
+    each = 1e3 * (ranks * tokens - kv(0.0)) / (kv(1e3) - kv(0.0)) + p.memory.runtime_gib
+    return float(f"{pool.machines[0].gpu_count * each / p.memory.vram_usable:.6g}")
+
+
+def _near_limits(rng: Rng, data: Instance, first_token: float, per_token: float) -> None:
+    """Limits on TTFT and TPOT, so often, that a level, mostly the best one, keeps just so or just not."""
+    p = Fleet.model_validate(data)
+    ranks, costs, slower = _of_ranks(p)
+    demands = [d for w in p.workloads for d in _demands(p, w, data)]
+    kinds = [Kind(d.input_tokens or 1, d.output_tokens or 1, 0.0, d.rates[0]) for d in demands]
+
+    def takes(x: Level) -> float:
+        return max(sum(k.weight * r[c] for k, r in zip(kinds, x.rows, strict=True)) for c in range(4))
+
+    levels = continuous.levels(costs, kinds, p.engine, 1e12, ranks=ranks)
+    if not levels:
+        return
+    x = min(levels, key=takes) if maybe(rng, 0.7) else pick(rng, levels)
+    for w in data["workloads"]:
+        i = pick(rng, [i for i, d in enumerate(demands) if d.workload.name == w["name"]])
+        at = pick(rng, [None, 0.5, 0.9, 0.95, 0.99, 0.99])
+        limits = {}
+        if maybe(rng, first_token):
+            base, waits = continuous.ttft_s(x, i, at, 4.0, costs.request_s)
+            turns = pick(rng, [0.0, 0.1, 0.2, 0.24, 1.0]) * waits * ranks * x.turn_s[i]
+            limits["ttft_s"] = (base + turns) * slower * between(rng, 1.0, 1.04)
+        if kinds[i].output > 1 and maybe(rng, per_token):
+            limits["tbt_s"] = continuous.tpot_s(x, i, at, p.engine.max_num_seqs) * between(rng, 0.6, 1.1)
+        w["slo"] = {
+            k: float(f"{v:.4g}") if at is None else {"at_most": float(f"{v:.4g}"), "percentile": at}
+            for k, v in limits.items()
+        }
 
 
 def _ranks(rng: Rng, workloads: list[Instance]) -> list[int]:

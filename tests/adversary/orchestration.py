@@ -29,6 +29,8 @@ from optmodels.latency.speculation import Speculation
 from optmodels.latency.steps import Provenance, StepCosts
 from optmodels.latency.strategies import Model
 from optmodels.latency.work import LayerWork, layer_work
+from optmodels.traces import generated
+from optmodels.traces.spec import Generated
 from tests.adversary import continuous, static
 from tests.adversary.continuous import Engine, Network, under_way
 from tests.adversary.draw import EXPERTS, HYBRID, OWN_MODEL, WEIGHTS, WINDOWED, Draw
@@ -38,7 +40,6 @@ from tests.adversary.roofline import group, held_bytes, replicas_of_a_head
 
 _WORDS = "words, which no number depends on"
 _FITTED = "a fitted model is a file of its own, whose predictions tests/latency judges"
-_GENERATED = "draws a trace, which tests/traces judges; the requests of one are in rows and in files"
 LEFT_OUT = {
     **{f"Architecture.{f}": _WORDS for f in ("title", "source", "note", "checkpoint")},
     **{f"Gpu.{f}": _WORDS for f in ("title", "source", "note")},
@@ -49,20 +50,6 @@ LEFT_OUT = {
         "a seeded simulation says which levels are cut; the bound is that of the linear model, which is judged here",
     ),
     "Latency.fitted": _FITTED,
-    "TraceSpec.generated": _GENERATED,
-    **dict.fromkeys(
-        ("TraceSpec.predicted_output", "PredictedOutput.error", "PredictedOutput.seed",
-         *(f"RequestRows.{f}" for f in ("predicted_output_tokens", "prefix_blocks", "prefix_block_tokens"))),
-        "for replays alone, which plans do not see",
-    ),
-    **{
-        f"Generated.{f}": _GENERATED
-        for f in (
-            "requests_per_s", "cv", "requests", "duration_s", "maaso", "mix", "prompt_tokens", "models", "models=float",
-            "models=str", "seed",
-        )
-    },
-    **{f"Mix.{f}": _GENERATED for f in ("name", "share", "prompt_tokens", "output_tokens", "slo_factor", "model")},
 }  # fmt: skip
 # All but `literal`: it bounds whole requests, each with its own deadline, which is another model.
 METHODS = (
@@ -296,6 +283,8 @@ def _trace(data: Instance, names: list[str]) -> list[Request] | None:
         )  # fmt: skip
         return [Request(a, p, o, names.index(m), f) for a, p, o, m, f in columns]
     spec = given["trace"]
+    if "generated" in spec:
+        return _drawn(spec, given.get("model", names[0]), names, theta)
     head, *lines = csv.reader(io.StringIO(data[FILES][spec["file"]]))
     skip, found = spec.get("skip_s", 0.0), []
     each = [dict(zip(head, line, strict=True)) for line in lines]
@@ -315,6 +304,20 @@ def _trace(data: Instance, names: list[str]) -> list[Request] | None:
                 names.index(model), float(row["slo_factor"]) if "slo_factor" in row else theta,
             ))  # fmt: skip
     return found
+
+
+def _drawn(spec: dict[str, Any], model: str, names: list[str], theta: float | None) -> list[Request]:
+    """Of a generated trace: the product says what it draws, of which plans are made here."""
+    drawn = generated.generate(Generated.model_validate(spec["generated"]))
+    label, skip = drawn.labels.get("model"), spec.get("skip_s", 0.0)
+    return [
+        Request(
+            (at - skip) / spec.get("rate_factor", 1.0), int(drawn.prompt_tokens[i]), int(drawn.output_tokens[i]),
+            names.index(model if label is None else label.names[label.codes[i]]),
+            float(drawn.slo_factor[i]) if drawn.slo_factor is not None else theta or 0.0,
+        )
+        for i, at in enumerate(drawn.arrival_s.tolist()) if 0 <= at - skip < spec.get("first_s", math.inf)
+    ]  # fmt: skip
 
 
 def _choices(data: Instance, m: int) -> dict[str, list[int]]:
@@ -1212,6 +1215,9 @@ class _Making:
         elif not narrow if engines else d.chance(0.8):
             bins["seconds"] = d.number(span / 6, span)
         if "prompt_tokens" in rows and (self.kind == "files" or d.chance(0.1)):
+            if self.kind != "crowd" and d.chance(0.4):
+                factors = (low, most) if "slo_factor" in rows else None
+                return requests | {"trace": self.drawn(rows, span, factors, by_length, alone)}, slo, bins
             self.files["trace.csv"] = _csv([list(rows), *zip(*rows.values(), strict=True)])
             spec: dict[str, Any] = {"file": "trace.csv"}
             if d.chance(0.3):  # with names of its own, the arrivals in milliseconds
@@ -1225,8 +1231,55 @@ class _Making:
                 spec["first_s"] = d.number(rows["arrival_s"][0] + 0.01, 2 * span)
             if d.chance(0.5):
                 spec["rate_factor"] = d.number(0.3, 3.0)
+            if d.chance(0.3):  # for dispatchers in a replay, which plans do not see
+                spec["predicted_output"] = {"error": d.number(0, 2), "seed": d.whole(0, 9)}
             return requests | {"trace": spec}, slo, bins
+        if d.chance(0.1):  # for replays, too
+            rows["predicted_output_tokens"] = [d.whole(1, 500) for _ in range(n)]
+        if d.chance(0.1):
+            rows |= {"prefix_blocks": [[d.whole(0, 3) for _ in range(d.whole(0, 2))] for _ in range(n)]}
+            rows["prefix_block_tokens"] = d.one((1, 16))
         return requests | {"rows": rows}, slo, bins
+
+    def drawn(
+        self, rows: dict[str, Any], span: float, factors: tuple[float, float] | None, by_length: bool, alone: bool
+    ) -> dict[str, Any]:
+        """A trace that is generated, much as `rows` are."""
+        d, n = self.d, len(rows["arrival_s"])
+        made: dict[str, Any] = {"requests_per_s": max(n, 2) / span, "seed": d.whole(0, 10**6)}
+        if alone or n < 5 or d.chance(0.7):
+            made["requests"] = n
+        else:
+            made["duration_s"] = span
+        if d.chance(0.7):
+            made["cv"] = d.one((0.0, 0.5, 1.0, 3.0))
+        prompts = [1, self.longest_prompt]
+        if factors is not None and not by_length and d.chance(0.3):
+            made |= {"maaso": d.whole(1, 6), "prompt_tokens": prompts}
+        else:
+            lengths = [[x, x] for x in (50, 120, 300)] if by_length else [[10, 100], [50, 400]]
+            made["mix"] = [{"prompt_tokens": prompts, "output_tokens": x} for x in d.some(lengths)]
+            for i, kind in enumerate(made["mix"]):
+                kind |= {"slo_factor": list(factors)} if factors is not None else {}
+                kind |= {"share": d.number(0.2, 3)} if d.chance(0.5) else {}
+                kind |= {"name": f"k{i}"} if d.chance(0.5) else {}
+        if "model" in rows:
+            if "mix" in made and d.chance(0.5):
+                for kind in made["mix"]:
+                    kind["model"] = d.one(self.names)
+            else:
+                made["models"] = {name: d.number(0.2, 3) for name in self.names}
+        spec: dict[str, Any] = {"generated": made}
+        first = float(generated.generate(Generated.model_validate(made)).arrival_s[0])
+        if d.chance(0.3):
+            spec["skip_s"] = first * d.number(0, 0.99)
+        if d.chance(0.3):
+            spec["first_s"] = first + d.number(0.01, 2 * span)
+        if d.chance(0.3):
+            spec["rate_factor"] = d.number(0.3, 3.0)
+        if d.chance(0.3):
+            spec["predicted_output"] = {"error": d.number(0, 2), "seed": d.whole(0, 9)}
+        return spec
 
     def objective(self) -> dict[str, Any]:
         d = self.d

@@ -74,7 +74,7 @@ def test_instances_say_everything_that_the_schema_lets_one_say(name: str) -> Non
 
 
 ALLOWED = {
-    "optmodels.catalog", "optmodels.latency", "optmodels.units", "formulations", "tests.adversary",
+    "optmodels.catalog", "optmodels.latency", "optmodels.traces", "optmodels.units", "formulations", "tests.adversary",
     "numpy", "scipy", "highspy", "yaml",
 }  # fmt: skip
 
