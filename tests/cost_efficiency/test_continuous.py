@@ -133,7 +133,7 @@ def test_what_says_nothing_is_refused(changes: dict[str, Any], path: str) -> Non
 
 
 def test_a_longer_ttft_limit_loses_nothing():
-    """What keeps 1 s keeps 8 s, 32 s and no limit at all: the optimum of either is as good, but for the step of waits."""
+    """What keeps 1 s keeps 8 s, 32 s and no limit at all: each optimum is as good, but for the step of waits."""
     workload = {"batch": 64, "input_tokens": 300, "output_tokens": 20}
 
     def best(slo: dict[str, Any]) -> float:
