@@ -40,7 +40,7 @@ class Limit:
         side: ``most`` and ``least`` bound a number, ``among`` restricts a choice to a list, ``flag`` is on or off.
         unit: of the value; ``%`` for shares, shown times 100; ``{field}``: what that field of the section says.
         off: the value that means no limit, or `ELEMENT`. A field whose value this is restricts nothing.
-        top: loosest number allowed, if `off` is not a number.
+        top: loosest number allowed, if `off` is not a number; of `least` it is as good as none.
         tight: tightest number asked about, where the field's range ends before its nature does.
         full: everything there is, for ``among``.
         inner: where the number may be inside the field's section; a plain number in its place works too.
@@ -154,6 +154,10 @@ class Restriction:
         if isinstance(self.marker.off, int | float) and not isinstance(self.marker.off, bool):
             return float(self.marker.off) if abs(self.marker.off) < float("inf") else None
         return 0.0 if self.marker.side == "least" and not self.marker.signed else None
+
+    def gone(self, value: Any) -> bool:
+        """Whether a number at the end of the scale is no limit any more, and none that the field may hold."""
+        return self.marker.side == "least" and self.marker.off is None and value == self.loosest
 
 
 @dataclass(frozen=True, eq=False)

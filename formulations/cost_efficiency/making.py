@@ -143,7 +143,10 @@ def best_row(tables: CostTables, rows: Any = None) -> int | None:
 
 
 def nearest_miss(tables: CostTables) -> str:
-    """The candidate that misses its limits by the least factor, in words; empty if there is no candidate."""
+    """The candidate that misses its limits by the least factor, in words; without candidates what machines lack."""
+    if not len(tables.candidates):
+        lacking = unmodelled(tables) or ["every machine: no price in a market allowed"]
+        return f"no candidate in the pool: {by_reason(lacking)}"
     best, text = np.inf, ""
     for family in FAMILIES:
         line = family_line(tables, family, lambda _: None)
@@ -159,6 +162,35 @@ def nearest_miss(tables: CostTables) -> str:
             )
             text = f"the nearest is {FAMILY_TITLES[family]} on {' + '.join(line['nearest']['machines'])}: {misses}"
     return text
+
+
+def unmodelled(tables: CostTables) -> list[str]:
+    """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
+    c = tables.configurations
+    used = set(c.main.tolist()) | set(c.ao.tolist())
+    lines = []
+    for i, m in enumerate(tables.machines):
+        if i in used:
+            continue
+        gpu, engines = tables.case.gpus.get(m.gpu or ""), tables.engines
+        if gpu is not None and gpu.fp16_flops is None:
+            reason = "no published FLOP/s for its GPU"
+        elif engines is None:
+            reason = "in no configuration"
+        elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram in engines.costs):
+            reason = "at no level within the SLO has it room for the requests in flight"
+        else:
+            reason = "no memory for a KV cache beside the weights, or latencies unknown"
+        lines.append(f"{m.machine}: {reason}")
+    return lines
+
+
+def by_reason(lines: list[str]) -> str:
+    """`unmodelled` lines, machines of one reason together."""
+    machines: dict[str, list[str]] = {}
+    for machine, _, reason in (line.rpartition(": ") for line in lines):
+        machines.setdefault(reason, []).append(machine)
+    return "; ".join(f"{', '.join(of[:4])}{' …' * (len(of) > 4)}: {reason}" for reason, of in machines.items())
 
 
 def family_line(tables: CostTables, family: Family, plan_of: Any) -> dict[str, Any]:

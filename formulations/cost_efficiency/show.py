@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from formulations.cost_efficiency.making import best_row, family_line, make_plan
+from formulations.cost_efficiency.making import best_row, by_reason, family_line, make_plan, unmodelled
 from formulations.cost_efficiency.plan import CostPlan
 from formulations.cost_efficiency.points import CostTables, candidate_order
 from formulations.cost_efficiency.predicted import predicted
@@ -63,7 +63,7 @@ def report(tables: CostTables, plan: CostPlan | None) -> dict[str, Any]:
         "next": following,
         "families": [family_line(tables, family, plan_of) for family in FAMILIES],
         "candidates": {"candidates": len(s), "configurations": len(c), "feasible": len(ok)},
-        "unmodelled": _unmodelled(tables),
+        "unmodelled": unmodelled(tables),
         "latencies": _latencies(tables, plan),
         "prices": tables.case.price_source,
         "notes": doubtful(tables.case.problem),
@@ -112,27 +112,6 @@ def _ends(tables: CostTables, plan: CostPlan, at_end: tuple[float, float] | None
         times = (("TTFT", pr.ttft_s, ttft, limits.ttft_s), ("TPOT", pr.tbt_s, tbt, limits.tbt_s))
         for name, value, end, limit in times:
             lines.append({"name": name, "predicted": value, "pessimistic": end, "slo": limit, "unit": "s"})
-    return lines
-
-
-def _unmodelled(tables: CostTables) -> list[str]:
-    """Machines of the pool that no configuration uses, with the figure they lack or the role they cannot fill."""
-    c = tables.configurations
-    used = set(c.main.tolist()) | set(c.ao.tolist())
-    lines = []
-    for i, m in enumerate(tables.machines):
-        if i in used:
-            continue
-        gpu, engines = tables.case.gpus.get(m.gpu or ""), tables.engines
-        if gpu is not None and gpu.fp16_flops is None:
-            reason = "no published FLOP/s for its GPU"
-        elif engines is None:
-            reason = "in no configuration"
-        elif any((name, vram) == (m.gpu, m.vram_gib / m.gpu_count) for name, _, vram in engines.costs):
-            reason = "at no level within the SLO has it room for the requests in flight"
-        else:
-            reason = "no memory for a KV cache beside the weights, or latencies unknown"
-        lines.append(f"{m.machine}: {reason}")
     return lines
 
 
@@ -231,10 +210,7 @@ def summary(result: Mapping[str, Any]) -> list[Any]:
         out += ["", table]
     missing = report.get("unmodelled") or []
     if missing:
-        by_reason: dict[str, list[str]] = {}
-        for machine, _, reason in (line.rpartition(": ") for line in missing):
-            by_reason.setdefault(reason, []).append(machine)
-        said = "; ".join(f"{', '.join(of[:4])}{' …' * (len(of) > 4)}: {reason}" for reason, of in by_reason.items())
+        said = by_reason(missing)
         out += ["", f"[dim]{len(missing)} machine{'s' * (len(missing) != 1)} took no part: {plain(said)}[/dim]"]
     return out + [f"[dim]note: {plain(n)}[/dim]" for n in report.get("notes", [])]
 

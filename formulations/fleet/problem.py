@@ -52,7 +52,8 @@ from optmodels.traces.types import Label, Routing
 from optmodels.traces.types import Trace as Requests
 from optmodels.units import BudgetUsdPerHour, Fraction, PositiveFraction, PositiveInt, Seconds, TokensPerSecond
 
-LoadLevel = Annotated[PositiveFraction, Field(ge=1e-3)]
+LEAST_LOAD = 1e-3
+LoadLevel = Annotated[PositiveFraction, Field(ge=LEAST_LOAD)]
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=0)]
@@ -517,7 +518,7 @@ class Fleet(Problem):
     points_table: str | None = Field(default=None, description="CSV or Parquet: a point per row, a column per demand")
     melange: Melange = Melange()
     queueing: Queueing = Queueing()
-    max_load: Annotated[LoadLevel, Limit("load of a deployment", "most", "%", off=1.0)] = Field(
+    max_load: Annotated[LoadLevel, Limit("load of a deployment", "most", "%", off=1.0, tight=LEAST_LOAD)] = Field(
         default=1.0, description="without queueing: how full a deployment may be"
     )
     budget_usd_per_hour: Annotated[BudgetUsdPerHour | None, Limit("budget", "most", "USD/h")] = Field(
@@ -529,7 +530,9 @@ class Fleet(Problem):
     reserve: Annotated[
         Reserve | None,
         Limit("deployments a pool can lose", "least", inner="lost", tight=20),
-        Limit("chance that all pools keep their load", "least", "%", inner="survive_probability", tight=1 - 1e-6),
+        Limit(
+            "chance that all pools keep their load", "least", "%", inner="survive_probability", top=0.5, tight=1 - 1e-6
+        ),
     ] = Field(default=None, description="capacity held against losses")
     running: tuple[Running, ...] | None = Field(
         default=None, description="what runs now; default: nobody says, and starting costs nothing at first"

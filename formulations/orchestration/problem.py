@@ -422,7 +422,7 @@ class Running(Entry):
     """Instances already up."""
 
     model: str = Field(description="that it serves")
-    gpu: str | None = Field(default=None, description="type; default: any")
+    gpu: str | None = Field(default=None, description="type; default: that of the first server")
     tp: PositiveInt = Field(default=1, description="GPUs of its tensor-parallel groups")
     pp: PositiveInt = Field(default=1, description="stages of its pipeline")
     dp: PositiveInt = Field(default=1, description="its replicas")

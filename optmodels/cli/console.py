@@ -52,9 +52,9 @@ class _Read(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # also for what is still to be flushed at the end
             if error.errno not in (errno.EPIPE, errno.EINVAL):  # Windows says the latter of such a pipe
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return super().write(data)
 
 

@@ -100,7 +100,7 @@ def solved(source: Any, target: Path | None, as_json: bool, **how: Any) -> Any:
         ))  # fmt: skip
     if as_json:
         sys.stdout.write(result.to_json() + "\n")
-    elif "folder" in result.log:
+    elif "folder" in result.log and unwritten is None:
         show([f"[dim]Files: {plain(str(result.log['folder']))}[/dim]"])
     if unlimited and result.limit == "time":
         show([f"Stopped after {PATIENCE_S:g} s, the limit at a terminal: --time-limit SECONDS or inf for another."])

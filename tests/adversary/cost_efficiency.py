@@ -43,7 +43,7 @@ LEFT_OUT = {
     "Architecture.checkpoint": "for export",
     "OperatingPoint.source": "for people",
 }
-WAITS = (1.0, 0.3, 0.1, 0.03)  # of the longest that TTFT allows
+WAITS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)  # of the longest that TTFT allows
 METHODS = ("enumerate", "config_tree", "greedy", "greedy_dp", "high_end", "kvo_disk", "infersave", "ao_cluster")
 
 

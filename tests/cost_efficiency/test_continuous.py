@@ -130,3 +130,18 @@ def test_more_in_flight_than_the_level_takes_is_noticed() -> None:
 def test_what_says_nothing_is_refused(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(InputError, match=path.replace(".", r"\.")):
         instance(**changes).resolve()
+
+
+def test_a_longer_ttft_limit_loses_nothing():
+    """What keeps 1 s keeps 8 s, 32 s and no limit at all: each optimum is as good, but for the step of waits."""
+    workload = {"batch": 64, "input_tokens": 300, "output_tokens": 20}
+
+    def best(slo: dict[str, Any]) -> float:
+        found = optmodels.solve(instance(objective="uncapped", workload=workload, slo=slo))
+        assert found.status == "optimal" and found.objective is not None
+        return found.objective
+
+    tight = best({"kind": "real_time", "tps": 100.0, "ttft_s": 1.0, "tbt_s": 1.0})
+    for limit in (8.0, 32.0):
+        assert best({"kind": "real_time", "tps": 100.0, "ttft_s": limit, "tbt_s": 1.0}) > 0.98 * tight
+    assert best({"kind": "batch", "tps": 100.0}) > 0.98 * tight

@@ -117,11 +117,13 @@ def test_files_are_written_though_the_reader_goes_away(folder):
     assert list((folder / "unread").rglob("report.html"))
 
 
-def test_closed_and_full_outputs(folder):
-    command = f"'{sys.executable}' -m optmodels solve '{TEXTBOOK}' --json"
+@pytest.mark.parametrize("verb", [("solve", TEXTBOOK, "--json"), ("solve", TEXTBOOK), ("list", "catalog"), ("--help",)])
+def test_closed_and_full_outputs(folder, verb):
+    command = " ".join(f"'{w}'" for w in (sys.executable, "-m", "optmodels", *verb))
     for redirect, status in ((">&-", 0), (">&- 2>&-", 0), ("> /dev/full", 2)):
         done = subprocess.run(["bash", "-c", f"{command} {redirect}"], cwd=folder, capture_output=True, timeout=120)
         assert done.returncode == status and b"Traceback" not in done.stderr, (redirect, done)
+        assert (b"cannot be written: No space left" in done.stderr) == (status == 2)
 
 
 def test_terminals_that_know_ascii_only(folder):

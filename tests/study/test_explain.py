@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from reserved import two_regions
 
 import optmodels
 from optmodels import formulation as registry
@@ -29,7 +30,7 @@ from optmodels.study.explanation.named import listed
 from optmodels.study.explanation.oracle import DROPPED, Answer, Budget, InstanceOracle, Oracle, OutOfBudgetError
 from optmodels.study.explanation.purchases import purchases
 from optmodels.study.explanation.run import importance
-from optmodels.study.explanation.thresholds import relative_change, rounded, roundest, tidy
+from optmodels.study.explanation.thresholds import least_change, relative_change, rounded, roundest, tidy
 
 ROOT = Path(__file__).resolve().parents[2]
 INFEASIBLE = sorted(p for g in ("*/infeasible/*.yaml", "*/infeasible-*.yaml") for p in (ROOT / "instances").glob(g))
@@ -77,6 +78,50 @@ def test_conflict_and_ways_out_by_hand() -> None:
     assert found.jointly.at_least >= 0.97 * found.jointly.cost
     assert {r.limit.path for r in found.jointly.relaxations} == set(needed)
     assert "TTFT at most 0.2 s; with budget at most 2 USD/h the least that can be had is 1 s" in found.model_dump_json()
+
+
+def test_where_no_limit_is_the_reason_machines_say_what_they_lack() -> None:
+    """70B parameters on one small GPU: no limit of the file changes that, and nothing is said of rows or marks."""
+    small = three_machines(model="llama-3.1-70b", latency={}, budget_usd_per_hour=2.0)
+    small["pool"]["machines"] = [
+        {"machine": "one", "gpu": "l4", "gpu_count": 1, "vram_gib": 24, "prices": {"on_demand": 1.0}}
+    ]
+    small["strategies"] = {"families": ["high_end"]}
+    for change, lacks in (
+        ({}, "nearest is High-end"),
+        (
+            {"serving": "continuous", "latency": {"model": "roofline"}},
+            "one: no memory for a KV cache beside the weights",
+        ),
+        ({"markets": {"main": ["spot"], "ao": ["spot"]}}, "no price in a market allowed"),
+    ):
+        found = optmodels.explain(small | change)
+        assert found.status == "infeasible"
+        assert lacks in found.words and "rows" not in found.words, found.words
+        if "markets" not in change:
+            assert found.words.endswith("without all of them there is no plan either.") and not found.conflicts
+
+
+def test_a_limit_is_loosened_to_what_its_field_holds_or_left_out() -> None:
+    """One region, which may be lost: nothing is kept then, and a share of 0 cannot be written in a file."""
+    one = two_regions(resilience={"lose_any_region_keep": 0.8})
+    one["regions"], one["network"] = one["regions"][:1], {"rtt_ms": {"west": {}}, "local_rtt_ms": 5.0}
+    one["services"][0]["demand"]["by_region"] = {"west": [10.0, 2.0]}
+    found = optmodels.explain(one)
+    assert found.jointly is not None and found.jointly.cost == pytest.approx(1.0)
+    assert [r.needed for r in (*found.alone, *found.jointly.relaxations)] == [None, None]
+    assert "without it" in found.jointly.words and "→ 0 %" not in found.jointly.words
+
+
+def test_values_asked_about_are_values_of_the_field() -> None:
+    load_level = next(
+        r for r in restrictions(load(ROOT / "instances/fleet/day-and-night.yaml")) if r.name.startswith("load")
+    )
+    found = least_change(load_level, lambda value: value <= 0.001, looser=False)
+    assert found is not None and found[0] == 0.001
+    assert least_change(load_level, lambda value: value < 0.001, looser=False) is None
+    least = Restriction(("x",), ("x",), Limit("x", "least", "%"), 0.0, "x", "%", "", True, (("x",), None))
+    assert tidy(least, 2e-9, looser=False) == 2e-9  # and not the limit's own 0
 
 
 @pytest.mark.parametrize(

@@ -76,8 +76,8 @@ def needed(oracle: Oracle, limit: Restriction, others: Settings) -> tuple[Any, A
     found = least_change(limit, lambda v: oracle.feasible({**others, limit: v}))
     if found is None:
         return None
-    if found[0] == 0 and limit.marker.side == "least" and limit.marker.off is None:
-        return None  # a limit of nothing is none
+    if limit.gone(found[0]):
+        return None
     round_one = None if limit.whole else roundest(*found)
     for enough in (round_one, tidy(limit, found[0])):  # what people write in files is a round number
         if enough is not None and oracle.feasible({**others, limit: enough}):
@@ -160,15 +160,16 @@ class Together:
                 if x >= 1:
                     chosen[limit] = DROPPED
             elif x > 0:
-                chosen[limit] = DROPPED if math.isinf(x) else loosened(limit, x)
+                value = x if math.isinf(x) else loosened(limit, x)
+                chosen[limit] = DROPPED if math.isinf(x) or limit.gone(value) else value
         return chosen
 
     def _snapped(self, point: Sequence[float]) -> tuple[float, ...]:
         """The same settings at their own cost: whole counts and ends of scales take no fractions."""
         chosen = self.settings(point)
         return tuple(
-            (relative_change(limit, chosen[limit]) if limit.number else 1.0) if limit in chosen else 0.0
-            for limit in self.over
+            (relative_change(limit, loosened(limit, x)) if limit.number else 1.0) if limit in chosen else 0.0
+            for limit, x in zip(self.over, point, strict=True)
         )
 
     def search(self) -> None:
@@ -302,9 +303,7 @@ def together(
     for limit in chosen:
         if not limit.number:
             chosen[limit] = _fewest_or_dropped(oracle, limit, {k: v for k, v in chosen.items() if k is not limit})
-    lines = [
-        relaxation(k, tidy(k, v) if k.number else (v if isinstance(v, tuple) else True)) for k, v in chosen.items()
-    ]
+    lines = [relaxation(k, _shown(k, v)) for k, v in chosen.items()]
     cost = sum(search.best)
     what = " and ".join(line.words for line in lines)
     most, least = rounded(100 * cost, up=True), rounded(100 * search.at_least, up=False)
@@ -314,6 +313,12 @@ def together(
     return Joint(
         relaxations=lines, cost=cost, at_least=search.at_least, over=[r.where for r in over], words=text,
     )  # fmt: skip
+
+
+def _shown(limit: Restriction, value: Any) -> Any:
+    if not limit.number:
+        return value if isinstance(value, tuple) else True
+    return None if value is DROPPED or limit.gone(tidy(limit, value)) else tidy(limit, value)
 
 
 def _fewest_or_dropped(oracle: Oracle, limit: Restriction, others: Settings) -> Any:

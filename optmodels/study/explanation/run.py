@@ -119,9 +119,6 @@ def _infeasible(oracle: Oracle, document: Explanation) -> None:
         document.words += f" {_sentence(reason)}" if reason else ""
     if among is None and isinstance(oracle, InstanceOracle):
         document.words += " No limit that can be loosened is the reason: without all of them there is no plan either."
-        by_rows, base = _by_rows(oracle.form, oracle.problem, budget, Answer(False), document)
-        if base.feasible is False:
-            _infeasible(by_rows, document)
         return
     if among is None:
         document.words += " Its rows are not the reason either: no value of its variables is within their bounds."

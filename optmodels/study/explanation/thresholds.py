@@ -37,7 +37,7 @@ def tidy(limit: Restriction, value: float, looser: bool = True) -> float | int:
         return int(value)
     if not math.isfinite(value):
         return value
-    if abs(value) <= 1e-5 * (abs(limit.value) or 1.0):
+    if abs(value) <= 1e-5 * abs(limit.value):
         return 0.0
     up = (direction(limit) > 0) == looser
     found = rounded(value, up)
