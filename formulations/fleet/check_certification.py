@@ -56,6 +56,9 @@ def check_certification(
     of = {c.bound_stretch, c.bound_stretch_alone or c.bound_stretch}
     near = of <= set(rules.stretches) and max(of) >= max((r.stretch for r in c.rounds), default=1.0)
     found.require("certification: a pass's model, none looser, has the bound", near, max(of), rules.stretches)
+    apart = c.bound_stretch_alone is None or problem.deployment.apart
+    found.require("certification: a bound of fleets without stages apart only where there are others", apart,
+                  c.bound_stretch_alone, None)  # fmt: skip
     found.at_most("certification: rounds", len(c.rounds), len(rules.stretches) * rules.rounds)
     demands = {d.name: d for d in case.demands}
     keys = []

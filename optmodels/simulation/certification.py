@@ -262,6 +262,8 @@ class _Rounds(Generic[P]):
             assert best is not None
             number = len(best.judged)
             words = f"certified in round {best.number} of {len(self.lines)}: all {number} promises {self.of.held}{of}"
+            untried = [self.of.looser(x) for x in self.of.passes if x not in self.firsts]
+            words += f"; no time was left for models with {', '.join(untried)}" if untried else ""
         else:
             words = f"NOT certified, {'; '.join(x for x in dict.fromkeys(self.stops) if x)}{of}"
         # What is proved, is of a model without cuts: a plan as good as the bound is optimal whatever it was made under.

@@ -19,6 +19,7 @@ from formulations.fleet.certify import (
     _holds_at,
     _Judged,
     beside_whole,
+    longer_limits,
     simulations,
 )
 from formulations.fleet.check import check
@@ -28,6 +29,7 @@ from optmodels.errors import InputError
 from optmodels.formulation import Options
 from optmodels.latency.steps import StepCosts
 from optmodels.plan.outcome import Outcome
+from optmodels.simulation import certification
 from optmodels.simulation.continuous import Engine
 from optmodels.simulation.promises import Promise, Station, Stream, Verdict, judge
 
@@ -59,6 +61,18 @@ def test_cuts_lead_to_a_plan_whose_promises_hold(problem, solved):
     for x in again:
         verdicts = judge(x.stations, x.streams, x.promises, 0.05 / 10, [987])
         assert [v.found for v in verdicts] == ["kept"] * len(x.promises)
+
+
+def test_what_there_was_no_time_for_is_said(problem, monkeypatch):
+    """The plan can be the optimum of the models that were solved, and another one's better."""
+    left = property(lambda rounds: 0.0 if rounds.found and not rounds.found[-1].unkept else float("inf"))
+    monkeypatch.setattr(certification._Rounds, "left", left)
+    rules = problem.certification.model_copy(update={"stretch": (2.0, 3.0)})
+    easy = tuple(longer_limits(w, 10.0) for w in problem.workloads)
+    solved = optmodels.solve(problem.model_copy(update={"workloads": easy, "certification": rules}))
+    assert (solved.plan["certification"]["status"], solved.plan["certification"]["bound_stretch"]) == ("certified", 1.0)
+    words = "no time was left for models with limits 2 times as long, limits 3 times as long"
+    assert solved.log["reason"].endswith(words)
 
 
 def test_the_model_alone_has_no_plan(problem):
