@@ -275,8 +275,14 @@ def test_the_other_model_of_a_bound_is_looser_and_one_that_was_gone_through():
     for other in (None, 1.0, 1.5, 2.2, 2.99, 3.01, 4.0, 0.0, -3.0, float("nan"), "3 times", True):
         assert not said(bound_stretch_alone=other), other
     assert not said(bound_stretch=3.0, bound_stretch_alone=3.0)  # no longer than the other one
-    document["inputs"].pop("deployment")  # no stages apart: no fleets without
-    assert not said(bound_stretch=1.5, bound_stretch_alone=3.0)
+    easy = {"ttft_s": {"at_most": 6.0, "percentile": 0.9}, "tbt_s": {"at_most": 0.9, "percentile": 0.9}}
+    whole = optmodels.solve(CERTIFIED | {
+        "workloads": [CERTIFIED["workloads"][0] | {"slo": easy}], "certification": {"stretch": [3.0, 4.0]},
+    }).model_dump(mode="json", by_alias=True)  # fmt: skip
+    whole["plan"]["certification"] |= {"bound_stretch": 3.0}
+    assert optmodels.check(whole).ok
+    whole["plan"]["certification"] |= {"bound_stretch_alone": 4.0}  # of what, where no stages are apart?
+    assert not optmodels.check(whole).ok
 
 
 def fields(schema, node=None, prefix=""):
