@@ -1291,7 +1291,7 @@ class _Making:
         if engines:
             n, span = d.whole(1, d.one((5, 60))), d.number(0.2, 4)
         if self.kind == "prefixes":
-            n = d.whole(4, 25)
+            n, span = d.whole(4, 25), d.magnitude(0.05, 4)
         by_length = self.kind in ("lengths", "everything") or d.chance(0.3)
         rows: dict[str, Any] = {"arrival_s": sorted(d.number(0, span) for _ in range(n))}
         rows["output_tokens"] = [d.one((50, 120, 300)) if by_length else d.whole(10, 400) for _ in range(n)]
@@ -1349,7 +1349,7 @@ class _Making:
 
     def crowds(self, data: Instance) -> None:
         """Little memory beside the first model, so that caches forget."""
-        model, tokens = data["models"][0], self.d.magnitude(1500, 40000)
+        model, tokens = data["models"][0], self.d.magnitude(1500, 15000)
         work, shape = layer_work(_shape(model), model.get("weights", "fp16"), model.get("kv", "fp16")), _shape(model)
         limits = data.get("engine", {})
         passing = limits.get("max_num_batched_tokens", 8192) * 1.0
@@ -1361,7 +1361,7 @@ class _Making:
         """Blocks of prompts that go on as others did: up to a block of each, or of some, or beyond."""
         d = self.d
         size = d.one((1, 8, 16, 16, 16, 32, 32, 512))
-        begin = [[1000 * k + i for i in range(1 + max(prompts) // size)] for k in range(d.whole(1, 4))]
+        begin = [[1000 * k + i for i in range(1 + max(prompts) // size)] for k in range(d.whole(1, 8))]
         blocks: list[list[int]] = []
         for i, prompt in enumerate(prompts):
             if d.chance(0.1):
